@@ -1,4 +1,4 @@
-//! Errors of a reconcile. Every variant is retried with backoff; [`Error::Waiting`] is not a failure.
+//! Reconciliation errors. Every variant is retried with backoff; [`Error::Waiting`] is not a failure.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::status::ApiError;
@@ -23,7 +23,7 @@ pub enum Error {
     Cache(#[from] crowsnest_index::Error),
     #[error(transparent)]
     Fleet(#[from] crowsnest_members::Error),
-    #[error("{what} is not what it should be")]
+    #[error("cannot decode {what}")]
     Decode {
         what: String,
         #[source]
@@ -31,7 +31,7 @@ pub enum Error {
     },
     #[error("{cluster} does not serve {api_version} {kind}")]
     UnknownKind { cluster: ClusterName, api_version: String, kind: String },
-    /// In the words of a Go client's cache, which Karmada passes on.
+    /// The message of Karmada's informer cache.
     #[error("Cluster.cluster.karmada.io {0:?} not found")]
     NoCluster(String),
     #[error(transparent)]
@@ -50,10 +50,10 @@ pub enum Error {
     Waiting(String),
     #[error("{0}")]
     Apply(String),
-    /// A bug of ours. The work on the object is tried again later.
-    #[error("the work on it panicked: {0}")]
+    /// A bug. The object is retried later.
+    #[error("reconciliation panicked: {0}")]
     Panicked(String),
-    #[error("{0} is given up: this process does not lead the controllers any more")]
+    #[error("{0} was not executed: this process is no longer the leader")]
     Fenced(String),
 }
 
@@ -69,7 +69,7 @@ impl From<Error> for ApiError {
     }
 }
 
-/// The API server's own words where it gave any.
+/// The API server's message, if any.
 pub fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -77,7 +77,7 @@ pub fn api_message(error: &kube::Error) -> String {
     }
 }
 
-/// Several messages as one, each once, as Go prints an aggregate of errors.
+/// Merges messages without duplicates, like Go's aggregated errors.
 pub fn aggregated(messages: impl IntoIterator<Item = String>) -> String {
     let mut each: Vec<String> = Vec::new();
     for message in messages {
@@ -96,7 +96,7 @@ impl Error {
         Error::Request { what: what.into(), source: Box::new(source) }
     }
 
-    /// The HTTP status the API server answered with.
+    /// HTTP status code of the API server's response.
     pub fn code(&self) -> Option<u16> {
         match self {
             Error::Request { source, .. } => match source.as_ref() {
@@ -107,7 +107,7 @@ impl Error {
         }
     }
 
-    /// The reason the API server gave.
+    /// Reason of the API server's Status.
     pub fn reason(&self) -> &str {
         match self {
             Error::Request { source, .. } => match source.as_ref() {
@@ -118,7 +118,7 @@ impl Error {
         }
     }
 
-    /// The text a user sees in a condition: the API server's message, or this error's own.
+    /// Message for a condition: the API server's, or that of the error itself.
     pub fn message(&self) -> String {
         match self {
             Error::Request { source, .. } => api_message(source),
@@ -130,18 +130,18 @@ impl Error {
         self.code() == Some(404)
     }
 
-    /// Somebody else wrote first, or was there first; the next try sees it.
+    /// Another client wrote or created the object first. A retry will see its version.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
 
-    /// The object is not valid. The same write will be refused again.
+    /// The object is invalid, so the write would be rejected again.
     pub fn is_invalid(&self) -> bool {
         self.code() == Some(422)
     }
 
-    /// True if a failure is reported in an Event of its object. Conflicts, waits for a precondition and writes that another
-    /// process does now are not.
+    /// True if the failure is reported in an Event of the object. Conflicts, unmet preconditions and writes after the
+    /// loss of leadership are not.
     pub fn is_reported(&self) -> bool {
         !self.is_conflict() && !self.is_waiting() && !matches!(self, Error::Fenced(_))
     }

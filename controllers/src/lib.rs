@@ -1,5 +1,5 @@
-//! Controllers: they read the state of the control plane and of the members from the cache, let `crowsnest-plan` decide, and carry out
-//! the decision.
+//! Controllers: they read the state of the control plane and the members from the cache, let `crowsnest-plan` decide,
+//! and write the result.
 
 pub mod autoscaling;
 pub mod cache;

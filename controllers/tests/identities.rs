@@ -1,4 +1,4 @@
-//! The approver, the signer and the authenticator read the same identity from a subject, or all of them refuse it.
+//! The approver, the signer and the authenticator read the same identity from a subject, or all of them reject it.
 //!
 //! Subjects are encoded by hand: several common names, multi-valued relative names, all string types, unknown
 //! attributes, damaged bytes. The authenticator also gets a certificate with the requested subject copied unchanged, as
@@ -91,10 +91,10 @@ impl Ca {
         Self { authority, key, subject, clients: clients.expect("authorities") }
     }
 
-    /// The identity that the authenticator finds: a user, no user (`None`), or a refusal. Never a front proxy.
+    /// The identity that the authenticator finds: a user, no user (`None`), or an error. Never a front proxy.
     fn authenticate(&self, certificate: CertificateDer<'_>) -> Result<Option<UserInfo>, String> {
         let peer = self.clients.judge(&[certificate], UnixTime::now());
-        assert!(!peer.front_proxy, "a certificate of the users' authority speaks for others");
+        assert!(!peer.front_proxy, "a certificate of the users' authority is accepted as a front proxy's");
         match peer.certificate {
             PeerCertificate::User(mut user) => {
                 user.extra.clear();
@@ -106,7 +106,7 @@ impl Ca {
     }
 }
 
-/// Compares all of them for one subject.
+/// Compares all of them for a subject.
 fn check(ca: &Ca, key: &KeyPair, subject: &[u8]) {
     let pem = request(subject, key);
     let read = SigningRequest::parse(pem.as_bytes());
@@ -149,7 +149,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![8 => prop::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => any::<String>()]
 }
 
-/// A string type, and mostly a value in its encoding.
+/// A string type, with a value that is mostly valid in its encoding.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let tag = prop_oneof![4 => Just(UTF8), 2 => Just(0x13), 1 => Just(0x14), 1 => Just(0x16), 1 => Just(BMP), 1 => Just(UNIVERSAL), 1 => Just(0x04)];
     let encoded = (tag, text()).prop_map(|(tag, text)| {
@@ -186,7 +186,7 @@ proptest! {
 
 /// Privilege escalation: the approver read one common name and the authenticator another one.
 #[test]
-fn a_second_common_name_is_refused_by_all() {
+fn a_second_common_name_is_rejected_by_all() {
     let (ca, key) = (Ca::new(), KeyPair::generate().unwrap());
     let attribute = |oid: &[u8], text: &str| der(SEQUENCE, &[der(0x06, oid), der(UTF8, text.as_bytes())].concat());
     let (name, organization) = (&[0x55, 4, 3][..], &[0x55, 4, 10][..]);

@@ -1,6 +1,6 @@
-//! From a policy to members and back, between real API servers in this process.
+//! Propagation from a policy to members and back, between API servers in this process.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
+#![expect(clippy::unwrap_used, reason = "tests panic on failure")]
 
 mod autoscaling;
 mod convergence;
@@ -52,7 +52,7 @@ async fn merge(objects: &Objects, resource: &Resource, name: &str, patch: Value)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_config_map_goes_out_is_overridden_healed_and_taken_back() {
+async fn a_config_map_is_propagated_overridden_restored_and_deleted() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
@@ -70,7 +70,7 @@ async fn a_config_map_goes_out_is_overridden_healed_and_taken_back() {
     assert_eq!(bound["spec"]["clusters"], json!([{"name": "m1"}, {"name": "m2"}]));
     assert_eq!(bound["metadata"]["annotations"]["propagationpolicy.karmada.io/name"], "p");
 
-    // An edit and a removed key reach every member; a member's own edit is taken back.
+    // Changed and removed keys are propagated to every member; changes in a member are reverted.
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "9", "b": null}})).await;
     let m1 = home.member("m1");
     home.when(&m1, &config_map, "default", "app", |object| object["data"] == json!({"a": "9"})).await;
@@ -94,14 +94,14 @@ async fn a_config_map_goes_out_is_overridden_healed_and_taken_back() {
     home.when(&m2, &config_map, "default", "app", |object| object["data"]["a"] == "m2").await;
     home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "9").await;
 
-    // Looking at everything again writes nothing.
+    // A full resync writes nothing.
     home.quiet().await;
     let before = home.written();
     home.manager.full_resync().await.unwrap();
     home.quiet().await;
-    assert_eq!(before, home.written(), "a second pass wrote something");
+    assert_eq!(before, home.written(), "a full resync wrote something");
 
-    // Another placement takes the object out of m2; without a binding it leaves m1 as well.
+    // Another placement deletes the object in m2. Without a binding, it is deleted in m1 as well.
     let narrowed = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}}});
     merge(&control_plane, &propagation_policy(), "p", narrowed).await;
     home.gone(&m2, &config_map, "default", "app").await;
@@ -113,9 +113,9 @@ async fn a_config_map_goes_out_is_overridden_healed_and_taken_back() {
     home.stop().await;
 }
 
-/// Karmada's proposal "dispatch-suspension": what it does not hold back is the deletion of the template.
+/// Karmada's proposal "dispatch-suspension": deletion of the template is not suspended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_cluster_loses_nothing_until_it_is_resumed_or_the_template_is_deleted() {
+async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_template_is_deleted() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
@@ -146,11 +146,11 @@ async fn a_suspended_cluster_loses_nothing_until_it_is_resumed_or_the_template_i
     home.quiet().await;
     home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
 
-    // It goes once m1 is resumed.
+    // The object is deleted once m1 is resumed.
     merge(&control_plane, &propagation_policy(), "p", place(&["m2"], &[])).await;
     home.gone(&m1, &config_map, "default", "app").await;
 
-    // The deletion of the template deletes everywhere.
+    // Deleting the template deletes the object in all members.
     let all = json!({"spec": {"suspension": {"dispatching": true}}});
     merge(&control_plane, &propagation_policy(), "p", all).await;
     control_plane.delete(Target::new(&config_map, "default", "app")).await.unwrap();
@@ -159,20 +159,20 @@ async fn a_suspended_cluster_loses_nothing_until_it_is_resumed_or_the_template_i
     home.stop().await;
 }
 
-/// Whether any file below holds the text.
+/// Returns true if any file in the directory contains the text.
 fn is_anywhere_in(directory: &std::path::Path, text: &str) -> bool {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.into_iter().any(|path| match (path.is_dir(), std::fs::read(&path)) {
         (true, _) => is_anywhere_in(&path, text),
         (false, Ok(bytes)) => bytes.windows(text.len()).any(|window| window == text.as_bytes()),
-        // The text index writes and drops files all the time.
+        // The text index creates and deletes files continuously.
         (false, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => false,
         (false, Err(error)) => panic!("{}: {error}", path.display()),
     })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_reaches_members_with_its_values_and_the_cache_never() {
+async fn secret_values_reach_members_and_are_never_cached() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let secret = builtin("", "secrets", "Secret");
@@ -186,7 +186,7 @@ async fn a_secret_reaches_members_with_its_values_and_the_cache_never() {
     let has = |value: &'static str| move |object: &Value| object["data"] == json!({"password": value});
     home.when(&m1, &secret, "default", "db", has(first)).await;
 
-    // Only the value changes, which the cache cannot see; and a member's own change of it is taken back.
+    // A change of only the value, which is not cached, is propagated. A change in a member is reverted.
     merge(&control_plane, &secret, "db", json!({"data": {"password": second}})).await;
     home.when(&m1, &secret, "default", "db", has(second)).await;
     merge(&m1, &secret, "db", json!({"data": {"password": "ZHJpZnQ="}})).await;
@@ -195,13 +195,13 @@ async fn a_secret_reaches_members_with_its_values_and_the_cache_never() {
     let key = RecordKey::new(ClusterName::parse("m1").unwrap(), secret.gvr.clone(), "default", "db");
     assert!(home.index.get(&key).await.unwrap().unwrap().record.redacted);
     for value in [first, second] {
-        assert!(!is_anywhere_in(home.directory.path(), value), "the cache keeps {value}");
+        assert!(!is_anywhere_in(home.directory.path(), value), "the cache contains {value}");
     }
     home.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_is_divided_and_its_status_comes_back() {
+async fn a_deployment_is_divided_and_its_status_aggregated() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let deployment = builtin("apps", "deployments", "Deployment");
@@ -256,7 +256,7 @@ fn web(replicas: i32) -> Value {
     })
 }
 
-/// A customization of Deployments.
+/// Creates a customization of Deployments.
 async fn customize(control_plane: &Objects, rules: Value) {
     let resource = custom(
         "config.karmada.io",
@@ -274,7 +274,7 @@ async fn customize(control_plane: &Objects, rules: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
+async fn a_failure_in_one_cluster_does_not_block_others() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let script = "function ReviseReplica(obj, replicas)
@@ -301,7 +301,7 @@ async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_binding_that_names_an_absent_cluster_says_so_and_serves_the_others() {
+async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", json!({}));
@@ -320,7 +320,7 @@ async fn a_binding_that_names_an_absent_cluster_says_so_and_serves_the_others() 
     home.stop().await;
 }
 
-/// A definition that lets everything in, with a status of its own.
+/// A CustomResourceDefinition with an open schema and a status subresource.
 fn kind(group: &str, version: &str, singular: &str, kind: &str) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let plural = format!("{singular}s");
@@ -335,7 +335,7 @@ fn kind(group: &str, version: &str, singular: &str, kind: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_of_another_project_is_divided_and_its_status_comes_back() {
+async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let clone_set = custom("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", true);
@@ -393,7 +393,7 @@ async fn a_kind_of_another_project_is_divided_and_its_status_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
+async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let gadget = custom("example.io", "v1", "gadgets", "Gadget", true);
@@ -405,7 +405,8 @@ async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
     let template = json!({"apiVersion": "example.io/v1", "kind": "Gadget",
         "metadata": {"name": "g", "namespace": "default"}, "spec": {"size": 3}});
     control_plane.create(&gadget, "default", &template).await.unwrap();
-    // The scheduler does not send a kind where it isn't served; somebody who places it by hand learns what is wrong.
+    // The scheduler does not assign clusters that do not serve the kind. An administrator who does so manually gets
+    // an error.
     home.when(&control_plane, &binding(), "default", "g-gadget", |object| condition_is(object, "Scheduled", "False"))
         .await;
     merge(
@@ -429,7 +430,7 @@ async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dependency_is_for_follows_its_parents_and_its_labels() {
+async fn dependencies_follow_their_parents_and_labels() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let script = "function GetDependencies(obj)
@@ -457,12 +458,12 @@ async fn what_a_dependency_is_for_follows_its_parents_and_its_labels() {
     home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Overwrite", true)).await;
     home.when(&m1, &config_map, "default", "conf", |object| object["data"]["a"] == "1").await;
 
-    // What the parent does not want any more is not done any more.
+    // Settings that the parent no longer has are reverted.
     let taken_back = json!({"spec": {"conflictResolution": "Abort", "preserveResourcesOnDeletion": false}});
     merge(&control_plane, &propagation_policy(), "p", taken_back).await;
     home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Abort", false)).await;
 
-    // Nor is an object kept that the parent does not mean any more.
+    // An object that the parent no longer refers to is released.
     merge(&control_plane, &config_map, "conf", json!({"metadata": {"labels": {"app": "other"}}})).await;
     let let_go = |binding: &Value| binding["spec"].get("requiredBy").is_none();
     home.when(&control_plane, &binding(), "default", "conf-configmap", let_go).await;
@@ -471,7 +472,7 @@ async fn what_a_dependency_is_for_follows_its_parents_and_its_labels() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
+async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_tolerate_it() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let placed = "policy.karmada.io/applied-placement";
@@ -502,10 +503,10 @@ async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
     merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {placed: "{}"}}})).await;
     home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
 
-    // Whatever was missed is found in turn: what is or goes where the taint is, and nothing else.
+    // A full resync enqueues bindings in the tainted cluster or with an eviction from it, and no others.
     let before = home.looks("resource-binding-graceful-eviction-controller").await;
     home.manager.full_resync().await.unwrap();
-    // The one that was tried in vain may come back from that once more.
+    // The failed one may be retried once more.
     assert!((3..=4).contains(&(home.looks("resource-binding-graceful-eviction-controller").await - before)));
     home.stop().await;
 }

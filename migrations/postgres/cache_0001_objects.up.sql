@@ -1,11 +1,11 @@
--- The cache of member objects, shared by replicas; the tables of ../sqlite, and what several writers and followers need
--- on top. Nothing here is the home of truth: dropping the schema only costs a refill.
+-- Cache of member objects, shared by replicas: the tables of ../sqlite, and additional ones for several writers and
+-- readers. All data can be rebuilt from the members, so dropping the schema only costs the time for that.
 --
--- Keys are COLLATE "C", so that their order is byte order, as in SQLite and in Kubernetes' own lists. Bodies come packed
--- already: STORAGE EXTERNAL keeps Postgres from trying to pack them again.
+-- Keys are COLLATE "C", so that their order is byte order, as in SQLite and in lists of Kubernetes. Bodies are
+-- already compressed, so STORAGE EXTERNAL disables Postgres' compression.
 
--- The seq of the newest change. Whoever writes changes, or moves a claim, locks this row first and holds it to its commit:
--- that makes seqs grow in commit order and leaves no gaps.
+-- The sequence number of the newest change. Transactions that write changes, or change a claim, lock this row first
+-- and hold the lock until they commit, so that sequence numbers grow in commit order, without gaps.
 CREATE TABLE counter (
     one BOOLEAN PRIMARY KEY DEFAULT true CHECK (one),
     seq BIGINT  NOT NULL
@@ -24,15 +24,15 @@ CREATE TABLE collections (
     resource_version TEXT    NOT NULL DEFAULT '',
     complete         BOOLEAN NOT NULL DEFAULT false,
     heard_at         BIGINT  NOT NULL DEFAULT 0,
-    -- Why it is not followed now, as the replica that collects it says.
+    -- The error because of which it is not synchronized, as reported by the replica that collects it.
     trouble          TEXT,
-    -- Nobody collects it any more. The row stays: old versions name it.
+    -- No longer collected. The row is kept, since versions refer to it.
     gone             BOOLEAN NOT NULL DEFAULT false,
     touched_at       TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (cluster, "group", version, resource)
 ) WITH (fillfactor = 50);
 
--- No foreign key to collections: it would be checked row by row, and collections are never deleted.
+-- No foreign key to collections, since it would be checked for every row, and collections are never deleted.
 CREATE TABLE records (
     id               BIGINT PRIMARY KEY,
     collection       BIGINT NOT NULL,
@@ -54,14 +54,14 @@ ALTER TABLE records ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX records_by_key ON records (collection, namespace, name);
 CREATE UNIQUE INDEX records_by_seq ON records (seq);
 
--- What records were before. Together with the records it is the change log: change n is the record or version whose seq
--- is n, or the deletion of the version that ended with n; the version that ended with n is what the object was before.
--- An object that is only ever added costs nothing here.
+-- Previous versions of records. Together with the records, they are the change log: change n is the record or version
+-- with seq n, or the deletion of the version with ended = n. The latter is also the object's state before the change.
+-- Objects that are only created have no rows here.
 CREATE TABLE versions (
-    -- The change that ended it.
+    -- The change that replaced or deleted it.
     ended            BIGINT  PRIMARY KEY,
     ended_at         BIGINT  NOT NULL,
-    -- It ended by being deleted, with this resourceVersion if the member told one.
+    -- True if it was deleted, at resourceVersion ended_version if known.
     deleted          BOOLEAN NOT NULL,
     ended_version    TEXT,
     id               BIGINT  NOT NULL,
@@ -96,16 +96,17 @@ CREATE TABLE facts (
     value TEXT NOT NULL
 );
 
--- Who is alive, by this database's clock.
+-- Heartbeats of replicas, by the clock of the database server.
 CREATE TABLE replicas (
     id        TEXT        PRIMARY KEY,
     heartbeat TIMESTAMPTZ NOT NULL
 ) WITH (fillfactor = 50);
 
--- Which replica collects a cluster. The epoch grows with every claim and is never used again, so the row stays.
+-- Which replica collects a cluster. The epoch grows with every claim and must never be reused, so rows are not
+-- deleted.
 CREATE TABLE claims (
     cluster TEXT   COLLATE "C" PRIMARY KEY,
-    -- NULL: nobody.
+    -- NULL if no replica has claimed the cluster.
     replica TEXT,
     epoch   BIGINT NOT NULL
 );

@@ -1,4 +1,4 @@
--- Objects by the labels somebody looks them up by. Which labels those are is configuration, kept in facts.
+-- Index of objects by selected labels. The labels are configured, and stored in facts.
 CREATE TABLE chosen_labels (
     collection BIGINT NOT NULL,
     key        TEXT   COLLATE "C" NOT NULL,

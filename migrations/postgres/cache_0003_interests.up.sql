@@ -1,5 +1,5 @@
--- What each replica wants collected: whoever collects a cluster collects it for all. Several names are joined by commas,
--- an empty text means all.
+-- Resources that each replica needs. The replica that claims a cluster collects them for all replicas. Multiple names
+-- are separated by commas; an empty string means all.
 CREATE TABLE interests (
     replica    TEXT NOT NULL,
     clusters   TEXT NOT NULL,

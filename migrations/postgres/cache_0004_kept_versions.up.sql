@@ -1,5 +1,5 @@
--- Old versions are kept for readers too, so many for each object and so many bytes of all.
--- About what the row takes.
+-- Versions are also retained for readers, up to a number per object and a total size. `bytes` is the approximate size
+-- of the row.
 ALTER TABLE versions ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0;
 UPDATE versions SET bytes = length(labels) + length(header) + length(body);
 CREATE INDEX versions_by_key ON versions (collection, namespace, name, ended);

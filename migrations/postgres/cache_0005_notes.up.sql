@@ -1,4 +1,5 @@
--- What the controllers remember of objects, so that a restart need not ask members again. Losing it costs work, no truth.
+-- State of the controllers about objects, so that they need not read them from members after a restart. It can be
+-- rebuilt.
 CREATE TABLE notes (
     cluster   TEXT NOT NULL,
     "group"   TEXT NOT NULL,

@@ -1,3 +1,3 @@
--- The oldest format whose version may go on with this database beside the newer ones, or come back to it. A step that an older version
--- cannot live with raises it; all others leave it alone.
+-- The oldest format whose version may use this database at the same time as newer ones, or after them. Migrations
+-- with which an older version is incompatible increase it; others leave it unchanged.
 ALTER TABLE format ADD COLUMN shared_with INTEGER NOT NULL DEFAULT 6;

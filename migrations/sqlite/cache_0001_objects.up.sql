@@ -1,6 +1,6 @@
--- The cache of member objects. Nothing here is the home of truth: deleting the file only costs a refill.
+-- Cache of member objects. All data can be rebuilt from the members, so the file may be deleted.
 
--- One row per (cluster, resource): what one collector follows, and how far it got.
+-- One row per cluster and resource: a collection, and the state of its synchronization.
 CREATE TABLE collections (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
     cluster          TEXT    NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE collections (
     resource         TEXT    NOT NULL,
     kind             TEXT    NOT NULL DEFAULT '',
     namespaced       INTEGER NOT NULL DEFAULT 0,
-    -- Which namespaces were asked for; another wish means another list.
+    -- The collected namespaces. If others are needed, the collection is listed again.
     scope            TEXT    NOT NULL DEFAULT '',
     resource_version TEXT    NOT NULL DEFAULT '',
     complete         INTEGER NOT NULL DEFAULT 0,
@@ -19,7 +19,7 @@ CREATE TABLE collections (
 );
 
 CREATE TABLE records (
-    -- The seq of the object's first change: never used again, so the text index can delete by it.
+    -- The seq of the object's first change. It is never reused, so the text index can delete by it.
     id               INTEGER PRIMARY KEY,
     collection       INTEGER NOT NULL REFERENCES collections (id),
     namespace        TEXT    NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE records (
     uid              TEXT    NOT NULL,
     resource_version TEXT    NOT NULL,
     generation       INTEGER NOT NULL,
-    -- Unix seconds, NULL where the object has none.
+    -- Unix seconds. NULL if the object has no creationTimestamp.
     created          INTEGER,
     deleting         INTEGER,
     -- Unix milliseconds.
@@ -42,7 +42,7 @@ CREATE TABLE records (
 CREATE UNIQUE INDEX records_by_key ON records (collection, namespace, name);
 CREATE UNIQUE INDEX records_by_seq ON records (seq);
 
--- Deleted objects, as they were last.
+-- Deleted objects in their last state.
 CREATE TABLE tombstones (
     seq              INTEGER PRIMARY KEY,
     id               INTEGER NOT NULL,
@@ -61,7 +61,7 @@ CREATE TABLE tombstones (
     body             BLOB    NOT NULL
 );
 
--- Bodies name the dictionary they were packed with; old ones stay until nothing needs them.
+-- Dictionaries for compressed bodies, which refer to them. Old ones are kept while they are used.
 CREATE TABLE dictionaries (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     kind       TEXT    NOT NULL,

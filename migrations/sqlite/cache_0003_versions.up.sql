@@ -1,9 +1,9 @@
--- What records were before, deletions among them; the table of ../postgres.
+-- Previous versions of records, including deleted ones, as in ../postgres.
 CREATE TABLE versions (
-    -- The change that ended it.
+    -- The change that replaced or deleted it.
     ended            INTEGER PRIMARY KEY,
     ended_at         INTEGER NOT NULL,
-    -- It ended by being deleted, with this resourceVersion if the member told one.
+    -- True if it was deleted, at resourceVersion ended_version if known.
     deleted          INTEGER NOT NULL,
     ended_version    TEXT,
     id               INTEGER NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE versions (
     created          INTEGER,
     deleting         INTEGER,
     changed_at       INTEGER NOT NULL,
-    -- About what the row takes.
+    -- Approximate size of the row.
     bytes            INTEGER NOT NULL,
     labels           TEXT    NOT NULL,
     header           TEXT    NOT NULL,
@@ -36,5 +36,5 @@ CREATE INDEX versions_by_key ON versions (collection, namespace, name, ended);
 CREATE INDEX versions_by_size ON versions (ended, ended_at, bytes);
 CREATE INDEX versions_deleted ON versions (ended) WHERE deleted;
 
--- Nobody collects it any more. The row stays: old versions name it.
+-- No longer collected. The row is kept, since versions refer to it.
 ALTER TABLE collections ADD COLUMN gone INTEGER NOT NULL DEFAULT 0;

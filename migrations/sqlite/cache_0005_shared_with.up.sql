@@ -1,4 +1,4 @@
--- The oldest format whose version may come back to this database after a newer one. A step that an older version cannot live with
--- raises it; all others leave it alone.
+-- The oldest format whose version may use this database after a newer one. Migrations with which an older version is
+-- incompatible increase it; others leave it unchanged.
 CREATE TABLE format (shared_with INTEGER NOT NULL);
 INSERT INTO format VALUES (5);

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 const BOOTSTRAP: &str = include_str!("certificates/token.yaml");
 const RIGHTS: &str = include_str!("clusters/rights.yaml");
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
-const NOT_THEIRS: &str = "whoever decides where a cluster's token is sent needs that right";
+const NOT_THEIRS: &str = "deciding where a cluster's token is sent requires that permission";
 /// Longer than the interval of a cluster's health check, which sends a token to every reachable cluster.
 const LOOK: Duration = Duration::from_secs(3);
 

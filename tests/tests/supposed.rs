@@ -76,7 +76,7 @@ fn clusters(fleet: &Fleet) -> Result<()> {
         &said,
         &[
             "Cluster member1 would be changed",
-            "member1 removed 1 -> 0 its taints are not tolerated; the copy stays until something has replaced it",
+            "member1 removed 1 -> 0 its taints are not tolerated; the copy is kept until it is replaced",
             "member2 changed 1 -> 2",
         ],
     )?;

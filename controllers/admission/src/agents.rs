@@ -1,8 +1,8 @@
-//! Limits on the writes of members' agents that RBAC cannot express: RBAC cannot limit `create` to a name or to a type
-//! of Secret. kube-apiserver's NodeRestriction does the same for nodes.
+//! Limits on writes of members' agents that RBAC cannot express, since it cannot limit `create` to a name or to a
+//! type of Secret. kube-apiserver's NodeRestriction does the same for nodes.
 //!
-//! An agent is identified by the certificate that `agentcsrapproving` approves. Bearers of bootstrap tokens are treated
-//! as agents, because they can obtain such a certificate.
+//! An agent is identified by the certificate that `agentcsrapproving` approves. Users with a bootstrap token are
+//! treated as agents, because they can obtain such a certificate.
 
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::user::UserInfo;
@@ -54,7 +54,7 @@ fn cluster_of_agent(user: &UserInfo) -> Option<&str> {
     own.or(in_group.then_some(""))
 }
 
-/// Refuses agents that write a cluster other than their own. Other users are subject to RBAC only.
+/// Rejects writes of agents to Clusters other than their own. Other users are subject to RBAC only.
 pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     match cluster_of_agent(user) {
         Some(own) if own.is_empty() || own != cluster => {
@@ -64,9 +64,9 @@ pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses an agent's write of a Cluster that no agent registered, although it has the agent's name: an agent may have
-/// obtained its certificate before an administrator joined a cluster by that name, or after its own was removed. Agents
-/// register clusters in pull mode only, and cannot claim the ID of another cluster later.
+/// Rejects writes of an agent to a Cluster of its name that no agent registered. The agent can have obtained its
+/// certificate before an administrator joined a cluster of that name, or after its own cluster was removed. Agents
+/// register clusters only in pull mode, and cannot claim the ID of another cluster later.
 pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) -> Result<(), String> {
     if cluster_of_agent(user).is_none() {
         return Ok(());
@@ -76,20 +76,21 @@ pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) 
     match before {
         _ if !pulls(after) => refused("may register clusters in pull mode only"),
         Before::Absent => Ok(()),
-        Before::Unseen => refused("may not apply a cluster that does not exist; create it instead"),
-        Before::Known(before) if !pulls(before) => refused("may not change a cluster that no agent registered"),
+        Before::Unseen => refused("must not apply a cluster that does not exist; create it instead"),
+        Before::Known(before) if !pulls(before) => refused("must not change a cluster that no agent registered"),
         Before::Known(before) if !before.spec.id.is_empty() && before.spec.id != after.spec.id => {
-            refused("may not change spec.id")
+            refused("must not change spec.id")
         }
         Before::Known(_) => Ok(()),
     }
 }
 
-/// Refuses agents that write Secrets other than the two that report their cluster's tokens. A Secret of type
+/// Rejects writes of agents to Secrets other than the two that report their cluster's tokens. A Secret of type
 /// `kubernetes.io/service-account-token` would be filled with a token of the account that it names.
 ///
-/// `before` is the stored Secret, `null` when it is created; `cluster` is the stored Cluster of the agent's name. The
-/// response to a patch contains the whole Secret, so an agent may update only a Secret that an agent reported: one whose
+/// `before` is the stored Secret, `null` on creation; `cluster` is the stored Cluster of the agent's name. The
+/// response to a patch contains the whole Secret, so an agent must only update Secrets that an agent reported: those
+/// whose token an agent wrote last, or that are owned by its own registered Cluster.
 /// token an agent wrote last, or one that belongs to its own registered Cluster.
 pub fn check_secret(user: &UserInfo, secret: &Value, before: &Value, cluster: Option<&Cluster>) -> Result<(), String> {
     let Some(own) = cluster_of_agent(user) else { return Ok(()) };
@@ -104,11 +105,11 @@ pub fn check_secret(user: &UserInfo, secret: &Value, before: &Value, cluster: Op
     }
     match before.is_null() || is_token_of_agent(before) || belongs_to(before, cluster) {
         true => Ok(()),
-        false => Err(format!("agent {:?} may not write secret {name:?}, which no agent created", user.name)),
+        false => Err(format!("agent {:?} must not write secret {name:?}, which no agent created", user.name)),
     }
 }
 
-/// The agent of the writer's cluster whose Cluster [`check_secret`] needs; `None` for other users.
+/// The cluster of an agent, whose Cluster [`check_secret`] needs. `None` for other users.
 pub fn agent_cluster(user: &UserInfo) -> Option<&str> {
     cluster_of_agent(user).filter(|own| !own.is_empty())
 }
@@ -118,7 +119,7 @@ fn is_token_of_agent(secret: &Value) -> bool {
     let managers = secret.pointer("/metadata/managedFields").and_then(Value::as_array);
     let mut owners = managers.into_iter().flatten().filter(|entry| !entry["fieldsV1"]["f:data"][TOKEN].is_null());
     let is_agent = |entry: &Value| entry["manager"].as_str().is_some_and(|name| FIELD_MANAGERS.contains(&name));
-    // Another manager that applied the same value is an owner too.
+    // A manager that applied the same value is an owner, too.
     owners.next().is_some_and(is_agent) && owners.all(is_agent)
 }
 
@@ -170,7 +171,7 @@ mod tests {
     #[case::to_become_one(UserInfo::new("system:bootstrap:abcdef", ["system:bootstrappers"]), json!({"metadata": {"name": "m1"}}),
         Some("its own cluster only"))]
     #[case::somebody_else(UserInfo::new("alice", ["dev"]), json!({"metadata": {"name": "m2"}, "type": "any"}), None)]
-    fn agents_report_tokens_and_nothing_else(
+    fn agents_write_only_reported_tokens(
         #[case] user: UserInfo,
         #[case] secret: Value,
         #[case] expected: Option<&str>,
@@ -191,7 +192,7 @@ mod tests {
         json!({"metadata": {"name": "m1", "managedFields": managers.iter().map(entry).collect::<Vec<_>>()}})
     }
 
-    /// The response to a patch would contain a Secret that another user created.
+    /// The response to a patch would contain a Secret of another user.
     #[rstest]
     #[case::created_now(Value::Null, None, true)]
     #[case::reported(written_by(&["crowsnest-agent"]), None, true)]
@@ -204,7 +205,7 @@ mod tests {
     #[case::of_its_cluster(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Pull"), true)]
     #[case::of_a_joined_one(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Push"), false)]
     #[case::of_an_earlier_one(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u0"}]}}), Some("Pull"), false)]
-    fn agents_update_what_agents_created(#[case] before: Value, #[case] mode: Option<&str>, #[case] expected: bool) {
+    fn agents_update_secrets_of_agents_only(#[case] before: Value, #[case] mode: Option<&str>, #[case] expected: bool) {
         let secret = json!({"metadata": {"name": "m1"}, "type": "Opaque"});
         let cluster = mode.map(|mode| registered(mode, "id-1"));
         assert_eq!(check_secret(&agent(), &secret, &before, cluster.as_ref()).is_ok(), expected);
@@ -218,7 +219,7 @@ mod tests {
     #[case::taken_over("Push", "Pull", "id-1", false)]
     #[case::to_be_dialled("Pull", "Push", "id-1", false)]
     #[case::anothers_id("Pull", "Pull", "id-2", false)]
-    fn agents_write_what_agents_registered(
+    fn agents_write_clusters_of_agents_only(
         #[case] before: &str,
         #[case] after: &str,
         #[case] id: &str,
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_do_not_apply_to_the_unknown() {
+    fn agents_cannot_apply_unseen_clusters() {
         assert!(check_registration(&agent(), Before::Unseen, &registered("Pull", "")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! FederatedHPA: Kubernetes' rules for a HorizontalPodAutoscaler, without external metrics.
+//! FederatedHPA: defaults and validation of Kubernetes' HorizontalPodAutoscaler, without external metrics.
 
 use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
 use crowsnest_apimachinery::field::FieldError;
@@ -14,7 +14,7 @@ use crowsnest_plan::autoscaling::defaults::fill_behavior;
 use super::decode::{changed, decode};
 use super::{Outcome, Refusal, Request, metadata};
 
-/// The utilisation aimed at when no metric is given, in percent.
+/// Default target if no metric is given, in percent.
 const CPU_UTILIZATION: i32 = 80;
 const LONGEST_PERIOD_SECONDS: i32 = 1800;
 const LONGEST_WINDOW_SECONDS: i32 = 3600;
@@ -85,7 +85,7 @@ fn validate_spec(spec: &FederatedHPASpec) -> Vec<FieldError> {
     errors
 }
 
-/// Kind and name of what is scaled.
+/// Validates kind and name of the scale target.
 pub(super) fn validate_reference(reference: &CrossVersionObjectReference, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (value, name) in [(&reference.kind, "kind"), (&reference.name, "name")] {
@@ -99,7 +99,7 @@ pub(super) fn validate_reference(reference: &CrossVersionObjectReference, path: 
     errors
 }
 
-/// What is wrong with a text that becomes part of a URL path.
+/// Problems of a text that becomes part of a URL path.
 pub(super) fn path_segment(value: &str) -> Vec<String> {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
@@ -174,7 +174,7 @@ fn validate_metric(metric: &MetricSpec, path: &str) -> Vec<FieldError> {
         ("containerResource", metric.container_resource.is_some()),
     ];
     let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
-    // Only the first source is looked into: more than one is wrong anyway.
+    // Only the first source is validated, since more than one is an error anyway.
     if let Some(first) = given.first() {
         errors.extend(validate_source(metric, first, &format!("{path}.{first}")));
     }

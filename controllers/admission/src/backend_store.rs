@@ -1,9 +1,10 @@
-//! Search engine of a ResourceRegistry (`spec.backendStore.openSearch`): where its objects and credentials are sent, and the
-//! rights that this requires. The only implementation of the rule for `secretRef` and the annotations beside it.
+//! Search engine of a ResourceRegistry (`spec.backendStore.openSearch`): where objects and credentials are sent, and
+//! the permissions that this requires. The only implementation of the rules for `secretRef` and the related
+//! annotations.
 //!
-//! This process reads the Secrets that a registry names and sends their values to addresses that the same author chooses. As for
-//! Clusters ([`super::destination`]), the author must therefore be allowed to read these Secrets when the registry is created,
-//! and on each change of addresses or references.
+//! The server reads the Secrets that a registry refers to and sends their values to addresses chosen by the same
+//! author. As for Clusters ([`super::destination`]), the author must therefore be permitted to read these Secrets
+//! when the registry is created, and on each change of addresses or references.
 
 use crowsnest_api::constants::annotation::{BACKEND_STORE_CA, BACKEND_STORE_CERTIFICATE};
 use crowsnest_api::search::ResourceRegistry;
@@ -33,7 +34,7 @@ impl fmt::Display for SecretName {
     }
 }
 
-/// Search engine with the Secrets that are used for it. Registries with equal destinations share an engine.
+/// Search engine and the Secrets used for it. Registries with equal destinations share an engine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Destination {
@@ -48,8 +49,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// The destination of a registry, if it has one. A reference that lacks its namespace or name is none, as in Karmada; an
-    /// annotation that cannot be read is an error.
+    /// The destination of a registry, if any. As in Karmada, a reference without namespace or name is ignored. An
+    /// annotation that cannot be parsed is an error.
     pub fn of(registry: &ResourceRegistry) -> Result<Option<Self>, FieldError> {
         let Some(engine) = registry.spec.backend_store.as_ref().and_then(|store| store.open_search.as_ref()) else {
             return Ok(None);
@@ -72,22 +73,22 @@ impl Destination {
         }))
     }
 
-    /// True if both name a node by the same address.
+    /// True if both have a node with the same address.
     pub fn shares_address(&self, other: &Self) -> bool {
         self.addresses.iter().any(|address| other.addresses.contains(address))
     }
 
-    /// Reason for which credentials must not be sent to the addresses: one of them is not encrypted. `local`: plain http is
-    /// allowed to addresses of this host.
+    /// Reason why credentials must not be sent: an address is not encrypted. With `local`, plain http to addresses of
+    /// this host is allowed.
     pub fn plain_text(&self, local: bool) -> Option<String> {
         let is_plain = |address: &&String| {
             let plain = scheme_of(address).eq_ignore_ascii_case("http");
             plain && !(local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
         };
         let sends = self.credentials.is_some() || self.certificate.is_some();
-        // The address is not repeated: it may hold a password.
+        // The address may contain a password, so it is not repeated.
         let number = self.addresses.iter().position(|address| is_plain(&address)).filter(|_| sends)?;
-        Some(format!("credentials are never sent over http, but address {number} is no https URL"))
+        Some(format!("credentials are never sent over http, but address {number} is not an https URL"))
     }
 }
 
@@ -109,13 +110,13 @@ fn secret_name(text: &str, field: &'static str) -> Result<SecretName, FieldError
     }
 }
 
-/// The rights that a writer needs to replace `before` by `after`. Pure.
+/// Permissions that a writer needs to replace `before` by `after`.
 pub fn review(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) -> Report {
-    // Validation refuses what cannot be read.
+    // Unparsable annotations are rejected by validation.
     let Ok(Some(destination)) = Destination::of(after) else { return Report::default() };
     let reasons = match before {
         Before::Absent => vec!["the registry is new"],
-        Before::Unseen => vec!["an apply also changes a registry that appears meanwhile; create it instead"],
+        Before::Unseen => vec!["an apply also changes a registry that is created concurrently; create it instead"],
         Before::Known(before) => match Destination::of(before) {
             Ok(Some(known)) => changes(&known, &destination),
             Ok(None) | Err(_) => vec![ADDRESSES],
@@ -143,8 +144,8 @@ fn changes(before: &Destination, after: &Destination) -> Vec<&'static str> {
     compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
 }
 
-/// Validates where a registry's objects and credentials are sent. Values that an earlier version accepted remain valid until
-/// they change.
+/// Validates where a registry's objects and credentials are sent. Stored values that an earlier version accepted
+/// remain valid until they change.
 pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, local: bool) -> Vec<FieldError> {
     let destination = match Destination::of(after) {
         Ok(Some(destination)) => destination,
@@ -159,10 +160,10 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
     let mut errors = Vec::new();
     for (index, address) in written.flat_map(|engine| &engine.addresses).enumerate() {
         let field = format!("{ADDRESSES}[{index}]");
-        // The registry's own validation refuses what is no URL.
+        // Invalid URLs are rejected by the validation of the registry.
         let Ok(url) = Url::parse(address) else { continue };
         if url.user.is_some() || !url.query.is_empty() || !url.fragment.is_empty() {
-            // The address is not repeated: it may hold a password.
+            // The address may contain a password, so it is not repeated.
             let detail =
                 "must have no user, password, query and fragment; put credentials into the Secret of secretRef";
             errors.push(FieldError::invalid(field, "", detail));
@@ -173,8 +174,8 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
     errors
 }
 
-/// Warnings for the author of a registry. Karmada takes credentials for `http://` addresses, so such a registry is stored and
-/// its objects are cached; nothing is sent to its engine.
+/// Warnings for the author of a registry. Karmada accepts credentials for `http://` addresses, so such a registry is
+/// stored and its objects are cached, but nothing is sent to its engine.
 pub fn warnings(registry: &ResourceRegistry, local: bool) -> Vec<String> {
     let destination = Destination::of(registry).ok().flatten();
     let reason = destination.and_then(|destination| destination.plain_text(local));
@@ -216,7 +217,7 @@ mod tests {
         registry("https://a:9200", "engine", json!({BACKEND_STORE_CERTIFICATE: "x/cert", BACKEND_STORE_CA: "x/ca"})),
         &["search/engine", "x/ca", "x/cert"]
     )]
-    fn writers_need_the_secrets(
+    fn writers_need_permission_for_the_secrets(
         #[case] before: Option<ResourceRegistry>,
         #[case] after: ResourceRegistry,
         #[case] expected: &[&str],
@@ -237,7 +238,7 @@ mod tests {
         assert!(uses(&review(Before::Known(&plain("a")), &without)).is_empty());
         let refusal = report.refusal("eve", &report.uses[0]);
         assert!(
-            refusal.contains("whoever decides where the values of a Secret are sent needs that right"),
+            refusal.contains("deciding where the values of a Secret are sent requires that permission"),
             "{refusal}"
         );
     }
@@ -255,7 +256,7 @@ mod tests {
         let errors = validate(None, &after, local);
         assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expected, "{errors:?}");
         assert!(!format!("{errors:?}").contains("s3cret"));
-        assert!(validate(Some(&after), &after, local).is_empty(), "what was accepted stays");
+        assert!(validate(Some(&after), &after, local).is_empty(), "accepted values remain valid");
     }
 
     #[rstest]
@@ -273,7 +274,7 @@ mod tests {
     #[case::plain("http://10.0.0.1:9200", "engine", false, true)]
     #[case::plain_elsewhere("http://10.0.0.1:9200", "engine", true, true)]
     #[case::plain_here("http://127.0.0.1:9200", "engine", true, false)]
-    fn credentials_over_http_are_warned_of(
+    fn credentials_over_http_cause_warnings(
         #[case] address: &str,
         #[case] secret: &str,
         #[case] local: bool,

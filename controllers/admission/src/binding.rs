@@ -1,4 +1,4 @@
-//! ResourceBinding and ClusterResourceBinding.
+//! Admission of ResourceBindings and ClusterResourceBindings.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Out
     changed(&binding, &request.object).map(Outcome::Changed)
 }
 
-/// A changed permanent ID would leave the binding's Works to nobody, or claim those of another binding.
+/// The permanent ID is immutable: changing it would orphan the binding's Works, or claim those of another binding.
 fn validate_permanent_id(old: &ObjectMeta, new: &ObjectMeta) -> Option<FieldError> {
     let key = label::RESOURCE_BINDING_PERMANENT_ID;
     let (old, new) = (metadata::label(old, key), metadata::label(new, key));
@@ -36,7 +36,7 @@ fn validate_permanent_id(old: &ObjectMeta, new: &ObjectMeta) -> Option<FieldErro
     is_changed.then(|| FieldError::invalid(format!("metadata.labels[{key}]"), new, "field is immutable"))
 }
 
-/// Replicas of a binding: quotas count them, so they must not be negative.
+/// Rejects negative replicas, since quotas count them.
 fn validate_replicas(spec: &ResourceBindingSpec) -> Vec<FieldError> {
     let clusters = spec.clusters.iter().enumerate();
     let clusters = clusters.map(|(index, one)| (format!("spec.clusters[{index}].replicas"), one.replicas));
@@ -85,11 +85,11 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
     Ok(usage)
 }
 
-/// Bindings refer to objects of their own namespace (`plan::reference::check`). Stored bindings that refer to others are
-/// not followed, and remain valid until the reference changes.
+/// A binding must refer to an object of its own namespace (`plan::reference::check`). Stored bindings with other
+/// references are ignored by controllers, and remain valid until the reference changes.
 fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -> Vec<FieldError> {
     let (own, to) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
-    // As in Karmada, a reference without a namespace is accepted; it is not followed.
+    // As in Karmada, a reference without namespace is accepted. Controllers ignore it.
     if own.is_empty() || to.namespace.is_empty() || to.namespace == own {
         return Vec::new();
     }

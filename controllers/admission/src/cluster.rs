@@ -1,4 +1,5 @@
-//! Cluster, served by our own aggregated API. The order on a write is `prepare`, `validate`, `canonicalize`.
+//! Defaulting and validation of Clusters, for the aggregated API. A write calls `prepare`, `validate` and
+//! `canonicalize` in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,8 @@ use serde::Serialize;
 
 use super::metadata;
 
-/// Fills in what a new or changed cluster leaves open. A cluster without classes of nodes gets the default ones when
-/// clusters are modelled; the status of a new cluster is dropped by the caller.
+/// Sets defaults of a new or updated Cluster. With `modelled`, a Cluster without resource models gets the default
+/// ones. The caller drops the status of a new Cluster.
 pub fn prepare(cluster: &mut Cluster, modelled: bool) {
     let spec = &mut cluster.spec;
     if modelled {
@@ -36,7 +37,7 @@ pub fn prepare(cluster: &mut Cluster, modelled: bool) {
     }
 }
 
-/// Puts the amounts of a status into canonical form, as a Go server does by reading and writing them.
+/// Converts the quantities of a status into canonical form, as a Go server does by decoding and encoding them.
 pub fn prepare_status(status: &mut ClusterStatus) {
     let Some(summary) = &mut status.resource_summary else { return };
     let lists: [&mut ResourceList; 3] = [&mut summary.allocatable, &mut summary.allocating, &mut summary.allocated];
@@ -49,7 +50,7 @@ fn canonical(quantity: &mut WireQuantity) {
     }
 }
 
-/// Notes when evicting taints were added, and moves the single zone to the list of zones.
+/// Sets `timeAdded` of NoExecute taints, and moves `zone` to `zones`.
 pub fn canonicalize(cluster: &mut Cluster, now: &Time) {
     let spec = &mut cluster.spec;
     for taint in spec.taints.iter_mut().filter(|taint| taint.effect == NO_EXECUTE) {
@@ -60,7 +61,7 @@ pub fn canonicalize(cluster: &mut Cluster, now: &Time) {
     }
 }
 
-/// What is wrong with a cluster.
+/// Validates a Cluster.
 pub fn validate(cluster: &Cluster) -> Vec<FieldError> {
     let spec = &cluster.spec;
     let mut errors = metadata::validate(&cluster.metadata, false, format::cluster_name);
@@ -114,13 +115,13 @@ fn validate_proxy(proxy: &str, field: &str) -> Option<FieldError> {
     let detail = match Url::parse(proxy) {
         Ok(url) if matches!(url.scheme.as_str(), "http" | "https" | "socks5") => return None,
         Ok(url) => format!("unsupported scheme {:?}, must be http, https, or socks5", url.scheme),
-        // Users know these words, though the field is another one.
+        // Karmada's message, although it names the wrong field.
         Err(problem) => format!("apiEndpoint must be a valid URL: {problem}"),
     };
     Some(FieldError::invalid(field, proxy, detail))
 }
 
-/// Provider, region and zones are matched like labels, so they have to be label values.
+/// Provider, region and zones are matched like labels, so they must be valid label values.
 fn validate_location(spec: &ClusterSpec) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut check = |field: &str, value: &str| {
@@ -167,7 +168,7 @@ fn validate_taints(taints: &[Taint], path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// The first rule the classes of nodes break: they have to cover every size exactly once.
+/// The first violated rule of resource models, which must cover all sizes without gaps and overlaps.
 fn models_problem(models: &[ResourceModel]) -> Option<&'static str> {
     let amount = |quantity: &WireQuantity| Quantity::try_from(quantity).unwrap_or_default();
     for (index, model) in models.iter().enumerate() {
@@ -205,7 +206,7 @@ fn models_problem(models: &[ResourceModel]) -> Option<&'static str> {
     None
 }
 
-/// Classes of nodes as refusals show them: with the field names of Karmada's internal types.
+/// Resource models as shown in error messages: with the field names of Karmada's internal types.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct ModelInGo<'m> {
@@ -232,7 +233,7 @@ fn in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
         .collect()
 }
 
-/// A taint as refusals show it: in the order of Go's fields.
+/// A taint as shown in error messages: in the order of Go's fields.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaintInGo<'t> {
@@ -258,7 +259,7 @@ struct SecretInGo<'s> {
     name: &'s str,
 }
 
-/// A cluster's spec as refusals show it: with the field names of Karmada's internal types.
+/// A Cluster's spec as shown in error messages: with the field names of Karmada's internal types.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct SpecInGo<'s> {

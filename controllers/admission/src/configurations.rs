@@ -1,9 +1,9 @@
-//! The webhook configurations that make an API server ask us: Karmada's names, rules and paths.
+//! Webhook configurations with Karmada's names, rules and paths.
 
 use crowsnest_api::constants::label;
 use serde_json::{Value, json};
 
-/// One webhook: name, path, group, resource, operations.
+/// A webhook: name, path, group, resource, scope and operations.
 struct Hook {
     name: &'static str,
     path: &'static str,
@@ -61,7 +61,7 @@ const VALIDATING: [Hook; 14] = [
 ];
 
 const TIMEOUT_SECONDS: u32 = 3;
-/// Lua has to be compiled, and all other customizations read.
+/// For compiling Lua and reading all other customizations.
 const LONG_TIMEOUT_SECONDS: u32 = 10;
 
 impl Hook {
@@ -83,7 +83,7 @@ impl Hook {
         });
         match self.path {
             "/validate-resourceinterpretercustomization" => hook["timeoutSeconds"] = LONG_TIMEOUT_SECONDS.into(),
-            // It records the use of quotas.
+            // It records usage in quotas.
             "/validate-resourcebinding" => hook["sideEffects"] = "NoneOnDryRun".into(),
             "/validate-resourcedeletionprotection" => {
                 hook["objectSelector"] =
@@ -95,7 +95,8 @@ impl Hook {
     }
 }
 
-/// The mutating and the validating configuration. `ca_bundle` is PEM in base64, `base_url` has no trailing slash.
+/// The mutating and the validating webhook configuration. `ca_bundle` is PEM in base64, `base_url` has no trailing
+/// slash.
 pub fn webhook_configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
     let configuration = |kind: &str, name: &str, hooks: &[Hook]| {
         json!({
@@ -111,7 +112,7 @@ pub fn webhook_configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
     ]
 }
 
-/// The name of a webhook by its path, as it appears in refusals.
+/// The name of a webhook by its path, as it appears in error messages.
 pub fn webhook_name(path: &str) -> Option<&'static str> {
     MUTATING.iter().chain(&VALIDATING).find(|hook| hook.path == path).map(|hook| hook.name)
 }

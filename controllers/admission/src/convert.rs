@@ -1,5 +1,5 @@
-//! Conversion of bindings between v1alpha1 and v1alpha2. The old form knows little: what it does not know is lost on a
-//! write through it, which is why it is there for reading.
+//! Conversion of bindings between v1alpha1 and v1alpha2. v1alpha1 lacks most fields and loses them on a write, so it
+//! should only be used for reading.
 
 use crowsnest_api::Kind;
 use crowsnest_api::work::{self, v1alpha1};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Why an object can not be converted.
+/// Why an object cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     #[error("can not convert {kind} from {from} to {to}")]
@@ -19,7 +19,7 @@ pub enum ConvertError {
 const OLD: &str = "work.karmada.io/v1alpha1";
 const NEW: &str = "work.karmada.io/v1alpha2";
 
-/// Answers a ConversionReview.
+/// Converts the objects of a ConversionReview.
 pub fn convert_review(review: &Value) -> Value {
     let request = &review["request"];
     let desired = request["desiredAPIVersion"].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn convert_review(review: &Value) -> Value {
     json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response })
 }
 
-/// One binding in another version.
+/// Converts a binding to another version.
 pub fn convert(object: &Value, desired: &str) -> Result<Value, ConvertError> {
     let from = object["apiVersion"].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! CronFederatedHPA: rules by the clock, for workloads and for FederatedHPAs.
+//! CronFederatedHPA: validation of scheduled scaling of workloads and FederatedHPAs.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ fn is_time_zone(zone: &str) -> bool {
     matches!(zone, "" | "UTC" | "Local") || TimeZone::get(zone).is_ok()
 }
 
-/// Bounds of a FederatedHPA: at least one, above nothing, in order.
+/// Validates minimum and maximum replicas for a FederatedHPA.
 fn validate_bounds(rule: &CronFederatedHPARule) -> Vec<(&'static str, String)> {
     let least = rule.target_min_replicas.unwrap_or(1);
     let most = rule.target_max_replicas.unwrap_or(i32::MAX);
@@ -92,7 +92,7 @@ const NAMED: [&str; 12] = [
     "@everysecond",
 ];
 
-/// Whether a text is a cron expression: five fields, six with seconds before or a year behind, seven with both.
+/// True for a cron expression: five fields, six with seconds before or a year after them, seven with both.
 pub(super) fn is_schedule(text: &str) -> bool {
     if NAMED.contains(&text.trim().to_lowercase().as_str()) {
         return true;
@@ -110,7 +110,7 @@ pub(super) fn is_schedule(text: &str) -> bool {
     fields.iter().zip(first..).all(|(field, position)| field.split(',').all(|part| is_part(part, position)))
 }
 
-/// Bounds of a field: second, minute, hour, day of month, month, day of week, year.
+/// Range of a field: second, minute, hour, day of month, month, day of week, year.
 fn bounds(position: usize) -> (u32, u32) {
     match position {
         0 | 1 => (0, 59),

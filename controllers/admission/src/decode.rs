@@ -1,4 +1,4 @@
-//! Objects into types and back, as leniently as Go does it.
+//! Decoding and encoding objects as leniently as Go.
 
 use crowsnest_api::Kind;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Outcome, Refusal};
 
-/// The object as its type. A null counts as an absent field; a wrong type is refused in Go's words.
+/// Decodes an object. Null counts as absent; a value of the wrong type is rejected with Go's message.
 pub(super) fn decode<K: Kind + DeserializeOwned>(object: &Value) -> Result<K, Refusal> {
     let error = match K::deserialize(object) {
         Ok(decoded) => return Ok(decoded),
@@ -31,19 +31,19 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// The object to store instead of the one that was given. What a later version's users have said, and this version's types do not know,
-/// stays: while versions follow each other, the earlier one is asked about what the later one has.
+/// Encodes the object to store. Fields that are unknown to this version's types are kept, so that during an upgrade
+/// the earlier version does not drop fields of the later one.
 pub(super) fn changed<K: Kind + Serialize + DeserializeOwned>(object: &K, given: &Value) -> Result<Value, Refusal> {
     let written = |object: &K| serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()));
     let mut kept = written(object)?;
-    // Nearly always nothing is missing, and reading an object once more costs as much as the first time.
+    // Usually nothing is missing; decoding the object again would double the cost.
     if is_missing(given, &kept) {
         keep_unknown(given, &written(&decode(given)?)?, &mut kept);
     }
     Ok(kept)
 }
 
-/// Whether something that was given is not among what is kept, for whichever reason.
+/// True if any given value is missing in `kept`.
 fn is_missing(given: &Value, kept: &Value) -> bool {
     match (given, kept) {
         (Value::Object(given), Value::Object(kept)) => given.iter().any(|(name, member)| match kept.get(name) {
@@ -57,8 +57,8 @@ fn is_missing(given: &Value, kept: &Value) -> bool {
     }
 }
 
-/// Into `kept` comes what is in `given` and our types made nothing of: `known` is all that they did. What Go's types would leave out as
-/// empty is left out; lists whose items have been moved are left alone.
+/// Copies fields of `given` that the types do not know into `kept`. `known` is the decoded and encoded `given`. Empty
+/// values, which Go's types would omit, are omitted, and lists whose items were moved are left unchanged.
 pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
     match (given, known, kept) {
         (Value::Object(given), Value::Object(known), Value::Object(kept)) => {
@@ -81,7 +81,7 @@ pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
     }
 }
 
-/// Whether the items of a list are those of before, each at its place: nothing was added, taken away or moved.
+/// True if the items of a list are the same as before, in the same order.
 fn are_in_order(before: &[Value], now: &[Value]) -> bool {
     let is_same = |(before, now): (&Value, &Value)| match (before.as_object(), now.as_object()) {
         (Some(before), Some(now)) => before
@@ -104,8 +104,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The object to store instead, with the lists that are required but were not given written as null: that is how the
-/// schema check comes to say what it says about them.
+/// Encodes the object to store, with required lists that were not given as null, so that the schema reports them as
+/// Karmada's does.
 pub(super) fn changed_with_lists<K: Kind + Serialize + DeserializeOwned>(
     object: &K,
     given: &Value,
@@ -134,7 +134,7 @@ mod tests {
     #[case::in_a_list_that_was_sorted(json!([{"a": 1, "new": 1}, {"a": 0}]), json!([{"a": 1}, {"a": 0}]), json!([{"a": 0}, {"a": 1}]), json!([{"a": 0}, {"a": 1}]))]
     #[case::what_was_taken_away_stays_away(json!({"a": 1}), json!({"a": 1}), json!({}), json!({}))]
     #[case::empty_ones_go(json!({"a": "", "b": {"c": []}, "d": false, "e": 0, "f": null}), json!({}), json!({}), json!({}))]
-    fn what_types_do_not_know_stays(
+    fn unknown_fields_are_kept(
         #[case] given: Value,
         #[case] known: Value,
         #[case] mut kept: Value,
@@ -144,6 +144,6 @@ mod tests {
         let before = kept.clone();
         keep_unknown(&given, &known, &mut kept);
         assert_eq!(kept, expected);
-        assert!(misses || kept == before, "it would not have been looked for");
+        assert!(misses || kept == before, "a missing value must be detected");
     }
 }

@@ -1,4 +1,4 @@
-//! Protection of objects of any kind against removal.
+//! Deletion protection of objects of any kind.
 
 use crowsnest_api::constants::label;
 

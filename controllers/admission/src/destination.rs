@@ -1,11 +1,11 @@
-//! Rights needed to decide where a Cluster's tokens are sent. The only implementation of the rule for `spec.secretRef`
-//! and `spec.impersonatorSecretRef`; the server reviews the rights that this module determines.
+//! Permissions needed to decide where a Cluster's tokens are sent. The only implementation of the rules for
+//! `spec.secretRef` and `spec.impersonatorSecretRef`; the server checks the permissions that this module determines.
 //!
-//! For a Cluster, this process reads two Secrets and sends their tokens to an endpoint; the author of the Cluster
-//! chooses both. The author must therefore be allowed to read these Secrets when the Cluster is created, and on each
-//! change that affects where tokens are sent. Agents may overwrite the tokens of their own cluster without the right to
-//! read them: for Secrets with the cluster's own name, as Karmada's and our `join` create them, the right to patch is
-//! sufficient.
+//! For a Cluster, the server reads two Secrets and sends their tokens to an endpoint; the author of the Cluster
+//! chooses both. The author must therefore be permitted to read these Secrets when the Cluster is created, and on
+//! each change that affects where tokens are sent. Agents may overwrite the tokens of their own cluster without
+//! permission to read them: for Secrets with the cluster's own name, as created by Karmada's and our `join`,
+//! permission to patch is sufficient.
 
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
 use crowsnest_api::constants::annotation::REACHED_THROUGH;
@@ -16,14 +16,14 @@ use crowsnest_apimachinery::url::Url;
 
 const IMPERSONATOR_SUFFIX: &str = "-impersonator";
 
-/// The object before a write, as far as the writer has seen it.
+/// The stored object before a write, as far as the writer has seen it.
 #[derive(Debug)]
 pub enum Before<'b, T = Cluster> {
-    /// There is no object, and the write fails if one is created concurrently.
+    /// The object does not exist, and the write fails if it is created concurrently.
     Absent,
-    /// The write may apply to any object.
+    /// The write applies to whatever object is stored.
     Unseen,
-    /// The write fails if the stored object is no longer this one.
+    /// The write fails if the stored object is not this one.
     Known(&'b T),
 }
 
@@ -36,7 +36,7 @@ impl<T> Clone for Before<'_, T> {
 impl<T> Copy for Before<'_, T> {}
 
 impl<'b, T> Before<'b, T> {
-    /// The same knowledge of a part of the object. A part that is missing is not known.
+    /// Projects to a part of the object. A missing part is unseen.
     pub fn and_then<P>(self, part: impl FnOnce(&'b T) -> Option<&'b P>) -> Before<'b, P> {
         match self {
             Self::Absent => Before::Absent,
@@ -46,18 +46,18 @@ impl<'b, T> Before<'b, T> {
     }
 }
 
-/// Secret whose values are sent to an address that the written object names.
+/// A Secret whose values are sent to an address in the written object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretUse {
     /// Field that names the Secret.
     pub field: &'static str,
     pub namespace: String,
     pub name: String,
-    /// Rights on the Secret, of which one is sufficient.
+    /// Permissions on the Secret, any one of which is sufficient.
     pub verbs: &'static [&'static str],
 }
 
-/// Rights on Secrets that a write requires, and the reasons.
+/// Permissions on Secrets that a write requires, and the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Empty if the write does not affect where tokens are sent.
@@ -71,11 +71,11 @@ pub struct Report {
 const READ: &[&str] = &["get"];
 const READ_OR_REPORT: &[&str] = &["get", "patch"];
 
-/// The rights that a writer needs to replace `before` by `after`. Pure.
+/// Permissions that a writer needs to replace `before` by `after`.
 pub fn review(before: Before<'_>, after: &Cluster) -> Report {
     let reasons = match before {
         Before::Absent => vec!["the cluster is new"],
-        Before::Unseen => vec!["an apply also changes a cluster that appears meanwhile; create it instead"],
+        Before::Unseen => vec!["an apply also changes a cluster that is created concurrently; create it instead"],
         Before::Known(before) => changes(before, after),
     };
     if reasons.is_empty() {
@@ -91,18 +91,18 @@ pub fn review(before: Before<'_>, after: &Cluster) -> Report {
     .filter_map(|(field, reference, own)| Some(secret_use(field, reference.as_ref()?, name, &own)))
     .collect();
     if matches!(before, Before::Unseen) {
-        // A Cluster created concurrently may name these Secrets already, and keeps fields that are not written.
+        // A Cluster created concurrently can refer to these Secrets, and keeps fields that are not written.
         uses.extend(own_uses(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
     }
     Report { uses, reasons, sent: "a cluster's token is" }
 }
 
 impl Report {
-    /// Error message for a writer without the right to use `secret`.
+    /// Error message for a writer without permission for `secret`.
     pub fn refusal(&self, user: &str, secret: &SecretUse) -> String {
         let SecretUse { field, namespace, name, verbs } = secret;
         format!(
-            "User {user:?} cannot {} secret {namespace:?}/{name:?} of {field}: whoever decides where {} sent needs that right ({})",
+            "User {user:?} cannot {} secret {namespace:?}/{name:?} of {field}: deciding where {} sent requires that permission ({})",
             verbs.join(" or "),
             self.sent,
             self.reasons.join(", ")
@@ -114,7 +114,8 @@ const SECRET_REF: &str = "spec.secretRef";
 const IMPERSONATOR_REF: &str = "spec.impersonatorSecretRef";
 
 fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &str, own: &str) -> SecretUse {
-    // The token of a cluster "a-impersonator" has the same name as the impersonator token of cluster "a".
+    // The Secret with the token of a cluster "a-impersonator" has the same name as that with the impersonator token
+    // of cluster "a".
     let is_own = !cluster.is_empty() && reference.name == own && !cluster.ends_with(IMPERSONATOR_SUFFIX);
     let verbs = if is_own { READ_OR_REPORT } else { READ };
     SecretUse { field, namespace: reference.namespace.clone(), name: reference.name.clone(), verbs }
@@ -127,7 +128,7 @@ fn own_uses(cluster: &str) -> [SecretUse; 2] {
     [own(SECRET_REF, cluster.to_owned()), own(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}"))]
 }
 
-/// Fields that determine which tokens are sent, where they are sent, and who can read them on the network.
+/// Changed fields that determine which tokens are sent, where they are sent, or who can read them on the network.
 fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
     let (old, new) = (&before.spec, &after.spec);
     let reached = |cluster: &Cluster| cluster.metadata.annotations.as_ref()?.get(REACHED_THROUGH).cloned();
@@ -144,7 +145,8 @@ fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
     compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
 }
 
-/// Validates where a Cluster's tokens are sent. Values that an earlier version accepted remain valid until they change.
+/// Validates where a Cluster's tokens are sent. Stored values that an earlier version accepted remain valid until
+/// they change.
 pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if sends_over_http(&after.spec) && !before.is_some_and(|before| same_endpoint(before, after)) {
@@ -152,8 +154,7 @@ pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool
             "must be https where spec.secretRef or spec.impersonatorSecretRef is set: tokens are never sent over http";
         errors.push(FieldError::invalid("spec.apiEndpoint", &after.spec.api_endpoint, detail));
     }
-    // Clusters in pull mode name the API server's address inside the member; the address is refused if it is dialed
-    // later.
+    // In pull mode the endpoint is the API server's address inside the member. It is validated when the mode changes.
     if !local_endpoints && after.spec.sync_mode != ClusterSyncMode::Pull {
         let addresses = |spec: &ClusterSpec| [spec.api_endpoint.clone(), spec.proxy_url.clone()];
         let known = before.filter(|before| before.spec.sync_mode == after.spec.sync_mode);
@@ -183,8 +184,8 @@ fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
 
 pub(super) fn local_host(field: &str, address: &str) -> Option<FieldError> {
     let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
-    // Karmada's own validation refuses invalid URLs, with its message. The client that dials reads some of them nevertheless, and
-    // finds another host: `[::]` in `http://[::]a`.
+    // Karmada's own validation rejects invalid URLs. The HTTP client accepts some of them nevertheless, with a
+    // different host: `[::]` in `http://[::]a`.
     let read = Url::parse(&with_scheme).ok().and_then(|url| local_kind_of_host(without_port(url.host)));
     let dialled = || with_scheme.parse::<http::Uri>().ok()?.host().and_then(local_kind_of_host);
     let kind = read.or_else(dialled)?;

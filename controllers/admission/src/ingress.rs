@@ -1,4 +1,4 @@
-//! MultiClusterIngress: Kubernetes' rules for an Ingress.
+//! MultiClusterIngress: validation by the rules of Kubernetes' Ingress.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     Refusal::of(&errors).map(|()| Outcome::Unchanged)
 }
 
-/// The addresses a load balancer reports, as pairs of IP and host name.
+/// Validates load balancer addresses, given as pairs of IP and host name.
 pub(super) fn validate_addresses<'a>(
     addresses: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>,
 ) -> Vec<FieldError> {

@@ -1,4 +1,4 @@
-//! ResourceInterpreterWebhookConfiguration and ResourceInterpreterCustomization.
+//! Admission of ResourceInterpreterWebhookConfigurations and ResourceInterpreterCustomizations.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 use super::decode::decode;
 use super::{Outcome, Refusal, Request, World};
 
-/// The operations a webhook can take; `Prune` is not among them.
+/// Operations supported by webhooks, which exclude `Prune`.
 const OPERATIONS: [&str; 9] = [
     "*",
     "AggregateStatus",
@@ -92,7 +92,7 @@ fn validate_rule(rule: &RuleWithOperations, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// A list of words, or `*` alone. The core group is an empty word.
+/// Validates a list of names, or `*` alone. The core group is the empty name.
 fn validate_words(words: &[String], field: &str, what: &str, may_be_empty: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if words.is_empty() {
@@ -130,7 +130,7 @@ pub(super) fn validate_customization(request: &Request, world: &World<'_>) -> Re
             continue;
         }
         let both = new.spec.customizations.scripts().into_iter().zip(other.spec.customizations.scripts());
-        // Dependencies of several customizations are joined, so they never conflict.
+        // Dependencies of several customizations are merged, so they never conflict.
         let conflict = both
             .filter(|((operation, _), _)| *operation != InterpreterOperation::InterpretDependency)
             .find(|((_, new), (_, other))| new.is_some() && other.is_some());

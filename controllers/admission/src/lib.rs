@@ -1,9 +1,9 @@
-//! Admission: what happens to objects of the Karmada groups before they are stored. Defaults are filled in (`mutate`),
-//! objects that make no sense are refused with the words Karmada's users know (`validate`), old bindings are converted.
+//! Admission of objects of the Karmada API groups: defaulting (`mutate`), validation with Karmada's messages
+//! (`validate`), and conversion of old bindings.
 //!
-//! Everything here is pure: the world a decision needs comes as an argument, what it wants written comes back in the
-//! review. The server carries requests here over HTTPS, or straight from the embedded control plane.
-//! Clusters and ResourceRegistries are served by our own aggregated API, which calls `cluster` and `registry` itself.
+//! All functions are pure: required state is passed as [`World`], and writes are returned in the review. The server
+//! receives requests over HTTPS, or directly from the embedded control plane. Clusters and ResourceRegistries are
+//! served by the aggregated API, which calls `cluster` and `registry` itself.
 
 pub mod agents;
 mod autoscaling;
@@ -40,29 +40,29 @@ use crowsnest_api::policy::FederatedResourceQuota;
 
 pub use crowsnest_plan::gates::Gates;
 
-/// What decisions need to know beside the request.
+/// State that decisions need besides the request.
 pub struct World<'w> {
-    /// A new id, in case the object gets one.
+    /// A generated id, for objects without one.
     pub permanent_id: &'w str,
     pub gates: Gates,
-    /// Whether ClusterTaintPolicies may add `NoExecute` taints.
+    /// True if ClusterTaintPolicies may add `NoExecute` taints.
     pub allow_no_execute_taint_policy: bool,
-    /// All ResourceInterpreterCustomizations there are.
+    /// All ResourceInterpreterCustomizations.
     pub customizations: &'w [ResourceInterpreterCustomization],
-    /// The FederatedResourceQuotas of the request's namespace.
+    /// FederatedResourceQuotas of the request's namespace.
     pub quotas: &'w [FederatedResourceQuota],
-    /// Whether a Lua script compiles; otherwise the compiler's words.
+    /// Compiles a Lua script. The error is the compiler's message.
     pub compile_lua: &'w dyn Fn(&str) -> Result<(), String>,
 }
 
-/// What a review of a path asks to have at hand, so that the server reads no more than needed.
+/// State that the review of a path needs, so that the server reads no more than that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     pub customizations: bool,
     pub quotas: bool,
 }
 
-/// What `review` reads from the world for a path.
+/// The state that `review` needs for a path.
 pub fn needs(path: &str) -> Needs {
     Needs {
         customizations: path == "/validate-resourceinterpretercustomization",
@@ -70,7 +70,7 @@ pub fn needs(path: &str) -> Needs {
     }
 }
 
-/// Answers a request to one of Karmada's webhook paths. `None` for paths that are none of them.
+/// Reviews a request to one of Karmada's webhook paths. `None` for other paths.
 pub fn review(path: &str, request: &Request, world: &World<'_>) -> Option<Review> {
     let outcome = match path {
         "/mutate-propagationpolicy" => policy::mutate_propagation_policy(request, world),

@@ -1,4 +1,4 @@
-//! Rules on object metadata that hold for every kind.
+//! Validation of object metadata, for all kinds.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The bytes all annotations of an object may have together.
+/// Maximum size of all annotations of an object in bytes.
 const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 * 1024;
 
-/// Name, namespace, labels and annotations. `name_rule` says what is wrong with a name.
+/// Validates name, namespace, labels and annotations. `name_rule` returns the problems of a name.
 pub(super) fn validate(
     metadata: &ObjectMeta,
     namespaced: bool,
@@ -40,7 +40,7 @@ pub(super) fn validate(
     errors
 }
 
-/// Keys and values of labels.
+/// Validates keys and values of labels.
 pub(super) fn labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
@@ -50,12 +50,12 @@ pub(super) fn labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<Field
     errors
 }
 
-/// The key of a label.
+/// Validates the key of a label.
 pub(super) fn label_name(key: &str, path: &str) -> Vec<FieldError> {
     format::qualified_name(key).into_iter().map(|problem| FieldError::invalid(path, key, problem)).collect()
 }
 
-/// Keys of annotations, whatever their case, and the size of all together.
+/// Validates keys of annotations, which are case-insensitive, and their total size.
 pub(super) fn annotations(annotations: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in annotations.keys() {
@@ -70,7 +70,7 @@ pub(super) fn annotations(annotations: &BTreeMap<String, String>, path: &str) ->
     errors
 }
 
-/// A label of the object, empty when it has none.
+/// Value of a label. Empty if it is missing.
 pub(super) fn label<'m>(metadata: &'m ObjectMeta, key: &str) -> &'m str {
     metadata.labels.as_ref().and_then(|labels| labels.get(key)).map_or("", String::as_str)
 }

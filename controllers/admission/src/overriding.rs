@@ -1,4 +1,4 @@
-//! OverridePolicy and ClusterOverridePolicy.
+//! Admission of OverridePolicies and ClusterOverridePolicies.
 
 use crowsnest_api::policy::{
     ClusterOverridePolicy, FieldOverrider, FieldPatchOperation, OverridePolicy, OverrideSpec, OverriderOperator,
@@ -31,7 +31,7 @@ fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
             let detail = "overrideRules and targetCluster can't co-exist";
             errors.push(FieldError::invalid("spec.targetCluster", target, detail));
         }
-        // Field overriders are younger than this rule and not part of it.
+        // This rule of Karmada's is older than field overriders and does not include them.
         if (Overriders { field_overrider: Vec::new(), ..spec.overriders.clone() }) != Overriders::default() {
             let detail = "overrideRules and overriders can't co-exist";
             errors.push(FieldError::invalid("spec.overriders", &spec.overriders, detail));
@@ -44,7 +44,7 @@ fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Fields that tell which object it is. Policies of a namespace must not change them (`plan::overriding`).
+/// Fields that identify an object. Namespaced policies must not change them (`plan::overriding`).
 const IDENTITY: [&str; 3] = ["/kind", "/metadata/namespace", "/metadata/name"];
 
 fn validate_identity(spec: &OverrideSpec) -> Vec<FieldError> {

@@ -1,4 +1,4 @@
-//! Placements and cluster affinities.
+//! Validation of placements and cluster affinities.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ pub(super) fn validate(placement: &Placement, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Overflowing into further groups needs a way of dividing that looks at the room there is.
+/// True if overflow affinities are allowed: replicas must be divided by available replicas.
 fn allows_overflow(scheduling: Option<&ReplicaSchedulingStrategy>) -> bool {
     let Some(scheduling) = scheduling else { return false };
     if scheduling.replica_scheduling_type != Some(ReplicaSchedulingType::Divided) {
@@ -46,7 +46,7 @@ fn allows_overflow(scheduling: Option<&ReplicaSchedulingStrategy>) -> bool {
         || scheduling.weight_preference.as_ref().is_some_and(|weights| weights.dynamic_weight.is_some())
 }
 
-/// Field selectors look at provider, region and zone only.
+/// Validates a cluster affinity. Field selectors support provider, region and zone only.
 pub(super) fn validate_affinity(affinity: &ClusterAffinity, path: &str) -> Option<FieldError> {
     let selector = affinity.field_selector.as_ref()?;
     let problem = field_selector_problem(selector)?;
@@ -129,7 +129,7 @@ fn validate_spread(constraints: &[SpreadConstraint], path: &str) -> Vec<FieldErr
         let Some(field) = &constraint.spread_by_field else { continue };
         match fields.iter_mut().find(|(known, _)| *known == field) {
             None => fields.push((field, false)),
-            // Said once per field, however often it is repeated.
+            // Reported once per field.
             Some((_, said)) if !*said => {
                 *said = true;
                 let detail = format!("multiple {field} spread constraints are not allowed");

@@ -1,4 +1,4 @@
-//! PropagationPolicy, ClusterPropagationPolicy and the defaults of OverridePolicy.
+//! Admission of PropagationPolicies and ClusterPropagationPolicies, and defaults of OverridePolicies.
 
 use crowsnest_api::constants::{finalizer, label};
 use crowsnest_api::policy::{
@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::decode::{changed, changed_with_lists, decode};
 use super::{Operation, Outcome, Refusal, Request, World, metadata, placement};
 
-/// How long a copy is kept while its replacement comes up, in seconds.
+/// Default of `gracePeriodSeconds` for graceful purging.
 const GRACE_PERIOD_SECONDS: i32 = 600;
 
 pub(super) fn mutate_propagation_policy(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -50,7 +50,7 @@ fn default_namespaces(selectors: &mut [ResourceSelector], namespace: &str) {
 
 fn default_spec(spec: &mut PropagationSpec) {
     default_spread_constraints(&mut spec.placement);
-    // A ServiceImport is of no use without the EndpointSlices that belong to it.
+    // A ServiceImport needs the EndpointSlices that belong to it.
     let imports = |selector: &ResourceSelector| {
         selector.kind == "ServiceImport" && selector.api_version == "multicluster.x-k8s.io/v1alpha1"
     };
@@ -68,7 +68,7 @@ fn default_spec(spec: &mut PropagationSpec) {
     }
 }
 
-/// The purge mode that took the place of one that Karmada 1.19 removed.
+/// The successor of a purge mode that Karmada 1.19 removed.
 fn successor_of(mode: &PurgeMode) -> Option<PurgeMode> {
     match mode.as_str() {
         "Immediately" => Some(PurgeMode::Directly),
@@ -155,7 +155,7 @@ fn validate_spec(spec: &PropagationSpec, namespace: &str) -> Vec<FieldError> {
     errors
 }
 
-/// A namespaced policy takes objects of its own namespace only.
+/// Namespaced policies select objects of their own namespace only.
 pub(super) fn selectors_in_namespace(selectors: &[ResourceSelector], namespace: &str) -> Vec<FieldError> {
     let wrong = |(index, selector): (usize, &ResourceSelector)| {
         (!namespace.is_empty() && selector.namespace != namespace).then(|| {

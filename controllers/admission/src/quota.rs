@@ -1,4 +1,4 @@
-//! FederatedResourceQuota: its own rules, and what a binding does to the use it records.
+//! FederatedResourceQuota: validation, and the effect of a binding on recorded usage.
 
 use crowsnest_api::policy::{FederatedResourceQuota, FederatedResourceQuotaSpec, ResourceList};
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
@@ -11,7 +11,7 @@ use super::{Outcome, Refusal, Request};
 use crowsnest_plan::quota::{self as plan, Exceeded, Usage, add, amount, amounts, is_huge_page, to_list, usage};
 use crowsnest_plan::work::construct::targets;
 
-/// Resources a quota may name without a domain.
+/// Resources that need no domain.
 const STANDARD: [&str; 20] = [
     "configmaps",
     "cpu",
@@ -35,7 +35,7 @@ const STANDARD: [&str; 20] = [
     "storage",
 ];
 
-/// Standard resources that are counted, not measured.
+/// Standard resources that are counts.
 const COUNTED: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -99,7 +99,7 @@ fn validate_cluster(name: &str, path: &str) -> Option<FieldError> {
     (!problems.is_empty()).then(|| FieldError::invalid(format!("{path}.clusterName"), name, problems.join(",")))
 }
 
-/// Names and amounts. Amounts that can not be read are the schema's business and count as nothing here.
+/// Validates names and amounts. Unparsable amounts, which the schema rejects, count as zero.
 fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (name, quantity) in list {
@@ -117,7 +117,7 @@ fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Resources of a vendor, like `example.com/gpu`.
+/// True for vendor resources such as `example.com/gpu`.
 fn is_extended(name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     !native && !name.starts_with("requests.") && format::qualified_name(&format!("requests.{name}")).is_empty()
@@ -139,7 +139,7 @@ fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Whether a change of a binding can change what it uses.
+/// True if a change of a binding can change its usage.
 fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
     let request = |binding: &ResourceBinding| {
         let requirements = binding.spec.replica_requirements.as_ref();
@@ -169,8 +169,8 @@ fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
         || components(old) != components(new)
 }
 
-/// What becomes of the quotas of a namespace when a binding comes (`old` is none) or changes: those whose recorded use
-/// changes, or a refusal by the first one exceeded. What cannot change what it uses is no quota's business.
+/// Quotas of a namespace whose recorded usage increases when a binding is created (`old` is `None`) or updated. An
+/// error names the first exceeded quota. Changes that cannot affect usage are not checked.
 pub fn follow(
     quotas: &[FederatedResourceQuota],
     old: Option<&ResourceBinding>,
@@ -180,9 +180,9 @@ pub fn follow(
     if matters { enforce(quotas, old, new) } else { Ok(Vec::new()) }
 }
 
-/// What becomes of the quotas of a namespace when a binding changes: the quotas whose recorded use changes, or a
-/// refusal by the first one exceeded. Also a change to less is refused while the sum stays above the limit. Less is never recorded
-/// here: the change may not be stored after all, and then somebody would be let through too early. The count does that.
+/// Quotas whose recorded usage increases, or an error for the first exceeded one. A decrease is rejected as well
+/// while the sum exceeds the limit. Decreases are not recorded here: the change may not be stored after all, and
+/// other bindings would be admitted too early. The quota controller recounts usage.
 fn enforce(
     quotas: &[FederatedResourceQuota],
     old: Option<&ResourceBinding>,
@@ -230,7 +230,7 @@ fn reference(quota: &FederatedResourceQuota) -> ObjectReference {
     ObjectReference { uid: text(&quota.metadata.uid), ..named }
 }
 
-/// The recorded use with a change, in the formats use is recorded in.
+/// Recorded usage plus a change, in the formats of recorded usage.
 fn sum(recorded: &ResourceList, change: Usage) -> Usage {
     let mut used = amounts(recorded);
     add(&mut used, change);

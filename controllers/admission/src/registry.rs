@@ -1,4 +1,4 @@
-//! ResourceRegistry, served by our own aggregated API.
+//! Validation of ResourceRegistries, for the aggregated API.
 
 use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
 use crowsnest_apimachinery::field::FieldError;
@@ -7,7 +7,7 @@ use crowsnest_apimachinery::url::Url;
 
 use super::{metadata, placement};
 
-/// What is wrong with a registry.
+/// Validates a ResourceRegistry.
 pub fn validate(registry: &ResourceRegistry) -> Vec<FieldError> {
     let mut errors = metadata::validate(&registry.metadata, false, format::dns1123_subdomain);
     errors.extend(placement::validate_affinity(&registry.spec.target_cluster, "spec.targetCluster"));

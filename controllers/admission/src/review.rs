@@ -1,4 +1,4 @@
-//! The question and the answer, and their form on the wire (admission.k8s.io/v1 AdmissionReview).
+//! Admission requests and responses, and their wire format (admission.k8s.io/v1 AdmissionReview).
 
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_apimachinery::field::{self, FieldError};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crowsnest_plan::quota::Exceeded;
 
-/// What is about to happen to an object.
+/// Operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
@@ -17,7 +17,7 @@ pub enum Operation {
     Connect,
 }
 
-/// A request to store or remove an object.
+/// An admission request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -29,10 +29,10 @@ pub struct Request {
     /// Empty for cluster-scoped objects.
     #[serde(default)]
     pub namespace: String,
-    /// The object as it would be stored; null on removal.
+    /// The object to be stored. Null on deletion.
     #[serde(default)]
     pub object: Value,
-    /// The object as it is; null on creation.
+    /// The stored object. Null on creation.
     #[serde(default)]
     pub old_object: Value,
     #[serde(default)]
@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The request within an AdmissionReview.
+    /// Decodes the request of an AdmissionReview.
     pub fn from_review(review: &Value) -> Result<Self, serde_json::Error> {
         Self::deserialize(&review["request"])
     }
@@ -50,29 +50,29 @@ impl Request {
     }
 }
 
-/// Why an object is not stored.
+/// Rejection of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The HTTP status the client gets.
+    /// HTTP status code of the response.
     pub code: u16,
-    /// The `reason` of the Status, if there is one.
+    /// `reason` of the Status, if any.
     pub reason: Option<&'static str>,
     pub message: String,
 }
 
 impl Refusal {
-    /// The object breaks a rule.
+    /// The object violates a rule.
     pub fn denied(message: impl Into<String>) -> Self {
         Self { code: 403, reason: Some("Forbidden"), message: message.into() }
     }
 
-    /// The object can not be read.
+    /// The object cannot be decoded.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self { code: 400, reason: None, message: message.into() }
     }
 
-    /// We can not decide.
+    /// No decision could be made.
     pub fn internal(message: impl Into<String>) -> Self {
         Self { code: 500, reason: None, message: message.into() }
     }
@@ -82,26 +82,26 @@ impl Refusal {
         Self { code: 403, reason: Some("QuotaExceeded"), message: exceeded.to_string() }
     }
 
-    /// Refuses when anything is wrong.
+    /// Rejects if there is any error.
     pub fn of(errors: &[FieldError]) -> Result<(), Self> {
         if errors.is_empty() { Ok(()) } else { Err(Self::denied(field::aggregate(errors))) }
     }
 }
 
-/// What becomes of an object that is let through.
+/// Result for an admitted object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It is stored as it came.
+    /// It is stored unchanged.
     Unchanged,
-    /// It is stored like this.
+    /// This object is stored instead.
     Changed(Value),
 }
 
-/// The answer to a request.
+/// Response to a request.
 #[derive(Clone, Debug)]
 pub struct Review {
     pub outcome: Result<Outcome, Refusal>,
-    /// Quotas with a higher usage once the object is stored, with that usage.
+    /// Quotas with increased usage, to be written when the object is stored.
     pub quota_usage: Vec<FederatedResourceQuota>,
 }
 
@@ -116,7 +116,7 @@ impl Review {
         self.outcome.is_ok()
     }
 
-    /// The AdmissionReview to answer with. A changed object is told as a JSON patch of the one that came.
+    /// The AdmissionReview of the response. A changed object is encoded as a JSON patch.
     pub fn to_wire(&self, request: &Request) -> Value {
         let mut response = json!({ "uid": request.uid, "allowed": self.is_allowed() });
         match &self.outcome {

@@ -1,4 +1,4 @@
-//! MultiClusterService.
+//! Admission of MultiClusterServices.
 
 use std::collections::BTreeSet;
 

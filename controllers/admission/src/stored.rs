@@ -1,9 +1,9 @@
-//! Webhook configurations of the internal group, which holds what the aggregated APIs serve.
+//! Webhook configurations of the internal group, in which the aggregated APIs store their objects.
 
 use crowsnest_api::storage::{CLUSTERS, GROUP, RESOURCE_REGISTRIES, StoredKind};
 use serde_json::{Value, json};
 
-/// The kinds of the internal group that are admitted by webhooks.
+/// Kinds of the internal group with admission webhooks.
 pub const ADMITTED_KINDS: [&StoredKind; 2] = [&CLUSTERS, &RESOURCE_REGISTRIES];
 
 /// Webhook configurations for the internal group. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.

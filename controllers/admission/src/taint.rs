@@ -1,4 +1,4 @@
-//! ClusterTaintPolicy.
+//! Admission of ClusterTaintPolicies.
 
 use crowsnest_api::policy::{ClusterTaintPolicy, Taint};
 use crowsnest_apimachinery::field::FieldError;

@@ -1,4 +1,4 @@
-//! Cases are data: `fixtures/*.yaml` holds requests, the snapshots what becomes of them. Fields a case leaves out come
+//! Data-driven cases: requests in `fixtures/*.yaml` with results as snapshots. Fields missing in a case are taken
 //! from `base`.
 
 use super::*;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Case {
     name: String,
-    /// Webhook paths asked one after another, each with what the one before made of the object.
+    /// Webhook paths called in turn, each with the object returned by the previous one.
     paths: Vec<String>,
     #[serde(default)]
     operation: Option<Operation>,
@@ -128,7 +128,7 @@ fn registries() {
 }
 
 #[test]
-fn the_wire_carries_patches_and_statuses() {
+fn wire_format_has_patches_and_statuses() {
     let mut request: Request = Request::from_review(&json!({ "request": {
         "uid": "u", "operation": "CREATE", "namespace": "n",
         "object": { "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
@@ -153,7 +153,7 @@ fn the_wire_carries_patches_and_statuses() {
 }
 
 #[test]
-fn configurations_name_paths_that_are_answered() {
+fn configured_paths_are_handled() {
     let request = Request {
         uid: String::new(),
         operation: Operation::Create,

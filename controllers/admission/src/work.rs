@@ -1,4 +1,4 @@
-//! Work: every manifest loses what a member sets itself, and learns which labels and annotations are ours.
+//! Admission of Works: prunes manifests of member-owned fields, and records managed labels and annotations.
 
 use crowsnest_api::constants::label;
 use crowsnest_api::work::Work;
@@ -24,7 +24,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
     changed(&work, &request.object).map(Outcome::Changed)
 }
 
-/// A manifest that is no object, or an object of no kind, is refused in Go's words.
+/// Rejects a manifest that is not an object or has no kind, with Go's messages.
 fn check(manifest: &Value) -> Result<(), Refusal> {
     let found = match manifest {
         Value::Object(_) if !unstructured::kind(manifest).is_empty() => return Ok(()),

@@ -2,7 +2,7 @@ use crate::customized::declarative::ScriptError;
 use crate::customized::webhook::WebhookError;
 use crate::default::thirdparty::NoAnswer;
 
-/// Failure of an interpreter's operation.
+/// Failure of an interpreter operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("ResourceInterpreterCustomization {customization}: {source}")]

@@ -1,10 +1,10 @@
-//! What a kind means to the loops: its users' scripts first, then their webhooks, then the rules of `plan` for kinds of other
-//! projects, then those for built-in kinds.
+//! Resource interpreter: user-defined Lua scripts take precedence over webhooks, those over the rules of third-party
+//! kinds, and those over built-in kinds.
 //!
-//! The customizations are the control plane's ResourceInterpreterCustomizations, told by `act` as they change. Of several
-//! for one kind the first by name that has a script for an operation is asked. A call of a script is pure: the same script,
-//! the same objects, the same answer. Webhooks ([`webhook`]) are asked over the network, so an answer takes time and is
-//! fetched before a plan that needs it is made.
+//! The customizations are the control plane's ResourceInterpreterCustomizations, which the controllers keep up to
+//! date. If several customizations for a kind have a script for an operation, the first by name is used. Scripts are
+//! pure functions of their arguments. Webhooks ([`webhook`]) are called over the network, so results are fetched
+//! before a plan that needs them is computed.
 
 pub mod customized;
 pub mod default;
@@ -39,7 +39,7 @@ use crowsnest_plan::gates::Gates;
 use crowsnest_plan::propagation::binding::Interpreted;
 use customized::webhook::{Hook, Services, Webhooks};
 
-/// The scripts of one customization.
+/// Scripts of one customization.
 struct Customization {
     api_version: String,
     kind: String,
@@ -47,7 +47,7 @@ struct Customization {
     share: Share,
 }
 
-/// A script and the customization it is of.
+/// A script and its customization.
 struct Script {
     customization: String,
     text: Arc<str>,
@@ -55,7 +55,7 @@ struct Script {
 }
 
 impl Script {
-    /// Runs a script on a script thread.
+    /// Runs a script on a thread of the script pool.
     async fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&str) -> Result<T, ScriptError> + Send + 'static,
@@ -66,15 +66,15 @@ impl Script {
     }
 }
 
-/// Who is asked about an operation on objects of a kind.
+/// Interpreter of an operation on objects of a kind.
 enum Interprets {
-    /// The first of the scripts, and the others, which count for dependencies only.
+    /// The first script, and the others, which are used for dependencies only.
     Script(Script, Vec<Script>),
     Webhook(Arc<Hook>),
     BuiltIn,
 }
 
-/// Answers what the loops ask about objects of any kind.
+/// Interprets objects of any kind for the controllers.
 pub struct Interpreter {
     gates: Gates,
     customizations: RwLock<BTreeMap<String, Customization>>,
@@ -85,7 +85,7 @@ fn native_of(object: &Value) -> Option<&'static NativeKind> {
     native::find(unstructured::api_version(object), unstructured::kind(object))
 }
 
-/// What the row of this kind of another project says, if there is one and it has a rule.
+/// The result of a third-party kind's rule, if there is one.
 fn third_party<T>(
     object: &Value,
     ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, NoAnswer>>,
@@ -102,32 +102,32 @@ impl Interpreter {
         Interpreter { gates, customizations: RwLock::default(), webhooks: Webhooks::default() }
     }
 
-    /// The same, with the Services that webhooks are named by.
+    /// Sets the store of Services that webhooks refer to.
     pub fn with_services(self, services: Arc<dyn Services>) -> Self {
         Interpreter { webhooks: Webhooks::new(services), ..self }
     }
 
-    /// One with the same webhooks and no customizations, for what is only proposed.
+    /// An interpreter with the same webhooks and without customizations, for proposed ones.
     pub fn without_customizations(&self) -> Self {
         Interpreter { gates: self.gates, customizations: RwLock::default(), webhooks: self.webhooks.copied() }
     }
 
-    /// Configurations of webhooks are only those that satisfy `stays`.
+    /// Removes all webhook configurations that do not satisfy the predicate.
     pub fn keep_webhooks(&self, stays: impl Fn(&str) -> bool) {
         self.webhooks.keep(stays);
     }
 
-    /// A configuration of webhooks came, changed, or went (`None`).
+    /// Adds or updates a webhook configuration, or removes it (`None`).
     pub fn learn_webhooks(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
         self.webhooks.learn(name, configuration);
     }
 
-    /// Customizations are only those that satisfy `stays`.
+    /// Removes all customizations that do not satisfy the predicate.
     pub fn keep(&self, stays: impl Fn(&str) -> bool) {
         self.customizations.write().retain(|name, _| stays(name));
     }
 
-    /// A customization came, changed, or went (`None`).
+    /// Adds or updates a customization, or removes it (`None`).
     pub fn learn(&self, name: &str, customization: Option<&ResourceInterpreterCustomization>) {
         let Some(customization) = customization else {
             self.customizations.write().remove(name);
@@ -144,12 +144,12 @@ impl Interpreter {
         self.customizations.write().insert(name.to_owned(), known);
     }
 
-    /// apiVersion and kind that a customization is about.
+    /// apiVersion and kind of a customization's target.
     pub fn target_of(&self, name: &str) -> Option<(String, String)> {
         self.customizations.read().get(name).map(|known| (known.api_version.clone(), known.kind.clone()))
     }
 
-    /// The scripts for an operation on objects of this kind, in order.
+    /// Scripts for an operation on objects of this kind, in order.
     fn scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
         let (api_version, kind) = (unstructured::api_version(object), unstructured::kind(object));
         let known = self.customizations.read();
@@ -161,7 +161,8 @@ impl Interpreter {
         of_kind.filter_map(script).collect()
     }
 
-    /// Customizations come before webhooks, those before what is built in; when the one that is asked fails, nobody else is.
+    /// Customizations take precedence over webhooks, and those over built-in rules. A failure is final; no other
+    /// interpreter is tried.
     fn interprets(&self, object: &Value, operation: &Operation) -> Interprets {
         let mut scripts = self.scripts(object, operation).into_iter();
         if let Some(first) = scripts.next() {
@@ -170,14 +171,14 @@ impl Interpreter {
         self.webhooks.find(object, operation).map_or(Interprets::BuiltIn, Interprets::Webhook)
     }
 
-    /// The texts of the scripts for an operation on objects of this kind, in the order in which they count.
+    /// Source of the scripts for an operation on objects of this kind, in order.
     pub fn scripts_for(&self, object: &Value, operation: &Operation) -> Vec<Arc<str>> {
         self.scripts(object, operation).into_iter().map(|script| script.text).collect()
     }
 
-    /// Whether anybody has a rule for an operation on objects of this kind.
+    /// True if any interpreter has a rule for an operation on objects of this kind.
     pub fn is_interpreted(&self, object: &Value, operation: &Operation) -> bool {
-        // The status of any kind is reported as it is.
+        // The status of every kind is reflected.
         *operation == Operation::InterpretStatus
             || match self.interprets(object, operation) {
                 Interprets::Script(..) | Interprets::Webhook(_) => true,
@@ -189,12 +190,12 @@ impl Interpreter {
             }
     }
 
-    /// Whether a template is read as several components instead of replicas.
+    /// True if a template is interpreted as several components instead of replicas.
     pub fn has_components(&self, template: &Value) -> bool {
         self.gates.multiple_pod_templates_scheduling && self.is_interpreted(template, &Operation::InterpretComponent)
     }
 
-    /// The template's replicas and what they need; nothing for kinds that have none.
+    /// Replicas of a template and their requirements. Empty for kinds without replicas.
     pub async fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
         if self.gates.multiple_pod_templates_scheduling {
             let of_components = |components| Interpreted { components, ..Interpreted::default() };
@@ -245,7 +246,7 @@ impl Interpreter {
         })
     }
 
-    /// Gives a member's copy its share of the replicas.
+    /// Writes the member's replicas into its manifest.
     pub async fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
         match self.interprets(manifest, &Operation::ReviseReplica) {
             Interprets::Script(script, _) => {
@@ -264,7 +265,7 @@ impl Interpreter {
         Ok(())
     }
 
-    /// Takes over what the member decides.
+    /// Retains fields that the member owns.
     pub async fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         match self.interprets(desired, &Operation::Retain) {
             Interprets::Script(script, _) => {
@@ -282,7 +283,7 @@ impl Interpreter {
         Ok(())
     }
 
-    /// The status to report of a member's object, or `None` while there is nothing to report.
+    /// The status to reflect from a member object. `None` if there is none.
     pub async fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
         match self.interprets(member, &Operation::InterpretStatus) {
             Interprets::Script(script, _) => {
@@ -297,7 +298,7 @@ impl Interpreter {
         }
     }
 
-    /// Whether a member's object is well. Kinds without a rule always are.
+    /// True if a member object is healthy. Kinds without a rule are always healthy.
     pub async fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
         match self.interprets(member, &Operation::InterpretHealth) {
             Interprets::Script(script, _) => {
@@ -312,7 +313,7 @@ impl Interpreter {
         }
     }
 
-    /// The template's status from its members' ones; `None` for kinds whose template status is left alone.
+    /// The template's status, aggregated from the members. `None` for kinds whose template status is unchanged.
     pub async fn aggregate(
         &self,
         template: &Value,
@@ -342,7 +343,7 @@ impl Interpreter {
         Ok(aggregated.get_mut("status").map(Value::take))
     }
 
-    /// What has to go where the template goes; `None` for kinds nobody has a rule for.
+    /// Dependencies of a template. `None` for kinds without a rule.
     pub async fn dependencies(&self, template: &Value) -> Result<Option<Needs>, Error> {
         match self.interprets(template, &Operation::InterpretDependency) {
             Interprets::Script(first, others) => {

@@ -1,4 +1,4 @@
-//! Who is asked: the first customization with a script, then the rules for other projects' kinds, then the built-in ones.
+//! Precedence of interpreters: customizations, webhooks, third-party kinds, built-in kinds.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn deployment() -> Value {
 }
 
 #[tokio::test]
-async fn scripts_come_before_the_built_in_rules() {
+async fn scripts_take_precedence_over_built_in_rules() {
     let count = |n| json!({"replicaResource": {"luaScript": format!("function GetReplicas() return {n} end")}});
     let interpreter = interpreter(&[("b", count(7)), ("a", count(5)), ("0", json!({"retention": {"luaScript": ""}}))]);
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 5);
@@ -39,7 +39,7 @@ async fn scripts_come_before_the_built_in_rules() {
 }
 
 #[tokio::test]
-async fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() {
+async fn dependencies_of_all_customizations_are_merged() {
     let needs = |name: &str| {
         let script =
             format!("function GetDependencies() return {{{{apiVersion='v1', kind='Secret', name='{name}'}}}} end");
@@ -59,7 +59,7 @@ fn of_kind(api_version: &str, kind: &str, fields: Value) -> Value {
 }
 
 #[tokio::test]
-async fn kinds_of_other_projects_have_rules_which_scripts_replace_one_by_one() {
+async fn scripts_replace_single_rules_of_third_party_kinds() {
     let template = json!({"spec": {"nodeSelector": {"a": "b"}, "volumes": [{"secret": {"secretName": "s"}}]}});
     let fields = json!({"spec": {"replicas": 2, "template": template}, "status": {"replicas": 2, "other": 1}});
     let mut set = of_kind("apps.kruise.io/v1alpha1", "CloneSet", fields);
@@ -88,7 +88,7 @@ async fn kinds_of_other_projects_have_rules_which_scripts_replace_one_by_one() {
 }
 
 #[tokio::test]
-async fn pod_templates_are_counted_each_where_that_is_switched_on() {
+async fn components_are_counted_if_enabled() {
     let spec = json!({"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]});
     let cluster = of_kind("ray.io/v1", "RayCluster", json!({"spec": spec}));
     let read = async |gates| Interpreter::new(gates).replicas(&cluster).await.expect("replicas");
@@ -98,7 +98,7 @@ async fn pod_templates_are_counted_each_where_that_is_switched_on() {
 }
 
 #[tokio::test]
-async fn a_failing_script_is_named() {
+async fn error_names_the_customization() {
     let broken = json!({"healthInterpretation": {"luaScript": "function InterpretHealth() error('no idea', 0) end"}});
     let interpreter = interpreter(&[("broken", broken)]);
     let error = interpreter.is_healthy(&deployment()).await.expect_err("no answer").to_string();
@@ -106,7 +106,7 @@ async fn a_failing_script_is_named() {
 }
 
 #[tokio::test]
-async fn webhooks_come_between_scripts_and_the_built_in_rules_and_fail_for_good() {
+async fn webhooks_take_precedence_over_built_in_rules_and_failures_are_final() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let count = json!({"replicaResource": {"luaScript": "function GetReplicas() return 7 end"}});
     let interpreter = interpreter(&[("c", count)]);
@@ -116,14 +116,14 @@ async fn webhooks_come_between_scripts_and_the_built_in_rules_and_fail_for_good(
     interpreter.learn_webhooks("w", Some(&configuration));
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 7);
     interpreter.learn("c", None);
-    let Err(error) = interpreter.replicas(&deployment()).await else { panic!("nobody can be asked") };
+    let Err(error) = interpreter.replicas(&deployment()).await else { panic!("no interpreter may succeed") };
     assert_eq!(
         error.to_string(),
         "Internal error occurred: failed calling webhook \"w/a.b\": could not get REST client: webhook configuration must \
          have either service or URL"
     );
     assert!(interpreter.is_interpreted(&deployment(), &Operation::InterpretReplica));
-    // It is asked for nothing else.
+    // It has no rules for other operations.
     assert!(!interpreter.is_healthy(&deployment()).await.expect("health"));
     interpreter.keep_webhooks(|_| false);
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 2);

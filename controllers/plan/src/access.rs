@@ -1,5 +1,5 @@
-//! Unified auth: whom the control plane may impersonate in a member - everybody whose role in the control plane gives
-//! access to that member's proxy (or to the fleet-wide one).
+//! Unified auth: RBAC objects in a member that let the control plane impersonate every subject whose role grants
+//! access to that member's proxy or to the fleet-wide proxy.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Su
 use serde_json::{Value, json};
 
 pub const IMPERSONATOR: &str = "karmada-impersonator";
-/// Ours, beside Karmada's, which says whom: that more than user and groups may be told of them.
+/// ClusterRole that additionally allows impersonating UID and extra fields. Crowsnest's own, next to Karmada's
+/// [`IMPERSONATOR`].
 pub const WHOLE_IMPERSONATOR: &str = "crowsnest-impersonator";
 
-/// Whether a role lets its subjects reach the cluster's proxy. Verbs are not looked at.
+/// True if a ClusterRole grants access to the cluster's proxy. As in Karmada, verbs are ignored.
 pub fn grants_proxy(role: &ClusterRole, cluster: &str) -> bool {
     role.rules.iter().flatten().any(|rule| {
         let named = |names: &[String]| names.is_empty() || names.iter().any(|name| name == cluster);
@@ -27,7 +28,8 @@ fn covers(rule: &PolicyRule, group: &str, resource: &str) -> bool {
     has(rule.api_groups.as_ref(), group) && has(rule.resources.as_ref(), resource)
 }
 
-/// The role and its binding that a member gets, with every subject of the roles that grant access.
+/// The ClusterRole and ClusterRoleBinding for a member: impersonation of every subject of the roles that grant proxy
+/// access.
 pub fn plan(
     cluster: &str,
     roles: &[ClusterRole],
@@ -47,9 +49,9 @@ pub fn plan(
     (role(&subjects), binding(IMPERSONATOR, impersonator_namespace))
 }
 
-/// The role and its binding that let the impersonator tell UID and extra of those it may be. RBAC names an extra's key as a
-/// subresource, and has no form for any subresource of one resource: all of the group it is, in which there is nothing else to
-/// impersonate.
+/// The ClusterRole and ClusterRoleBinding that allow impersonating UID and extra fields. RBAC names the key of an
+/// extra field as a subresource and has no wildcard for the subresources of one resource, so the rule covers the
+/// whole API group, which holds nothing else that can be impersonated.
 pub fn whole(impersonator_namespace: &str) -> (Value, Value) {
     let rules = json!([{"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resources": ["*"]}]);
     (cluster_role(WHOLE_IMPERSONATOR, &rules), binding(WHOLE_IMPERSONATOR, impersonator_namespace))
@@ -118,7 +120,7 @@ mod tests {
     #[case("search.karmada.io", "proxying/proxy", &[], true)]
     #[case("search.karmada.io", "proxying/proxy", &["m2"], true)]
     #[case("search.karmada.io", "proxying", &[], false)]
-    fn roles_that_reach_the_proxy(
+    fn roles_that_grant_proxy_access(
         #[case] group: &str,
         #[case] resource: &str,
         #[case] names: &[&str],
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_who_may_reach_the_proxy_may_be_impersonated() {
+    fn subjects_with_proxy_access_can_be_impersonated() {
         let roles = [
             role_of("cluster-admin", "*", "*", &[]),
             role_of("proxy-m1", "cluster.karmada.io", "clusters/proxy", &["m1"]),
@@ -141,16 +143,16 @@ mod tests {
             binding_of("proxy-m2", "ClusterRole", &[("User", "bob")]),
             binding_of("proxy-m1", "Role", &[("User", "carol")]),
         ];
-        insta::assert_yaml_snapshot!("everybody", plan("m1", &roles, &bindings, "karmada-cluster"));
+        insta::assert_yaml_snapshot!("granted_subjects", plan("m1", &roles, &bindings, "karmada-cluster"));
     }
 
     #[test]
-    fn nobody_may_be_impersonated_where_nobody_reaches_the_proxy() {
-        insta::assert_yaml_snapshot!("nobody", plan("m1", &[], &[], "karmada-cluster"));
+    fn no_subject_can_be_impersonated_without_proxy_access() {
+        insta::assert_yaml_snapshot!("no_subjects", plan("m1", &[], &[], "karmada-cluster"));
     }
 
     #[test]
-    fn uid_and_extra_are_told_by_a_role_of_ours() {
+    fn uid_and_extra_are_granted_by_a_separate_role() {
         insta::assert_yaml_snapshot!("whole", whole("karmada-cluster"));
     }
 }

@@ -1,5 +1,6 @@
-//! What an agent may do in the control plane, and no more (docs/TUNNEL.md): to register its own cluster, to report its own tokens, to
-//! open its tunnel and to ask for its next certificate. Given to whoever has the certificate of `system:karmada:agent:<cluster>`, by the agent CSR approving controller.
+//! RBAC of a pull-mode agent in the control plane (docs/TUNNEL.md): register its own Cluster, report its own tokens,
+//! open its tunnel and request its next certificate. The agent CSR approving controller grants it to the user
+//! `system:karmada:agent:<cluster>`.
 
 use crowsnest_api::names::NAMESPACE_KARMADA_CLUSTER as KARMADA_CLUSTER;
 use crowsnest_apimachinery::names::ClusterName;
@@ -11,7 +12,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// Annotation of an agent's ClusterRole: UID of the CertificateSigningRequest for which it was created.
 const GRANTED_FOR: &str = "fleet.crowsnest.io/granted-for";
 
-/// The name of its roles and of their bindings, which go when it is unregistered.
+/// Name of an agent's roles and role bindings, which are deleted when its cluster is unregistered.
 pub fn role_name(cluster: &ClusterName) -> String {
     format!("crowsnest:agent:{cluster}")
 }
@@ -26,7 +27,7 @@ pub fn grant_for(role: &mut Value, request_uid: &str) {
     role["metadata"]["annotations"] = json!({GRANTED_FOR: request_uid});
 }
 
-/// ClusterRole and ClusterRoleBinding, then Role and RoleBinding in the namespace of clusters' tokens.
+/// The ClusterRole and ClusterRoleBinding, then the Role and RoleBinding in the namespace of the clusters' tokens.
 pub fn rights(cluster: &ClusterName) -> [Value; 4] {
     let (name, own) = (role_name(cluster), cluster.as_str());
     let rule = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| {
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_may_do_what_the_document_says() {
+    fn rights_match_the_documentation() {
         let document = include_str!("../../../docs/TUNNEL.md");
         let shown = document.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("rights");
         let shown: Vec<Value> = serde_saphyr::from_multiple(shown).expect("YAML");

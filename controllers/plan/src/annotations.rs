@@ -1,5 +1,6 @@
-//! Our annotations of Clusters that take certain values only. A value nobody knows would be taken for one that its writer did
-//! not mean: it is refused when it comes. One that was there before is taken for the safest there is, and told of.
+//! Validation of Crowsnest's annotations of Clusters that have a fixed set of values. A write that sets an
+//! unsupported value is rejected. An unsupported value that is already stored is treated as the safest supported one
+//! and reported as a warning.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +12,36 @@ use crowsnest_apimachinery::field::FieldError;
 
 type Annotations = BTreeMap<String, String>;
 
-/// An annotation whose value nobody knows.
+/// An annotation with an unsupported value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     key: &'static str,
     value: String,
     error: FieldError,
-    /// What it is taken for.
+    /// The behaviour that applies instead, for the warning.
     means: &'static str,
 }
 
 impl Misfit {
-    /// What whoever looks at the Cluster should know.
+    /// Warning for a client that writes the Cluster.
     pub fn warning(&self) -> String {
         let Self { key, value, means, .. } = self;
-        format!("metadata.annotations[{key}]: {value:?} is not known: {means}")
+        format!("metadata.annotations[{key}]: {value:?} is not supported: {means}")
     }
 }
 
-/// Those of a Cluster.
+/// All annotations of a Cluster with unsupported values.
 pub fn misfits(annotations: Option<&Annotations>) -> Vec<Misfit> {
     let Some(annotations) = annotations else { return Vec::new() };
     let choices: [(&'static str, &[&str], &'static str); 4] = [
-        (CONFIRMED_DOWN, &["true", "false"], "its readiness is doubted as that of any other"),
-        (EXEC, &[EXEC_DISABLED, EXEC_ENABLED], "nobody reaches into its pods, as if it was \"disabled\""),
-        (IMPERSONATES, &[IMPERSONATES_WHOLE], "its API server is told users and groups, but neither UID nor extra"),
-        (REACHED_THROUGH, &[REACHED_THROUGH_AGENT], "in pull mode nobody dials it, as if it was \"agent\""),
+        (CONFIRMED_DOWN, &["true", "false"], "its readiness is probed as for any other cluster"),
+        (EXEC, &[EXEC_DISABLED, EXEC_ENABLED], "exec into its pods is refused, as with \"disabled\""),
+        (IMPERSONATES, &[IMPERSONATES_WHOLE], "only users and groups are impersonated, neither UID nor extra fields"),
+        (
+            REACHED_THROUGH,
+            &[REACHED_THROUGH_AGENT],
+            "in pull mode it is only reached through its agent, as with \"agent\"",
+        ),
     ];
     let path = |key: &str| format!("metadata.annotations[{key}]");
     let mut found: Vec<Misfit> = choices
@@ -48,7 +53,7 @@ pub fn misfits(annotations: Option<&Annotations>) -> Vec<Misfit> {
         .collect();
     if let Some(value) = annotations.get(ANSWER_WITHIN).filter(|value| !is_seconds(value)) {
         let error = FieldError::invalid(path(ANSWER_WITHIN), value, "must be a number of seconds greater than 0");
-        let means = "its answers may take the usual time to begin";
+        let means = "the default response timeout applies";
         found.push(Misfit { key: ANSWER_WITHIN, value: value.clone(), error, means });
     }
     found
@@ -58,7 +63,7 @@ fn is_seconds(value: &str) -> bool {
     value.parse().is_ok_and(|seconds: u64| seconds > 0)
 }
 
-/// What is refused of a Cluster that is written, and what is only told since it was there before.
+/// Returns errors for unsupported values that this write sets, and warnings for those that were stored before.
 pub fn admit(now: Option<&Annotations>, before: Option<&Annotations>) -> (Vec<FieldError>, Vec<String>) {
     let was = |misfit: &Misfit| before.and_then(|before| before.get(misfit.key)) == Some(&misfit.value);
     let (old, new): (Vec<_>, Vec<_>) = misfits(now).into_iter().partition(was);
@@ -89,7 +94,7 @@ mod tests {
     #[case(ANSWER_WITHIN, "0", Some("Invalid value: \"0\": must be a number of seconds greater than 0"))]
     #[case(ANSWER_WITHIN, "5s", Some("Invalid value: \"5s\": must be a number of seconds greater than 0"))]
     #[case("example.com/any", "thing", None)]
-    fn values_nobody_knows_are_refused_when_they_come(
+    fn unsupported_values_are_rejected_on_write(
         #[case] key: &str,
         #[case] value: &str,
         #[case] expected: Option<&str>,
@@ -101,7 +106,7 @@ mod tests {
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), refused);
             assert!(warnings.is_empty());
         }
-        // What was there before is no reason to refuse something else.
+        // A value that was stored before must not block other changes.
         let (errors, warnings) = admit(Some(&now), Some(&now));
         assert!(errors.is_empty());
         assert_eq!(warnings.len(), refused.len());

@@ -1,5 +1,5 @@
-//! Certificates that agents ask for: which requests are an agent's, and what whoever made one must be allowed so that it is
-//! approved. Decides for the agent CSR approving controller; the signer of the control plane signs what is approved.
+//! Certificate requests of agents: which CertificateSigningRequests are for an agent, and which permission approves
+//! them. Decides for the agent CSR approving controller; the control plane's signer signs approved requests.
 
 use std::collections::BTreeSet;
 
@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
-/// May be asked for as well.
+/// Optional additional usage.
 const ENCIPHERMENT: &str = "key encipherment";
 
-/// What whoever asked must be allowed to create, and what is said when it is.
+/// Permission that the requester needs, and the message of the approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
     pub subresource: &'static str,
     pub message: &'static str,
 }
 
-/// An agent asks for its own certificate anew.
+/// An agent renews its own certificate.
 pub const OWN: Permission = Permission {
     subresource: "selfclusteragent",
     message: "Auto approving self karmada agent certificate after SubjectAccessReview.",
 };
 
-/// Somebody asks for an agent's certificate, with a bootstrap token as a rule.
+/// Another user, usually a bootstrap token, requests an agent's certificate.
 pub const ANY: Permission = Permission {
     subresource: "clusteragent",
     message: "Auto approving karmada agent certificate after SubjectAccessReview.",
@@ -41,7 +41,7 @@ pub enum CertificateError {
     Unreadable { name: String, why: String },
 }
 
-/// Whether a request still waits for somebody's decision, and is for the signer of clients' certificates.
+/// True if a request is not decided yet and is for the client certificate signer.
 pub fn is_open(request: &Value) -> bool {
     let conditions = unstructured::at(request, &["status", "conditions"]).and_then(Value::as_array);
     let decided = |condition: &Value| matches!(unstructured::text(condition, &["type"]), "Approved" | "Denied");
@@ -50,8 +50,8 @@ pub fn is_open(request: &Value) -> bool {
         && !conditions.into_iter().flatten().any(decided)
 }
 
-/// Any of which, granted to whoever asked, has an agent's request approved, in the order they are looked for. None for
-/// requests that are no agent's.
+/// Permissions of which any one lets the requester's agent certificate be approved, in the order in which they are
+/// checked. Empty for requests that are not for an agent.
 pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
     let asked = read(request)?;
     if agent(&asked).is_none() || !has_usages(request) {
@@ -60,7 +60,8 @@ pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError>
     Ok(is_own(request, &asked).then_some(OWN).into_iter().chain([ANY]).collect())
 }
 
-/// Whose agent a certificate is asked for by somebody else; none where an agent asks for its own, or for one of no cluster.
+/// The cluster whose agent certificate another user requests. `None` if an agent requests its own, or if the request
+/// names no cluster.
 pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
     let asked = read(request)?;
     Ok(match agent(&asked) {
@@ -69,7 +70,7 @@ pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError
     })
 }
 
-/// Asks whether who made a request may do what is needed: the body of a SubjectAccessReview.
+/// Body of the SubjectAccessReview for the requester of a CertificateSigningRequest.
 pub fn review(request: &Value, permission: Permission) -> Value {
     let told = |field: &str| unstructured::at(request, &["spec", field]).cloned().unwrap_or_default();
     json!({
@@ -84,7 +85,7 @@ pub fn review(request: &Value, permission: Permission) -> Value {
     })
 }
 
-/// The request with its approval. `now` is told with it.
+/// The request with an `Approved` condition at time `now`.
 pub fn approved(request: &Value, permission: Permission, now: &str) -> Value {
     let mut approved = request.clone();
     let conditions = unstructured::at(request, &["status", "conditions"]).and_then(Value::as_array);
@@ -114,7 +115,7 @@ fn is_own(request: &Value, asked: &SigningRequest) -> bool {
     asked.subject.common_name() == Some(unstructured::text(request, &["spec", "username"]))
 }
 
-/// Exactly what an agent's certificate is for.
+/// True if the usages are exactly those of an agent's certificate.
 fn has_usages(request: &Value) -> bool {
     let given = unstructured::at(request, &["spec", "usages"]).and_then(Value::as_array);
     let mut given: BTreeSet<&str> = given.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -187,7 +188,11 @@ mod tests {
     #[case::of_the_control_plane("system:karmada:agent:@control-plane", "x", None)]
     #[case::no_agent("system:admin", "x", None)]
     #[case::karmadactl("system:karmada:agent:rbac-generator", "system:bootstrap:abcdef", None)]
-    fn newcomers_have_names(#[case] common_name: &str, #[case] username: &str, #[case] expected: Option<&str>) {
+    fn first_certificates_name_their_cluster(
+        #[case] common_name: &str,
+        #[case] username: &str,
+        #[case] expected: Option<&str>,
+    ) {
         let request = request(&pem(&[ORGANIZATION], common_name, Vec::new()), username, PLAIN);
         assert_eq!(newcomer(&request).expect("a request").as_ref().map(ClusterName::as_str), expected);
     }
@@ -197,13 +202,13 @@ mod tests {
     #[case::email(SanType::Rfc822Name("a@example.com".try_into().expect("an address")))]
     #[case::ip(SanType::IpAddress([127, 0, 0, 1].into()))]
     #[case::uri(SanType::URI("spiffe://x/y".try_into().expect("a URI")))]
-    fn agents_have_no_other_names(#[case] name: SanType) {
+    fn alternative_names_are_rejected(#[case] name: SanType) {
         let request = request(&pem(&[ORGANIZATION], AGENT, vec![name]), AGENT, PLAIN);
         assert_eq!(permissions(&request), Ok(Vec::new()));
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn unreadable_requests_are_errors() {
         let error = permissions(&request("no PEM", AGENT, PLAIN)).expect_err("no request");
         assert!(error.to_string().starts_with("unable to parse csr \"csr-1\": "), "{error}");
     }
@@ -215,14 +220,14 @@ mod tests {
     #[case::failed(json!({"status": {"conditions": [{"type": "Failed"}]}}), true)]
     #[case::signed(json!({"status": {"certificate": "LS0t"}}), false)]
     #[case::of_kubelets(json!({"spec": {"signerName": "kubernetes.io/kubelet-serving"}}), false)]
-    fn some_wait_for_a_decision(#[case] change: Value, #[case] expected: bool) {
+    fn open_requests_are_undecided_and_for_the_client_signer(#[case] change: Value, #[case] expected: bool) {
         let mut request = request("", AGENT, PLAIN);
         json_patch::merge(&mut request, &change);
         assert_eq!(is_open(&request), expected);
     }
 
     #[test]
-    fn an_approval_says_who_was_asked() {
+    fn approval_names_the_subject_access_review() {
         let request = request("", AGENT, PLAIN);
         let spec = &review(&request, OWN)["spec"];
         assert_eq!((&spec["user"], &spec["groups"]), (&json!(AGENT), &json!(["system:authenticated"])));

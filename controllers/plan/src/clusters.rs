@@ -1,5 +1,5 @@
-//! Clusters: when one counts as ready by Karmada's rule, which taints its condition brings, what its status says it serves, and what
-//! one that leaves waits for. Ours of readiness is [`super::health`].
+//! Cluster conditions: Karmada's `Ready` rule, the taints that follow from it, API enablements, and the objects that
+//! a cluster being removed waits for. Crowsnest's own readiness rule is in [`super::health`].
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use serde_json::Value;
 use super::annotations;
 use super::conditions::{self, condition};
 
-/// What a probe of a member's health endpoint said, and why it was not well.
+/// Result of probing a member's health endpoint, with the error of an unsuccessful probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Healthy,
-    /// It answers, but says it isn't well.
+    /// The health endpoint responded without OK.
     Unhealthy(String),
     Unreachable(String),
-    /// Nobody can even ask: what the Cluster says is no address, or its Secret is missing.
+    /// No client could be built: the Cluster's API endpoint is invalid, or its Secret is missing.
     NoClient(String),
 }
 
@@ -40,22 +40,23 @@ pub fn ready_condition(health: &Health, now: Timestamp) -> Condition {
     condition(words::READY, status, reason, message, now)
 }
 
-/// What was observed of a cluster so far, so that a flicker doesn't flip its condition.
+/// The last observed readiness, kept so that a short flap does not change the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observed {
     pub ready: bool,
-    /// By the monotonic clock; of the very first observation nobody knows.
+    /// Monotonic time of the observation. `None` for the first one.
     pub since: Option<Duration>,
 }
 
-/// How long an observation must last before the condition follows it.
+/// How long an observation must last before the condition changes.
 #[derive(Debug, Clone, Copy)]
 pub struct Thresholds {
     pub success: Duration,
     pub failure: Duration,
 }
 
-/// Karmada's rule: the condition to show, and the observation to remember. The first observation counts at once.
+/// Karmada's threshold rule: returns the condition to publish and the observation to remember. The first observation
+/// takes effect immediately.
 pub fn with_thresholds(
     observed: Condition,
     shown: Option<&Condition>,
@@ -73,15 +74,15 @@ pub fn with_thresholds(
     (if waits { shown.clone() } else { observed }, remembered)
 }
 
-/// Taints after the Ready condition has been looked at: not ready and unreachable clusters take nothing new. A taint notes
-/// when it was added.
+/// Taints of a cluster for its current `Ready` condition: `not-ready` and `unreachable` clusters get a NoSchedule
+/// taint, with the time when it was added.
 pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
     let ready = conditions::find(&cluster.status.conditions, words::READY).map(|ready| ready.status.as_str());
     let (wanted, unwanted): (Option<&str>, &[&str]) = match ready {
         Some("True") => (None, &[keys::NOT_READY, keys::UNREACHABLE]),
         Some("Unknown") => (Some(keys::UNREACHABLE), &[keys::NOT_READY]),
         Some(_) => (Some(keys::NOT_READY), &[keys::UNREACHABLE]),
-        // Of a cluster nothing is known of yet, nothing is taken back either.
+        // Without a Ready condition, the taint is added, but none is removed.
         None => (Some(keys::NOT_READY), &[]),
     };
     let is = |taint: &Taint, key: &str| taint.effect == "NoSchedule" && taint.key == key;
@@ -96,17 +97,17 @@ pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
     taints
 }
 
-/// Why a Work of a cluster that leaves is still there.
+/// Reason why a Work of a cluster being removed still exists.
 pub fn work_stays(work: &Value, is_agents: bool) -> String {
     let others = unstructured::finalizers(work).find(|finalizer| *finalizer != finalizer::EXECUTION_CONTROLLER);
     match others {
         Some(finalizer) => format!("held by finalizer {finalizer}"),
-        None if is_agents => "its agent has not let it go".to_owned(),
-        None => "what it made is not taken away yet".to_owned(),
+        None if is_agents => "its agent has not removed its finalizer".to_owned(),
+        None => "its manifests are not deleted from the cluster yet".to_owned(),
     }
 }
 
-/// Why a binding still has a cluster that leaves.
+/// Reason why a binding still contains a cluster that is being removed.
 pub fn binding_stays(binding: &Value, scheduler: &str) -> String {
     let named = unstructured::text(binding, &["spec", "schedulerName"]);
     let placement = unstructured::at(binding, &["spec", "placement"]);
@@ -118,20 +119,21 @@ pub fn binding_stays(binding: &Value, scheduler: &str) -> String {
     } else if !named.is_empty() && named != scheduler {
         format!("schedulerName is {named}")
     } else if placement.is_none_or(Value::is_null) {
-        "no policy places it".to_owned()
+        "it has no placement".to_owned()
     } else {
-        "it is not scheduled anew yet".to_owned()
+        "it is not rescheduled yet".to_owned()
     }
 }
 
-/// What a cluster that leaves waits for: names with their reasons, of which the first are told.
+/// The `Removing` condition of a cluster: which objects its removal waits for, with the first of them and their
+/// reasons.
 pub fn removing(reason: &str, what: &str, mut waits: Vec<(String, String)>, now: Timestamp) -> Condition {
     condition(words::REMOVING, false, reason, format!("waits for {}", named(what, &mut waits)), now)
 }
 
-/// A count, and the first names, in order.
+/// The number of objects, and the first names in order.
 pub fn named(what: &str, all: &mut [(String, String)]) -> String {
-    /// Names that are told.
+    /// Number of objects that are named.
     const NAMED: usize = 10;
     all.sort();
     let one = |(name, why): &(String, String)| match why.as_str() {
@@ -146,7 +148,7 @@ pub fn named(what: &str, all: &mut [(String, String)]) -> String {
     format!("{} {what}: {}{more}", all.len(), names.join(", "))
 }
 
-/// One (group version, plural name, kind) per served resource, sorted as the status keeps them.
+/// API enablements from tuples of (group version, plural name, kind), sorted as the Cluster status keeps them.
 pub fn api_enablements(resources: impl IntoIterator<Item = (String, String, String)>) -> Vec<ApiEnablement> {
     let mut sorted: std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>> = Default::default();
     for (group_version, name, kind) in resources {
@@ -161,14 +163,14 @@ pub fn api_enablements(resources: impl IntoIterator<Item = (String, String, Stri
         .collect()
 }
 
-/// Says which of our annotations are not known, and what they are taken for; none when all are.
+/// The condition for annotations with unsupported values. `None` if all annotations are supported.
 pub fn annotations_condition(cluster: &Cluster, now: Timestamp) -> Option<Condition> {
     let misfits = annotations::misfits(cluster.metadata.annotations.as_ref());
     let said: Vec<String> = misfits.iter().map(annotations::Misfit::warning).collect();
     (!said.is_empty()).then(|| condition(words::ANNOTATIONS_KNOWN, false, "UnknownValue", said.join("; "), now))
 }
 
-/// Whether the list of served resources is whole.
+/// The condition that reports if the list of served resources is complete.
 pub fn api_condition(enablements: &[ApiEnablement], complete: bool, now: Timestamp) -> Condition {
     let (reason, message) = match (enablements.len(), complete) {
         (0, _) => (words::API_ENABLEMENTS_EMPTY, "collected empty APIEnablements from the cluster".to_owned()),
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotations_that_nobody_knows_are_told() {
+    fn unsupported_annotations_are_reported() {
         let said = |annotations: serde_json::Value| {
             let cluster = serde_json::json!({"metadata": {"name": "m1", "annotations": annotations}, "spec": {"syncMode": "Push"}});
             let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
@@ -200,7 +202,10 @@ mod tests {
         let condition = condition.expect("a condition");
         assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("AnnotationsKnown", "False"));
         let message = condition.message;
-        assert!(message.contains("\"off\" is not known") && message.contains("\"pigeon\" is not known"), "{message}");
+        assert!(
+            message.contains("\"off\" is not supported") && message.contains("\"pigeon\" is not supported"),
+            "{message}"
+        );
     }
 
     fn cluster(ready: Option<&str>, taints: &[&str]) -> Cluster {
@@ -227,11 +232,7 @@ mod tests {
     #[case::not_reachable_any_more(Some("Unknown"), &[keys::NOT_READY], &[keys::UNREACHABLE])]
     #[case::reachable_again(Some("False"), &[keys::UNREACHABLE], &[keys::NOT_READY])]
     #[case::nothing_is_known(None, &[keys::UNREACHABLE], &[keys::UNREACHABLE, keys::NOT_READY])]
-    fn readiness_brings_and_takes_taints(
-        #[case] ready: Option<&str>,
-        #[case] given: &[&str],
-        #[case] expected: &[&str],
-    ) {
+    fn taints_follow_readiness(#[case] ready: Option<&str>, #[case] given: &[&str], #[case] expected: &[&str]) {
         let taints = taints(&cluster(ready, given), Timestamp::UNIX_EPOCH);
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
     }
@@ -240,7 +241,7 @@ mod tests {
     #[case(0, true, "Empty", "collected empty APIEnablements from the cluster")]
     #[case(2, false, "Partial", "might collect partial APIEnablements(2) from the cluster")]
     #[case(2, true, "Complete", "collected complete APIEnablements from the cluster")]
-    fn enablements_are_told_in_karmadas_words(
+    fn api_enablements_use_karmadas_wording(
         #[case] groups: usize,
         #[case] complete: bool,
         #[case] reason: &str,
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leaving_cluster_waits_for_is_named() {
+    fn blockers_of_cluster_removal_are_named() {
         let binding = |spec: Value| serde_json::json!({"metadata": {"name": "b"}, "spec": spec});
         let placed = serde_json::json!({"clusterAffinity": {}});
         let cases = [
@@ -262,8 +263,8 @@ mod tests {
                 "its scheduling is suspended",
             ),
             (serde_json::json!({"placement": placed, "schedulerName": "other"}), "schedulerName is other"),
-            (serde_json::json!({"schedulerName": "ours"}), "no policy places it"),
-            (serde_json::json!({"placement": placed}), "it is not scheduled anew yet"),
+            (serde_json::json!({"schedulerName": "ours"}), "it has no placement"),
+            (serde_json::json!({"placement": placed}), "it is not rescheduled yet"),
         ];
         for (spec, expected) in cases {
             assert_eq!(binding_stays(&binding(spec), "ours"), expected);

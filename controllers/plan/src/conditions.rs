@@ -1,9 +1,9 @@
-//! `metav1.Condition`s, set the way Kubernetes sets them: the transition time moves only when the status does.
+//! `metav1.Condition` helpers. As in Kubernetes, the transition time changes only with the status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// A condition that changed at `now`.
+/// Builds a condition whose status changed at `now`.
 pub fn condition(kind: &str, status: bool, reason: &str, message: impl Into<String>, now: Timestamp) -> Condition {
     Condition {
         type_: kind.to_owned(),
@@ -23,7 +23,7 @@ pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     find(conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
-/// Puts a condition into the list; whether anything changed.
+/// Sets a condition in the list. Returns true if anything changed.
 pub fn set(conditions: &mut Vec<Condition>, new: Condition) -> bool {
     let Some(old) = conditions.iter_mut().find(|old| old.type_ == new.type_) else {
         conditions.push(new);

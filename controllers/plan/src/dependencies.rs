@@ -1,4 +1,5 @@
-//! Dependencies: bindings for what a propagated object needs beside it, in every cluster it goes to.
+//! Dependencies distributor: attached bindings for the objects that a propagated object depends on, in every cluster
+//! that it is propagated to.
 
 use crowsnest_api::constants::{annotation as annotations, finalizer as finalizers, label as labels};
 use crowsnest_api::keys::BindingKey;
@@ -14,7 +15,7 @@ mod needs;
 
 pub use needs::{Dependency, Needs};
 
-/// The binding whose object has dependencies.
+/// The binding whose template has dependencies.
 pub struct Parent<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
@@ -23,7 +24,8 @@ pub struct Parent<'a> {
     pub wishes: Wishes,
 }
 
-/// What a parent wants done with the objects it requires. What it does not say is `Abort`, and not preserved.
+/// Conflict resolution and preservation that a parent binding sets for its dependencies. The defaults are `Abort` and
+/// not preserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wishes {
     pub overwrite: bool,
@@ -31,7 +33,7 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Those of a parent's spec.
+    /// Reads them from a parent's spec.
     pub fn of(spec: &ResourceBindingSpec) -> Self {
         Wishes {
             overwrite: spec.conflict_resolution == Some(ConflictResolution::Overwrite),
@@ -46,8 +48,8 @@ impl Wishes {
         }
     }
 
-    /// Of several parents the stronger wish wins: overwrite, and preserve.
-    fn strongest(all: &[Wishes]) -> Self {
+    /// The merged of several parents' settings: `Overwrite` and preserve win.
+    fn merged(all: &[Wishes]) -> Self {
         Wishes {
             overwrite: all.iter().any(|wishes| wishes.overwrite),
             preserve: all.iter().any(|wishes| wishes.preserve),
@@ -61,7 +63,7 @@ impl Wishes {
     }
 }
 
-/// In which wishes several parents differ, in Karmada's words.
+/// Describes in Karmada's words which settings of several parents conflict.
 fn conflict(all: &[Wishes]) -> Option<String> {
     let differ = |wish: fn(&Wishes) -> bool| all.iter().any(wish) && !all.iter().all(wish);
     let resolution = differ(|wishes| wishes.overwrite).then_some("ConflictResolution conflicted (Overwrite vs Abort)");
@@ -71,25 +73,25 @@ fn conflict(all: &[Wishes]) -> Option<String> {
 }
 
 impl Parent<'_> {
-    /// The label that ties attached bindings to this parent.
+    /// The label that links attached bindings to this parent.
     pub fn label(&self) -> String {
         format!("{}{}", labels::DEPENDED_BY_PREFIX, binding_reference_key(self.namespace, self.name))
     }
 }
 
-/// The `resourcebinding.karmada.io/dependencies` annotation of the parent.
+/// The parent's `resourcebinding.karmada.io/dependencies` annotation.
 pub fn annotation(needs: &Needs) -> Value {
     json!({ annotations::DEPENDENCIES: serde_json::to_string(needs).unwrap_or_default() })
 }
 
-/// What to do about an attached binding, and in what its parents disagree.
+/// The plan for an attached binding, and the conflict among its parents' settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attached {
     pub plan: AttachedPlan,
     pub conflict: Option<String>,
 }
 
-/// What to do about an attached binding.
+/// The plan for an attached binding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttachedPlan {
     Keep,
@@ -98,8 +100,8 @@ pub enum AttachedPlan {
     WaitForGarbageCollection,
 }
 
-/// The attached binding of one dependency with this parent in it. `parent_of` finds the other bindings that require it,
-/// by namespace and name, so that what is done with the object follows from all of them as they are now.
+/// Adds a parent to the attached binding of one dependency, or creates it. `parent_of` finds the other parents by
+/// namespace and name, so that conflict resolution and preservation follow from all current parents.
 pub fn attach<'a>(
     parent: &Parent<'_>,
     template: &Value,
@@ -143,19 +145,19 @@ pub fn attach<'a>(
     unstructured::set(&mut updated, &["spec", "resource"], resource);
     let mut disagreement = None;
     if has_no_policy(existing) {
-        Wishes::strongest(&wishes).write(&mut updated);
+        Wishes::merged(&wishes).write(&mut updated);
         disagreement = conflict(&wishes);
     }
     let same = unstructured::semantically_equal(existing, &updated);
     Attached { plan: if same { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }, conflict: disagreement }
 }
 
-/// Whether a binding is there only because others require it.
+/// True if the binding exists only as a dependency of others.
 fn has_no_policy(binding: &Value) -> bool {
     unstructured::at(binding, &["spec", "placement"]).is_none()
 }
 
-/// Keys of the bindings that require an attached one.
+/// Keys of the parents of an attached binding.
 pub fn parents(binding: &Value) -> Vec<BindingKey> {
     let own = |parent: &BindingSnapshot| parent.namespace == unstructured::namespace(binding);
     required_by(binding).into_iter().filter(own).map(|parent| BindingKey::new(parent.namespace, parent.name)).collect()
@@ -190,9 +192,9 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, new
     binding
 }
 
-/// The attached binding without this parent, or `None` when it isn't in there. The binding itself stays: without any
-/// parent it asks for no cluster, and its Works go. `parent_of` finds the bindings that still require it, by namespace
-/// and name; what the departed parent wished for goes with it.
+/// Removes a parent from an attached binding. `None` if it is not one of its parents. The binding itself stays;
+/// without parents it has no clusters, so its Works are deleted. `parent_of` finds the remaining parents by namespace
+/// and name; the settings of the removed parent no longer count.
 pub fn detach<'a>(
     parent_namespace: &str,
     parent_name: &str,
@@ -218,7 +220,7 @@ pub fn detach<'a>(
             unstructured::remove(&mut updated, &["spec", "conflictResolution"]);
             unstructured::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
         } else {
-            Wishes::strongest(&wishes).write(&mut updated);
+            Wishes::merged(&wishes).write(&mut updated);
         }
     }
     if required.is_empty() {
@@ -248,14 +250,14 @@ mod tests {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns", "uid": "u"}})
     }
 
-    fn nobody<'a>(_: &str, _: &str) -> Option<&'a Value> {
+    fn no_parents<'a>(_: &str, _: &str) -> Option<&'a Value> {
         None
     }
 
-    /// The attached binding with parents `a`, then `b`, and in what they differ.
+    /// The attached binding with parents `a` and `b`, and the conflict between them.
     fn attached(a: (Option<&str>, Option<bool>), b: (Option<&str>, Option<bool>)) -> (Value, Option<String>) {
         let [a, b] = [a, b].map(|(resolution, preserve)| wishing(resolution, preserve));
-        let first = attach(&parent("a", Wishes::of_binding(&a)), &config_map(), None, nobody, NEW);
+        let first = attach(&parent("a", Wishes::of_binding(&a)), &config_map(), None, no_parents, NEW);
         let AttachedPlan::Create(created) = first.plan else { panic!("{first:?}") };
         let second = attach(
             &parent("b", Wishes::of_binding(&b)),
@@ -285,7 +287,7 @@ mod tests {
             .expect("a dependency")])),
         r#"[{"apiVersion":"v1","kind":"Secret","namespace":"ns","labelSelector":{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}}]"#
     )]
-    fn needs_are_noted_as_go_writes_them(#[case] needs: Needs, #[case] text: &str) {
+    fn annotation_matches_gos_json(#[case] needs: Needs, #[case] text: &str) {
         assert_eq!(annotation(&needs), json!({ annotations::DEPENDENCIES: text }));
     }
 
@@ -296,7 +298,7 @@ mod tests {
     #[case::overwrite_wins((Some("Abort"), None), (Some("Overwrite"), None), ("Overwrite", false), &[RESOLUTION])]
     #[case::preserve_wins((None, Some(true)), (None, None), ("Abort", true), &[PRESERVE])]
     #[case::both((Some("Overwrite"), None), (None, Some(true)), ("Overwrite", true), &[RESOLUTION, PRESERVE])]
-    fn the_strongest_wish_of_all_parents_is_written(
+    fn strongest_setting_of_all_parents_wins(
         #[case] a: (Option<&str>, Option<bool>),
         #[case] b: (Option<&str>, Option<bool>),
         #[case] expected: (&str, bool),
@@ -309,35 +311,35 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_taken_back_is_taken_back_from_the_attached_binding() {
+    fn setting_removed_from_a_parent_is_removed_from_the_attached_binding() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
         let quiet = wishing(None, None);
         let again = attach(&parent("a", Wishes::default()), &config_map(), Some(&binding), |_, _| Some(&quiet), NEW);
         assert_eq!(again.conflict, None);
         let AttachedPlan::Update(updated) = again.plan else { panic!("{again:?}") };
         assert_eq!(shown(&updated), ("Abort", Some(false)));
-        // And once it is so, nothing is written.
+        // Without a change, nothing is written.
         let settled = attach(&parent("a", Wishes::default()), &config_map(), Some(&updated), |_, _| Some(&quiet), NEW);
         assert_eq!(settled.plan, AttachedPlan::Keep);
     }
 
     #[test]
-    fn a_parent_that_leaves_takes_its_wish_with_it() {
+    fn settings_of_a_removed_parent_no_longer_count() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
         let quiet = wishing(None, None);
         let left = detach("ns", "a", &binding, |_, _| Some(&quiet)).expect("it was in there");
         assert_eq!(shown(&left), ("Abort", Some(false)));
-        let alone = detach("ns", "b", &left, nobody).expect("it was in there");
+        let alone = detach("ns", "b", &left, no_parents).expect("it was in there");
         assert_eq!(shown(&alone), ("", None));
-        assert_eq!(detach("ns", "b", &alone, nobody), None);
+        assert_eq!(detach("ns", "b", &alone, no_parents), None);
     }
 
     #[test]
-    fn a_binding_with_a_policy_keeps_its_own_wishes() {
+    fn binding_with_a_policy_keeps_its_own_settings() {
         let (mut binding, _) = attached((None, None), (None, None));
         unstructured::set(&mut binding, &["spec", "placement"], json!({}));
         let wishes = Wishes { overwrite: true, preserve: true };
-        let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), nobody, NEW);
+        let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), no_parents, NEW);
         assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });
     }
 }

@@ -1,6 +1,5 @@
-//! Descheduling: which replicas of divided Deployments no node of their cluster takes, so that they had better go
-//! elsewhere. Decides for the descheduler; the scheduler then finds them a place, since fewer are assigned than the
-//! template asks for.
+//! Descheduler decisions: takes replicas of divided Deployments away from clusters where they are unschedulable. The
+//! scheduler then assigns them elsewhere, because fewer replicas are assigned than the template requests.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use super::scheduling::scheduling_type;
 
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Whether the replicas of a binding were divided by what its clusters have room for, and pods of its kind can be found.
+/// True for Deployments whose replicas are divided by available replicas.
 pub fn is_considered(binding: &Value, resource: &ObjectReference) -> bool {
     resource.api_version == "apps/v1"
         && resource.kind == "Deployment"
@@ -27,7 +26,7 @@ pub fn is_considered(binding: &Value, resource: &ObjectReference) -> bool {
         && applied_placement(binding).is_some_and(|placement| is_divided_by_room(&placement))
 }
 
-/// The placement the result was made for; one that cannot be read counts as none.
+/// The placement of the last scheduling result. `None` if the annotation cannot be parsed.
 fn applied_placement(binding: &Value) -> Option<Placement> {
     serde_json::from_str(unstructured::annotation(binding, annotation::APPLIED_PLACEMENT)?).ok()
 }
@@ -45,30 +44,30 @@ fn is_divided_by_room(placement: &Placement) -> bool {
         }
 }
 
-/// How many replicas are ready in a cluster; `None` where it does not tell.
+/// Ready replicas in a cluster. `None` if its status does not report them.
 fn ready(status: &ResourceBindingStatus, cluster: &str) -> Option<i32> {
-    // What is told last counts.
+    // The last item of a cluster counts.
     let of_cluster = |item: &&AggregatedStatusItem| item.cluster_name == cluster && item.status.is_some();
     let item = status.aggregated_status.iter().rev().find(of_cluster)?;
     i32::try_from(unstructured::integer(&item.status.as_ref()?.0, &["readyReplicas"])?).ok()
 }
 
-/// The clusters where not all that is assigned is ready.
+/// Clusters with fewer ready than assigned replicas.
 pub fn lacking(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
     let lacks = |target: &&TargetCluster| ready(status, &target.name).unwrap_or(-1) < target.replicas;
     spec.clusters.iter().filter(lacks).map(|target| target.name.clone()).collect()
 }
 
-/// Less for some clusters.
+/// Replicas after descheduling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reduced {
     pub clusters: Vec<TargetCluster>,
-    /// As an event tells it.
+    /// Message of the event.
     pub message: String,
 }
 
-/// Takes from clusters what no node of theirs takes, but nothing that is ready. A cluster where more is unschedulable
-/// than was assigned is on its way to something else, and stays. `None` where nothing is taken.
+/// Takes unschedulable replicas from clusters, but no ready ones. A cluster with more unschedulable than assigned
+/// replicas is being changed already and is skipped. `None` if nothing is taken.
 pub fn reduce(
     spec: &ResourceBindingSpec,
     status: &ResourceBindingStatus,
@@ -94,12 +93,12 @@ pub fn reduce(
     (total > 0).then_some(Reduced { clusters, message })
 }
 
-/// A pod that no node takes.
+/// A pod that the member's scheduler could not place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unscheduled {
-    /// UID of what controls it.
+    /// UID of the pod's controller.
     pub owner: String,
-    /// When that was found.
+    /// Since when it is unschedulable.
     pub since: Timestamp,
 }
 
@@ -121,13 +120,12 @@ impl Unscheduled {
     }
 }
 
-/// Whether something that began then has lasted longer than a threshold; one below zero is none.
+/// True if it has lasted longer than the threshold. A negative threshold counts as zero.
 pub fn lasts(since: Timestamp, threshold: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(since) > threshold.max(SignedDuration::ZERO)
 }
 
-/// The ReplicaSet of a Deployment's present pod template: the oldest of those that have it, as the Deployment's controller
-/// chooses.
+/// The ReplicaSet of a Deployment's current pod template: the oldest match, as the Deployment controller chooses.
 pub fn newest<'r>(deployment: &Deployment, replica_sets: &'r [ReplicaSet]) -> Option<&'r ReplicaSet> {
     let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
     let template = without_hash(&deployment.spec.template);
@@ -143,7 +141,7 @@ pub fn newest<'r>(deployment: &Deployment, replica_sets: &'r [ReplicaSet]) -> Op
     replica_sets.iter().filter(is_its).min_by_key(age)
 }
 
-/// A pod template without the label that Deployments put on those of their ReplicaSets.
+/// A pod template without the label that the Deployment controller adds to its ReplicaSets.
 fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(metadata) = &mut template.metadata {
@@ -153,7 +151,7 @@ fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
         });
         metadata.labels = labels.filter(|labels| !labels.is_empty());
     }
-    // An API server writes `creationTimestamp: null` or nothing.
+    // API servers omit metadata or write `creationTimestamp: null`.
     template.metadata = template.metadata.filter(|metadata| *metadata != Default::default());
     template
 }

@@ -1,5 +1,5 @@
-//! Eviction from tainted clusters. How fast that goes, and when not at all, is [`rate`]'s; when an eviction ends is [`tasks`]',
-//! with what [`safety`] asks for; the way back is [`home`]'s. Evictions of unhealthy workloads are [`application`]'s.
+//! Eviction from tainted clusters. [`rate`] limits and halts evictions, [`tasks`] decides when an eviction task is
+//! complete under the conditions of [`safety`], [`home`] is failback, and [`application`] evicts unhealthy workloads.
 
 pub mod application;
 pub mod home;
@@ -17,15 +17,16 @@ use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// What a cluster's NoExecute taints mean for a binding that is there.
+/// Effect of a cluster's NoExecute taints on a binding assigned to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaintDecision {
     Stay,
     EvictAt(Timestamp),
 }
 
-/// Not tolerated: now. Tolerated for a time: at the earliest end, counted from when each taint was put. Of several
-/// tolerations that cover a taint the first is used, and for all the taints it covers.
+/// Evaluates NoExecute taints: an untolerated taint evicts now, a toleration with `tolerationSeconds` at its earliest
+/// end, counted from the taint's `timeAdded`. If several tolerations match a taint, the first one is used for all
+/// taints that it matches.
 pub fn by_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
     let taints: Vec<&Taint> = cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect();
     let covering = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));
@@ -40,13 +41,13 @@ pub fn by_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) 
     ends.min().map_or(TaintDecision::Stay, TaintDecision::EvictAt)
 }
 
-/// When a taint has been tolerated for so long; never, when it isn't known since when it is there.
+/// End of a toleration. Never, if the taint has no `timeAdded`.
 fn end_of(taint: &Taint, seconds: i64) -> Option<Timestamp> {
     let added = taint.time_added.as_ref()?.0;
     Some(added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
 
-/// Why the taint manager can't tell what a binding tolerates.
+/// Why the tolerations of a binding are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     #[error("the applied placement for ResourceBining can not be empty")]
@@ -55,13 +56,13 @@ pub enum PlacementError {
     Unreadable(#[from] serde_json::Error),
 }
 
-/// The tolerations of the placement the current result was made with.
+/// Tolerations of the placement that the current scheduling result was made with.
 pub fn applied_tolerations(applied_placement: Option<&str>) -> Result<Vec<Toleration>, PlacementError> {
     let text = applied_placement.filter(|text| !text.is_empty()).ok_or(PlacementError::Missing)?;
     Ok(serde_json::from_str::<Placement>(text)?.cluster_tolerations)
 }
 
-/// How the taint manager evicts: the policy's cluster failover mode, else the fleet's.
+/// Purge mode of the taint manager: that of the policy's cluster failover, otherwise the default of the fleet.
 pub fn purge_mode(failover: Option<&FailoverBehavior>, fleet: PurgeMode) -> PurgeMode {
     match failover.and_then(|failover| failover.cluster.as_ref()) {
         Some(cluster) => cluster.purge_mode.clone().unwrap_or(PurgeMode::Gracefully),
@@ -69,7 +70,8 @@ pub fn purge_mode(failover: Option<&FailoverBehavior>, fleet: PurgeMode) -> Purg
     }
 }
 
-/// The spec with `cluster` evicted: it is no target any more, and a task remembers it. `None` when it was no target.
+/// The spec with `cluster` evicted: removed from the targets and added as graceful eviction task. `None` if it is not
+/// a target.
 pub fn evict(spec: &ResourceBindingSpec, cluster: &str, task: GracefulEvictionTask) -> Option<ResourceBindingSpec> {
     let target = spec.clusters.iter().find(|target| target.name == cluster)?;
     let replicas = (target.replicas > 0).then_some(target.replicas);
@@ -145,7 +147,7 @@ mod tests {
     #[case::missing(None, "the applied placement for ResourceBining can not be empty")]
     #[case::empty(Some(""), "the applied placement for ResourceBining can not be empty")]
     #[case::garbled(Some("{"), "the applied placement cannot be read: EOF while parsing an object at line 1 column 1")]
-    fn without_an_applied_placement_nothing_is_known(#[case] annotation: Option<&str>, #[case] expected: &str) {
+    fn missing_applied_placement_is_an_error(#[case] annotation: Option<&str>, #[case] expected: &str) {
         assert_eq!(applied_tolerations(annotation).expect_err("no tolerations").to_string(), expected);
     }
 }

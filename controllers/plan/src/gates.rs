@@ -1,7 +1,8 @@
-//! Feature gates, by Karmada's names and defaults. Read by planners, loops and webhooks; set once from the command line.
+//! Feature gates with Karmada's names and defaults, for planners, controllers and webhooks. Set once from the command
+//! line.
 
-/// Which optional behaviour is on. `Default` is Karmada's, but for `SchedulingOvercommitProtection`, which is on: bursts
-/// of decisions do not give the same room to several (docs/karmada.md).
+/// State of the feature gates. The defaults are Karmada's, except for `SchedulingOvercommitProtection`, which is
+/// enabled so that concurrent scheduling decisions do not overcommit a cluster (docs/karmada.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
     pub failover: bool,
@@ -39,7 +40,7 @@ impl Default for Gates {
     }
 }
 
-/// How far a gate's behaviour has come: `AllAlpha` and `AllBeta` mean all of one stage.
+/// Maturity of a gate, which `AllAlpha` and `AllBeta` select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Alpha,
@@ -64,23 +65,23 @@ const GATES: [(&str, Stage, Field); 13] = [
     ("WorkloadAffinity", Stage::Alpha, |gates| &mut gates.workload_affinity),
 ];
 
-/// Gates of Karmada's that are about what it is made of (its queues, its log). Nothing here depends on them.
+/// Gates of Karmada that concern its implementation (work queues, logging). Accepted without effect.
 const WITHOUT_EFFECT: [&str; 4] =
     ["ContextualLogging", "ControllerPriorityQueue", "LoggingAlphaOptions", "LoggingBetaOptions"];
 
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
-/// A `--feature-gates` entry that is no `Name=true|false`, or names no gate.
+/// An invalid entry of `--feature-gates`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    #[error("feature gate {0:?} is not of the form Name=true or Name=false")]
+    #[error("invalid feature gate {0:?}: must be Name=true or Name=false")]
     Form(String),
     #[error("unrecognized feature gate: {0} (known are {known})", known = known())]
     Unknown(String),
 }
 
-/// All names, for whoever got one wrong.
+/// All names, for the error message.
 fn known() -> String {
     let named = GATES.iter().map(|(name, _, _)| *name).chain(WITHOUT_EFFECT);
     let mut names: Vec<&str> = named.chain([ALL_ALPHA, ALL_BETA]).collect();
@@ -88,7 +89,7 @@ fn known() -> String {
     names.join(", ")
 }
 
-/// The values Go reads as a bool.
+/// Parses a bool like Go's `strconv.ParseBool`.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -106,15 +107,15 @@ fn entries(list: &str) -> impl Iterator<Item = Result<(&str, bool), GateError>> 
 }
 
 impl Gates {
-    /// Every gate on: `AllAlpha=true,AllBeta=true`.
+    /// All gates enabled: `AllAlpha=true,AllBeta=true`.
     pub fn all() -> Self {
         let mut gates = Gates::default();
         GATES.iter().for_each(|(_, _, field)| *field(&mut gates) = true);
         gates
     }
 
-    /// These, changed by a comma-separated list such as `Failover=true,AllAlpha=false`. The two `All…` entries apply
-    /// first, so that a gate named beside them wins.
+    /// Applies a comma-separated list such as `Failover=true,AllAlpha=false`. `AllAlpha` and `AllBeta` are applied
+    /// first, so that single gates override them.
     pub fn with(mut self, list: &str) -> Result<Self, GateError> {
         let mut named: Vec<(Field, bool)> = Vec::new();
         for entry in entries(list) {
@@ -133,7 +134,7 @@ impl Gates {
         Ok(self)
     }
 
-    /// Those names of a list that change nothing.
+    /// The gates of a list that have no effect.
     pub fn without_effect(list: &str) -> Vec<&'static str> {
         let named: Vec<&str> = entries(list).filter_map(|entry| Some(entry.ok()?.0)).collect();
         WITHOUT_EFFECT.into_iter().filter(|gate| named.contains(gate)).collect()
@@ -168,12 +169,12 @@ mod tests {
     #[case("failover=true", GateError::Unknown("failover".to_owned()))]
     #[case("Failover", GateError::Form("Failover".to_owned()))]
     #[case("Failover=yes", GateError::Form("Failover=yes".to_owned()))]
-    fn what_makes_no_sense(#[case] list: &str, #[case] expected: GateError) {
+    fn invalid_entries_are_errors(#[case] list: &str, #[case] expected: GateError) {
         assert_eq!(Gates::default().with(list), Err(expected));
     }
 
     #[test]
-    fn whoever_names_an_unknown_gate_learns_the_known_ones() {
+    fn error_for_unknown_gate_lists_known_gates() {
         let said = GateError::Unknown("Nope".to_owned()).to_string();
         let names = GATES.iter().map(|(name, _, _)| *name).chain(WITHOUT_EFFECT).chain([ALL_ALPHA, ALL_BETA]);
         names.for_each(|name| assert!(said.contains(name), "{name}: {said}"));

@@ -1,10 +1,10 @@
-//! The fleet's journal: what moved, and because of what. An entry is written as one Event of the control plane
-//! (`crowsnest_controllers::journal`, and the webhook that holds bindings to quotas); which entries a change makes, and what caused them, is
-//! [`clusters`]' and [`workloads`]'. Read by search (`cause:`) and by `search.crowsnest.io` `journal`.
+//! The fleet journal: changes and their causes. Each entry is written as one Event in the control plane, by
+//! `crowsnest_controllers::journal` and by the webhook that enforces quotas. [`clusters`] and [`workloads`] define
+//! the entries and their causes. Search (`cause:`) and the `journal` resource of `search.crowsnest.io` read them.
 //!
-//! What an entry is known by follows from what happened to what, and when, as the objects themselves keep it: a taint its
-//! time, a condition its transition, an eviction the creation of its task. So whoever sees an effect knows its cause without
-//! having seen it happen, also after a restart, and an entry that is made again is the one that is there.
+//! The identity of an entry is derived from data in the objects: the `timeAdded` of a taint, the transition of a
+//! condition, the creation of an eviction task. Whoever observes an effect can therefore name its cause without
+//! having observed the cause, also after a restart, and writing an entry again finds the existing one.
 
 pub mod clusters;
 pub mod workloads;
@@ -55,7 +55,7 @@ impl Action {
         }
     }
 
-    /// The reason of its Event: what had one before the journal keeps it.
+    /// Reason of the entry's Event. Actions that had an Event before the journal existed keep its reason.
     pub fn reason(self) -> &'static str {
         match self {
             Action::ClusterFlipped => event::CLUSTER_FLIPPED,
@@ -70,14 +70,14 @@ impl Action {
     }
 }
 
-/// Because of what something happened.
+/// Cause of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cause {
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<ObjectReference>,
     pub text: String,
-    /// The entry before it: namespace and name of its Event.
+    /// Namespace and name of the previous entry's Event.
     #[serde(rename = "event", skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
 }
@@ -99,65 +99,65 @@ impl Cause {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub at: Timestamp,
-    /// What it happened to.
+    /// The affected object.
     pub subject: ObjectReference,
     pub action: Action,
-    /// In which cluster, where it is one.
+    /// The affected cluster, if there is exactly one.
     pub cluster: String,
     pub cause: Cause,
-    /// What has changed, in fields.
+    /// Structured description of the change.
     pub effect: Value,
-    /// Of the object that was decided about: after it, where that was written.
+    /// Generation of the decided object, after the decision was written.
     pub generation: Option<i64>,
-    /// Whether somebody may have to do something about it.
+    /// True if it may require attention.
     pub is_warning: bool,
-    /// All of it as a sentence.
+    /// Summary of the entry.
     pub message: String,
     /// Namespace and name of its Event.
     pub id: String,
 }
 
-/// The longest message an Event may have, and the longest of its text that a name takes over.
+/// Maximum length of an Event's message, and of the part of a name that is taken from the object.
 const LONGEST_MESSAGE: usize = 1024;
 const LONGEST_NAME: usize = 200;
 
-/// Namespace and name of an entry's Event. `whose` is the UID of the object that was decided about, `what` tells this from
-/// whatever else happened to it in the same way.
+/// Namespace and name of an entry's Event. `whose` is the UID of the decided object; `what` distinguishes entries of
+/// the same action for the same object.
 pub fn id(subject: &ObjectReference, whose: &str, action: Action, what: &[&str]) -> String {
     let parts: Vec<&str> = [whose, action.name()].into_iter().chain(what.iter().copied()).collect();
     let digest = Sha256::digest(parts.join("\u{1f}"));
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}/{}.{short}", events_namespace(subject), cleaned(&subject.name))
+    format!("{}/{}.{short}", events_namespace(subject), sanitize_name(&subject.name))
 }
 
-/// A name as Events may have it; those of roles may hold more.
-fn cleaned(name: &str) -> String {
+/// Converts a name to a valid Event name. Names of RBAC roles allow more characters.
+fn sanitize_name(name: &str) -> String {
     let is_fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let clean = |c: char| match c.to_ascii_lowercase() {
         c if is_fine(c) => c,
         '.' => '.',
         _ => '-',
     };
-    let cleaned: String = name.chars().map(clean).take(LONGEST_NAME).collect();
-    // Each part between dots begins and ends with a letter or a digit.
-    let parts = cleaned.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
+    let sanitized: String = name.chars().map(clean).take(LONGEST_NAME).collect();
+    // Each label between dots begins and ends with a letter or digit.
+    let parts = sanitized.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
     let parts: Vec<&str> = parts.collect();
     if parts.is_empty() { "entry".to_owned() } else { parts.join(".") }
 }
 
-/// At most so many bytes of a text.
-fn cut(text: &str, longest: usize) -> &str {
+/// Truncates a text to at most `longest` bytes.
+fn truncate(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
-/// Times as conditions, taints and tasks keep them.
+/// Time in seconds, the precision of conditions, taints and tasks.
 fn second(time: Timestamp) -> String {
     time.as_second().to_string()
 }
 
 impl Entry {
-    /// The Event that carries it.
+    /// The Event of this entry.
     pub fn event(&self, component: &str) -> Value {
         let (namespace, name) = self.id.split_once('/').unwrap_or(("default", &self.id));
         let seconds = self.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -176,7 +176,7 @@ impl Entry {
             }},
             "involvedObject": self.subject,
             "action": self.action.name(), "reason": self.action.reason(),
-            "message": cut(&self.message, LONGEST_MESSAGE),
+            "message": truncate(&self.message, LONGEST_MESSAGE),
             "type": if self.is_warning { "Warning" } else { "Normal" },
             "eventTime": self.at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
             "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
@@ -199,12 +199,12 @@ mod tests {
     #[case::of_a_role("system:node-Proxier", "system-node-proxier")]
     #[case::with_dots("a.-b-.c", "a.b.c")]
     #[case::nothing_is_left(":::", "entry")]
-    fn names_of_events_are_names(#[case] name: &str, #[case] expected: &str) {
-        assert_eq!(cleaned(name), expected);
+    fn event_names_are_valid(#[case] name: &str, #[case] expected: &str) {
+        assert_eq!(sanitize_name(name), expected);
     }
 
     #[test]
-    fn what_happened_once_is_one_entry() {
+    fn same_change_has_the_same_entry() {
         let web = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
         let ids = [
             id(&web, "u", Action::Evicted, &["m1", "5"]),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_carries_all_of_an_entry() {
+    fn event_contains_the_entry() {
         let subject = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
         let entry = Entry {
             at: "2026-01-01T10:05:00.5Z".parse().expect("a time"),

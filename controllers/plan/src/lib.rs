@@ -1,6 +1,6 @@
-//! Decisions. Every function here is pure: no runtime, no client, no clock, no random source; what a decision needs
-//! is an argument, and what it decides comes with a report of why. Controllers read the cache, call these functions and write
-//! what they decide.
+//! Pure decision functions of the controllers: no runtime, client, clock or random source. Every input is an
+//! argument, and each decision is returned with a report of its reasons. Controllers read the cache, call these
+//! functions and write the result.
 
 pub mod access;
 pub mod agents;

@@ -1,5 +1,5 @@
-//! MultiClusterIngress: where the services behind it are, and which of those clusters get no traffic for now. Pure; whoever balances
-//! the load reads it in the status.
+//! MultiClusterIngress status: locations of the backend services, and clusters whose traffic is blocked. Load
+//! balancers read it.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crowsnest_api::networking::{MultiClusterIngressStatus, ServiceLocation};
 use k8s_openapi::api::networking::v1::{IngressBackend, IngressSpec};
 use serde_json::{Value, json};
 
-/// The services behind it, by name.
+/// Names of the backend services.
 pub fn backends(spec: &IngressSpec) -> BTreeSet<String> {
     let rules = spec.rules.iter().flatten().filter_map(|rule| rule.http.as_ref());
     let paths = rules.flat_map(|http| http.paths.iter().map(|path| &path.backend));
@@ -15,7 +15,8 @@ pub fn backends(spec: &IngressSpec) -> BTreeSet<String> {
     all.filter_map(|backend: &IngressBackend| Some(backend.service.as_ref()?.name.clone())).collect()
 }
 
-/// The status that its services' clusters call for; a service that is nowhere has no place in it. The address is somebody else's.
+/// Status for the clusters of the backend services. Services without a cluster are omitted. The load balancer address
+/// belongs to another writer.
 pub fn status(
     services: impl IntoIterator<Item = (String, BTreeSet<String>)>,
     is_blocked: impl Fn(&str) -> bool,
@@ -28,7 +29,7 @@ pub fn status(
     MultiClusterIngressStatus { load_balancer: None, traffic_block_clusters, service_locations }
 }
 
-/// What of the status has to be written; nothing where it says so already.
+/// Merge patch of the status. `None` if nothing changed.
 pub fn patch(shown: &MultiClusterIngressStatus, wanted: &MultiClusterIngressStatus) -> Option<Value> {
     let of = |status: &MultiClusterIngressStatus| {
         let some = |list: Value| if list.as_array().is_some_and(Vec::is_empty) { Value::Null } else { list };
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_are_those_of_rules_and_of_the_rest() {
+    fn backends_of_rules_and_default_backend() {
         let path = |backend: Value| json!({"pathType": "Prefix", "path": "/", "backend": backend});
         let bucket = json!({"resource": {"apiGroup": "s.io", "kind": "Bucket", "name": "b"}});
         let spec = spec(json!({"defaultBackend": backend("web"), "rules": [
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!(backends(&IngressSpec::default()), BTreeSet::new());
     }
 
-    /// `service=cluster,cluster` each.
+    /// Status from `service=cluster,cluster` items.
     fn located(services: &str, blocked: &[&str]) -> MultiClusterIngressStatus {
         let services = services.split_whitespace().map(|service| {
             let (name, clusters) = service.split_once('=').unwrap();
@@ -81,7 +82,7 @@ mod tests {
     #[case::nobody_blocked("web=m1,m2", &[], Some(json!({"trafficBlockClusters": null,
         "serviceLocations": [{"name": "web", "clusters": ["m1", "m2"]}]})))]
     #[case::nowhere("web=", &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
-    fn only_news_is_written(#[case] services: &str, #[case] blocked: &[&str], #[case] expected: Option<Value>) {
+    fn only_changes_are_written(#[case] services: &str, #[case] blocked: &[&str], #[case] expected: Option<Value>) {
         let shown =
             MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..located("web=m2,m1", &["m2"]) };
         let written = patch(&shown, &located(services, blocked));

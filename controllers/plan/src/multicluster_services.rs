@@ -1,6 +1,6 @@
-//! MultiClusterService, CrossCluster: whose endpoints are used where, how the Service and its binding are claimed, and what
-//! is dispatched (Karmada's `multiclusterservice-controller`, `endpointslice-collect-controller` and
-//! `endpointslice-dispatch-controller`).
+//! MultiClusterService of type CrossCluster: provider and consumer clusters, claims on the Service and its binding,
+//! and Works for collected and dispatched EndpointSlices (Karmada's `multiclusterservice-controller`,
+//! `endpointslice-collect-controller` and `endpointslice-dispatch-controller`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,16 +16,16 @@ use super::conditions;
 use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, copy_endpoints, joined, kept, wanted_by};
 use super::work::construct::{self, DesiredWork, WorkOptions};
 
-/// The name of what exports slices, in the set of those that want a Work; and of who claims a Service.
+/// Value that marks Works and Services as managed by MultiClusterService.
 pub const MULTI_CLUSTER_SERVICE: &str = "MultiClusterService";
 const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 
-/// Whether it is ours to carry out; another exposure is an external provider's.
+/// True for type CrossCluster. Other exposure types are implemented by external providers.
 pub fn is_cross_cluster(spec: &MultiClusterServiceSpec) -> bool {
     spec.types.contains(&ExposureType::CrossCluster)
 }
 
-/// The clusters that are named, or all.
+/// The selected clusters, or all if none is selected.
 pub fn clusters(named: &[ClusterSelector], all: &[impl AsRef<str>]) -> BTreeSet<String> {
     match named {
         [] => all.iter().map(|name| name.as_ref().to_owned()).collect(),
@@ -33,14 +33,14 @@ pub fn clusters(named: &[ClusterSelector], all: &[impl AsRef<str>]) -> BTreeSet<
     }
 }
 
-/// What a cluster is asked for.
+/// Role of a cluster in a MultiClusterService.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Provider,
     Consumer,
 }
 
-/// Why a cluster takes no part for now: reason and message of a warning.
+/// Reason and message of the warning event if a cluster cannot be used now.
 pub fn unusable(name: &str, cluster: Option<&Cluster>, role: Role) -> Option<(&'static str, String)> {
     let (who, what) = match role {
         Role::Provider => ("Provider", "MultiClusterService"),
@@ -75,7 +75,8 @@ fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
     ])
 }
 
-/// The Work that says in a provider's namespace that its endpoints are wanted; it is never dispatched, and nobody holds it.
+/// The Work in a provider's execution namespace that requests collection of its EndpointSlices. It is not dispatched
+/// and has no finalizer.
 pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
     let mut labels = names(unstructured::namespace(mcs), unstructured::name(mcs));
     labels.insert(label::MULTI_CLUSTER_SERVICE_PERMANENT_ID.to_owned(), permanent_id(mcs).to_owned());
@@ -85,14 +86,14 @@ pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
     work
 }
 
-/// The MultiClusterService a Work belongs to.
+/// The MultiClusterService that a Work belongs to.
 pub fn of_work(work: &Value) -> Option<NamespacedName> {
     let namespace = unstructured::label(work, label::MULTI_CLUSTER_SERVICE_NAMESPACE)?;
     let name = unstructured::label(work, label::MULTI_CLUSTER_SERVICE_NAME)?;
     Some(NamespacedName::new(namespace, name))
 }
 
-/// Whether a Work is [`provided`].
+/// True for a Work from [`provided`].
 pub fn is_provided(work: &Value) -> bool {
     unstructured::at(work, &["spec", "workload", "manifests"])
         .and_then(Value::as_array)
@@ -100,24 +101,25 @@ pub fn is_provided(work: &Value) -> bool {
         .is_some_and(|manifest| unstructured::kind(manifest) == MULTI_CLUSTER_SERVICE)
 }
 
-/// Whether a Work keeps a provider's slice for dispatching.
+/// True for a Work that stores a collected EndpointSlice of a provider.
 pub fn is_collected(work: &Value) -> bool {
     wanted_by(work).contains(MULTI_CLUSTER_SERVICE) && source_of(work).is_none()
 }
 
-/// The provider a dispatched Work's slice came from.
+/// The provider of a dispatched EndpointSlice.
 pub fn source_of(work: &Value) -> Option<&str> {
     unstructured::annotation(work, annotation::ENDPOINT_SLICE_PROVISION_CLUSTER)
 }
 
-/// The Work that keeps a provider's slice in the control plane. `existing` is what there is of it.
+/// The Work that stores a provider's EndpointSlice in the control plane. `existing` is the stored Work.
 pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
     let labels = names(unstructured::namespace(slice), service);
     let finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
     kept(cluster, slice, existing, MULTI_CLUSTER_SERVICE, labels, finalizer)
 }
 
-/// What is left of a collected Work that no MultiClusterService wants any more: a patch, or nothing.
+/// Patch that removes the MultiClusterService from a collected Work. `None` if no other manager needs the Work, so
+/// that it can be deleted.
 pub fn without_service(work: &Value) -> Option<Value> {
     let mut wanted = wanted_by(work);
     wanted.remove(MULTI_CLUSTER_SERVICE);
@@ -137,7 +139,8 @@ pub fn without_service(work: &Value) -> Option<Value> {
     })
 }
 
-/// The Work that takes a collected slice to a consumer. It has the collected one's name, unless another provider's has it.
+/// The Work that dispatches a collected EndpointSlice to a consumer. It has the name of the collected Work, unless
+/// the slice of another provider already has it.
 pub fn dispatched(
     consumer: &str,
     provider: &str,
@@ -177,7 +180,7 @@ const POLICY_ANNOTATIONS: [&str; 3] = [
     annotation::CLUSTER_PROPAGATION_POLICY_NAME,
 ];
 
-/// The patch that takes a Service away from its policy, if it is not claimed yet.
+/// Patch that claims a Service from its policy. `None` if it is claimed already.
 pub fn claim(service: &Value, mcs: &Value) -> Option<Value> {
     let mut claimed = service.clone();
     for key in POLICY_LABELS {
@@ -197,7 +200,7 @@ fn mark(object: &mut Value, mcs: &Value) {
     unstructured::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAME, unstructured::name(mcs));
 }
 
-/// A Service or a binding without what [`claim`] and [`bind`] put on it; `None` when it has nothing of it.
+/// A Service or binding without the metadata of [`claim`] and [`bind`]. `None` if it has none.
 pub fn released(object: &Value) -> Option<Value> {
     let mut released = object.clone();
     for key in [annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, annotation::MULTI_CLUSTER_SERVICE_NAME] {
@@ -211,17 +214,18 @@ pub fn released(object: &Value) -> Option<Value> {
     (released != *object).then_some(released)
 }
 
-/// What to do about the Service's binding.
+/// Plan for the Service's binding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bind {
     Keep,
     Create(Value),
     Update(Value),
-    /// It is a Service's that is gone; the garbage collector takes it first.
+    /// The binding belongs to a deleted Service. The garbage collector must delete it first.
     WaitForGarbageCollection,
 }
 
-/// The binding that takes a Service to providers and consumers; `new_name` is for one that doesn't exist yet. A policy's labels and annotations on it stay.
+/// The binding that propagates a Service to providers and consumers. `new_name` names a new binding. Labels and
+/// annotations of a policy are kept.
 pub fn bind(
     mcs: &Value,
     service: &Value,
@@ -268,7 +272,7 @@ pub fn bind(
             unstructured::set(&mut binding, &["spec", "resource"], resource);
             Bind::Create(binding)
         }
-        // The version of the Service alone is no news.
+        // A new resourceVersion of the Service alone is not a change.
         Some(existing) if unstructured::semantically_equal(existing, &binding) => Bind::Keep,
         Some(_) => {
             unstructured::set(&mut binding, &["spec", "resource"], resource);
@@ -327,17 +331,13 @@ mod tests {
     )]
     #[case::too_old(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
     #[case::fit(Some(cluster("True", slices())), Role::Consumer, None)]
-    fn clusters_that_take_no_part(
-        #[case] cluster: Option<Cluster>,
-        #[case] role: Role,
-        #[case] expected: Option<&str>,
-    ) {
+    fn unusable_clusters(#[case] cluster: Option<Cluster>, #[case] role: Role, #[case] expected: Option<&str>) {
         let said = unusable("m1", cluster.as_ref(), role).map(|(_, text)| text);
         assert_eq!(said.as_deref(), expected);
     }
 
     #[test]
-    fn a_service_is_taken_from_its_policy_and_given_back_without_it() {
+    fn service_is_claimed_from_its_policy_and_released() {
         let claimed = claim(&service(), &mcs()).expect("a change");
         assert_eq!(
             claimed["metadata"]["labels"],
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_keeps_its_policy_and_goes_where_the_service_is_wanted() {
+    fn binding_keeps_its_policy_and_targets_the_clusters_of_the_service() {
         let clusters = BTreeSet::from(["m1".to_owned(), "ghost".to_owned()]);
         let Bind::Create(binding) = bind(&mcs(), &service(), &clusters, None, "web-service") else {
             panic!("there is none yet")
@@ -366,7 +366,7 @@ mod tests {
             panic!("another place")
         };
         assert_eq!(unstructured::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
-        assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "the scheduler's to change");
+        assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "only the scheduler changes them");
         let mut of_another = binding;
         of_another["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
         assert_eq!(
@@ -383,7 +383,7 @@ mod tests {
         })
     }
 
-    /// As it would be stored.
+    /// A Work as it is stored.
     fn stored(work: &DesiredWork) -> Value {
         match work.plan(None, "work-id") {
             construct::WorkPlan::Create(work) => work,
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_collected_beside_an_export_and_dispatched_under_another_name() {
+    fn slice_is_collected_with_an_export_and_dispatched() {
         let export = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "ServiceExport"}}});
         let work = stored(&collected("m1", "web", &slice(), Some(&export)));
         assert_eq!(
@@ -411,11 +411,11 @@ mod tests {
         assert!(!is_collected(&stored(&sent)));
         assert_eq!(source_of(&stored(&sent)), Some("m1"));
         let other = dispatched("m2", "m1", &work, |_| true).expect("a Work");
-        assert_ne!(other.name, unstructured::name(&work), "another provider's slice has the name");
+        assert_ne!(other.name, unstructured::name(&work), "the name is taken by another provider's slice");
     }
 
     #[test]
-    fn nobody_holds_the_work_of_a_provider() {
+    fn provider_work_has_no_finalizer() {
         let work = stored(&provided("m1", &mcs()));
         assert_eq!(unstructured::finalizers(&work).count(), 0);
         assert_eq!(of_work(&work), Some(NamespacedName::new("shop", "web")));

@@ -1,5 +1,5 @@
-//! FederatedResourceQuota: what bindings use, the limits laid down in single clusters, and the status that tells both.
-//! Read by admission, which holds bindings to the limits, and by the quota loop, which counts and lays down.
+//! FederatedResourceQuota: usage of bindings, static assignments in member clusters, and the status. Used by
+//! admission, which enforces the limits, and by the quota controller, which counts usage and creates the assignments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +20,12 @@ use super::work::construct::{self, DesiredWork, WorkOptions};
 /// Amounts by resource name.
 pub type Usage = BTreeMap<String, Quantity>;
 
-/// A limit that a binding would have gone beyond.
+/// A limit that a binding would exceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exceeded {
     pub quota: ObjectReference,
     pub resource: String,
-    /// The sum with what was asked for.
+    /// Current usage plus the request.
     pub requested: Quantity,
     pub limit: Quantity,
 }
@@ -46,7 +46,8 @@ impl fmt::Display for Exceeded {
 }
 
 impl Exceeded {
-    /// Parses the limit in an API server's refusal, in the format of [`fmt::Display`]. The quota's UID is unknown.
+    /// Parses the exceeded limit from an API server's error message, in the format of [`fmt::Display`]. The quota's
+    /// UID is unknown.
     pub fn read(message: &str) -> Option<Self> {
         let (_, rest) = message.split_once("FederatedResourceQuota(")?;
         let (quota, rest) = rest.split_once(") exceeded for resource ")?;
@@ -64,7 +65,7 @@ impl Exceeded {
     }
 }
 
-/// An amount; one that cannot be read is the schema's business and counts as nothing.
+/// Parses an amount. An invalid one, which the schema rejects, counts as zero.
 pub fn amount(quantity: &WireQuantity) -> Quantity {
     Quantity::try_from(quantity).unwrap_or_default()
 }
@@ -73,8 +74,8 @@ pub fn amounts(list: &ResourceList) -> Usage {
     list.iter().map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
 }
 
-/// What a binding uses in all its clusters together: in those that its Works are made for, so also where other bindings
-/// require it.
+/// Usage of a binding in all clusters that it has Works for, including those where it is a dependency of other
+/// bindings.
 pub fn usage(spec: &ResourceBindingSpec) -> Usage {
     let mut usage = Usage::new();
     let mut count = |request: &ResourceList, times: i64| {
@@ -84,7 +85,7 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
     };
     let targets = construct::targets(spec);
     if spec.components.is_empty() {
-        // Negative numbers, which the schema allows, would free what others use.
+        // Negative numbers, which the schema allows, would release the usage of other bindings.
         let replicas = targets.iter().map(|target| i64::from(target.replicas.max(0))).sum();
         if let Some(requirements) = &spec.replica_requirements {
             count(&requirements.resource_request, replicas);
@@ -131,7 +132,7 @@ pub fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
-/// Amounts in the formats use is recorded in. What is nothing is left out.
+/// Usage in the quantity formats of Karmada's status. Zero amounts are omitted.
 pub fn recorded(mut used: Usage) -> Usage {
     used.retain(|_, quantity| *quantity > Quantity::ZERO);
     for (name, quantity) in &mut used {
@@ -149,7 +150,7 @@ pub fn to_list(usage: Usage) -> ResourceList {
     usage.into_iter().map(|(name, quantity)| (name, quantity.into())).collect()
 }
 
-/// The Works that lay a quota down in single clusters, of those that are registered (Karmada's
+/// Works for the static assignments of a quota in registered clusters (Karmada's
 /// `federated-resource-quota-sync-controller`).
 pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>]) -> Vec<DesiredWork> {
     let name = quota.metadata.name.as_deref().unwrap_or_default();
@@ -172,7 +173,7 @@ pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>
     assigned.map(|one| wrap(&one.cluster_name, &one.hard)).collect()
 }
 
-/// What a member says of the quota that a Work laid down there; `None` until it is applied and counted.
+/// Quota status of a member, from the Work of its static assignment. `None` until it is applied and reports usage.
 pub fn of_member(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaStatus> {
     #[derive(Deserialize)]
     struct Counted {
@@ -189,7 +190,8 @@ pub fn of_member(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaStatus>
     Some(ClusterQuotaStatus { cluster_name: cluster.to_owned(), hard, used })
 }
 
-/// The status of a quota. `counted` is what its namespace's bindings use; without it the members' use is added up.
+/// Status of a quota. `counted` is the usage of the bindings in its namespace; without it, the usage of the members
+/// is summed up.
 pub fn status(
     spec: &FederatedResourceQuotaSpec,
     mut members: Vec<ClusterQuotaStatus>,
@@ -262,7 +264,7 @@ mod tests {
         }),
         json!({"cpu": "5", "memory": "5Gi"})
     )]
-    fn a_binding_uses_what_its_replicas_ask_for(#[case] binding: Value, #[case] expected: Value) {
+    fn usage_of_a_binding(#[case] binding: Value, #[case] expected: Value) {
         assert_eq!(json!(to_list(recorded(usage(&spec(binding))))), expected);
     }
 
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn only_registered_clusters_get_their_assignment() {
+    fn assignments_for_registered_clusters_only() {
         let hard = |cpu: &str| json!({"cpu": cpu});
         let assignments = json!([
             {"clusterName": "m1", "hard": hard("2")},
@@ -288,7 +290,7 @@ mod tests {
     #[case::of_bindings(Some(json!({"cpu": "500m", "pods": "3"})), json!({"cpu": "500m"}))]
     #[case::of_no_binding(Some(json!({})), Value::Null)]
     #[case::of_members(None, json!({"cpu": "3", "memory": "1Gi"}))]
-    fn use_is_counted_or_added_up(#[case] counted: Option<Value>, #[case] expected: Value) {
+    fn usage_is_counted_or_summed_up(#[case] counted: Option<Value>, #[case] expected: Value) {
         let member = |name: &str, used: Value| ClusterQuotaStatus {
             cluster_name: name.to_owned(),
             used: serde_json::from_value(used).expect("amounts"),
@@ -316,7 +318,7 @@ mod tests {
     #[rstest]
     #[case::as_it_is("")]
     #[case::of_an_api_server("admission webhook \"resourcebinding.karmada.io\" denied the request: ")]
-    fn a_refusal_is_read_as_it_was_written(#[case] before: &str) {
+    fn error_message_is_parsed(#[case] before: &str) {
         assert_eq!(Exceeded::read(&format!("{before}{}", exceeded())), Some(exceeded()));
     }
 
@@ -325,14 +327,14 @@ mod tests {
     #[case("FederatedResourceQuota(cpus) exceeded for resource cpu: requested sum 3, limit 2.")]
     #[case("exceeded quota: cpus")]
     #[case("")]
-    fn other_refusals_are_none_of_a_quota(#[case] message: &str) {
+    fn other_errors_are_ignored(#[case] message: &str) {
         assert_eq!(Exceeded::read(message), None);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(31), ..ProptestConfig::default() })]
         #[test]
-        fn whatever_is_read_is_no_panic(message in "(FederatedResourceQuota\\()?.{0,40}( exceeded for resource )?.{0,20}(: requested sum )?.{0,9}(, limit )?.{0,9}") {
+        fn parsing_never_panics(message in "(FederatedResourceQuota\\()?.{0,40}( exceeded for resource )?.{0,20}(: requested sum )?.{0,9}(, limit )?.{0,9}") {
             drop(Exceeded::read(&message));
         }
     }

@@ -1,5 +1,5 @@
-//! What a WorkloadRebalancer asks for: which of its workloads are still to be scheduled anew, by which binding, and
-//! when it has done its work. Decides for the workload rebalancer; users write the spec, only that controller writes the status.
+//! WorkloadRebalancer decisions: workloads that still need rescheduling, their bindings, and completion. Users write
+//! the spec, the workload rebalancer writes the status.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ fn identity(workload: &ObjectReference) -> Identity<'_> {
     (&workload.api_version, &workload.kind, &workload.namespace, &workload.name)
 }
 
-/// The status to go on with. A workload that is still asked for keeps its result; one that is not any more stays on
-/// record if it was scheduled anew; one that is new has no result yet.
+/// Next status. A workload of the spec keeps its result, a new one has none yet, and one that was removed from the
+/// spec stays if it was rescheduled.
 pub fn observe(
     spec: &WorkloadRebalancerSpec,
     old: &WorkloadRebalancerStatus,
@@ -46,31 +46,31 @@ pub fn observe(
     }
 }
 
-/// Identity of the object that a workload names; `None` when no object can be in such a namespace.
+/// Identity of the object that a workload refers to. `None` if its namespace is invalid.
 pub fn template_of(workload: &ObjectReference) -> Option<ObjectIdentity<'_>> {
     let ObjectReference { api_version, kind, namespace, name } = workload;
     let possible = namespace.is_empty() || format::dns1123_label(namespace).is_empty();
     possible.then(|| ObjectIdentity::new(api_version, kind, namespace, name))
 }
 
-/// Whether a rebalancer is about a workload.
+/// True if the spec contains the workload.
 pub fn is_meant(spec: &WorkloadRebalancerSpec, workload: &ObjectReference) -> bool {
     spec.workloads.iter().any(|one| identity(one) == identity(workload))
 }
 
-/// Whether a binding still has to be told to schedule anew. The wish is as old as the rebalancer, so that one which is
-/// edited later does not undo what was scheduled since.
+/// True if a binding must be rescheduled. The request is as old as the rebalancer, so editing the rebalancer later
+/// does not reschedule bindings that were scheduled since.
 pub fn is_to_be_triggered(created: &Time, triggered: Option<&Time>) -> bool {
     triggered.is_none_or(|triggered| created.0 > triggered.0)
 }
 
-/// Takes down what became of a workload. Without its binding it has failed for good.
+/// Sets the result of a workload. Without a binding it has failed permanently.
 pub fn settle(item: &mut ObservedWorkload, has_binding: bool) {
     item.result = Some(if has_binding { RebalanceResult::Successful } else { RebalanceResult::Failed });
     item.reason = (!has_binding).then_some(RebalanceFailedReason::ReferencedBindingNotFound);
 }
 
-/// When the rebalancer was done: now, if something changed and nothing is left to do.
+/// Finish time: now, if the status changed and nothing is pending.
 pub fn finish_time(old: &WorkloadRebalancerStatus, new: &WorkloadRebalancerStatus, now: Timestamp) -> Option<Time> {
     let pending = new.observed_workloads.iter().any(|item| item.result.is_none());
     let changed =
@@ -82,7 +82,7 @@ pub fn finish_time(old: &WorkloadRebalancerStatus, new: &WorkloadRebalancerStatu
     }
 }
 
-/// When a rebalancer that is done is to be deleted; `None` leaves it to its user.
+/// Time when a finished rebalancer is deleted. `None` without TTL.
 pub fn expiry(spec: &WorkloadRebalancerSpec, status: &WorkloadRebalancerStatus) -> Option<Timestamp> {
     let life = SignedDuration::from_secs(spec.ttl_seconds_after_finished?.into());
     let finished = status.finish_time.as_ref()?;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    /// `kind namespace name`, with `-` for no namespace.
+    /// Parses `kind namespace name`, with `-` for no namespace.
     fn workload(text: &str) -> ObjectReference {
         let words: Vec<&str> = text.split(' ').collect();
         ObjectReference {
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The same with `+`, `!` or `?` before it: successful, failed, not settled.
+    /// Parses a workload with a prefix: `+` successful, `!` failed, `?` pending.
     fn observed(text: &str) -> ObservedWorkload {
         let (sign, rest) = text.split_at(1);
         let mut item = ObservedWorkload { workload: workload(rest), ..ObservedWorkload::default() };
@@ -148,7 +148,7 @@ mod tests {
     #[case::another_namespace_is_another_workload(
         &["Deployment ns2 a"], &["!Deployment ns a"], &["?Deployment ns2 a"]
     )]
-    fn what_is_observed(#[case] asked: &[&str], #[case] before: &[&str], #[case] after: &[&str]) {
+    fn observed_workloads(#[case] asked: &[&str], #[case] before: &[&str], #[case] after: &[&str]) {
         let spec = WorkloadRebalancerSpec {
             workloads: asked.iter().map(|text| workload(text)).collect(),
             ..WorkloadRebalancerSpec::default()

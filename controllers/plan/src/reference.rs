@@ -1,9 +1,9 @@
-//! References to objects: which ones a binding may have, and where the Events of an object are.
+//! Object references: which objects a binding may refer to, and the namespace of an object's Events.
 
 use crowsnest_api::names::is_reserved_namespace;
 use crowsnest_api::work::ObjectReference;
 
-/// Reason why a binding cannot refer to an object.
+/// Why a binding must not refer to an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignReference {
     #[error("spec.resource.namespace is {0:?}, not the binding's own namespace")]
@@ -17,9 +17,9 @@ pub enum ForeignReference {
 }
 
 /// Checks that a binding refers to an object of its own scope. Controllers read and write that object with their own
-/// rights; without this check, the right to write bindings in one namespace would allow copying any object of the control
-/// plane into a member. `namespaced` is the scope of the object's kind; `binding_namespace` is empty for cluster-scoped
-/// bindings.
+/// permissions; otherwise, permission to write bindings in one namespace would allow copying any object of the
+/// control plane into a member. `namespaced` is the scope of the object's kind; `binding_namespace` is empty for
+/// ClusterResourceBindings.
 pub fn check(binding_namespace: &str, to: &ObjectReference, namespaced: bool) -> Result<(), ForeignReference> {
     match (binding_namespace, namespaced) {
         ("", true) => Err(ForeignReference::Namespaced(to.kind.clone())),

@@ -1,4 +1,4 @@
-//! Remedy: what is done for a cluster because of its conditions (Karmada's `remedy-controller`).
+//! Remedies: actions that follow from the conditions of a cluster (Karmada's `remedy-controller`).
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,24 @@ use crowsnest_api::remedy::{ClusterConditionOperator, DecisionMatch, Remedy};
 
 use super::conditions;
 
-/// The actions of all remedies that apply to a cluster, each once, sorted.
+/// Actions of all remedies that apply to a cluster, sorted and without duplicates.
 pub fn actions(cluster: &Cluster, remedies: &[Remedy]) -> Vec<String> {
-    let applying = remedies.iter().filter(|remedy| is_of(cluster, remedy) && is_called_for(cluster, remedy));
+    let applying = remedies.iter().filter(|remedy| is_of(cluster, remedy) && matches_conditions(cluster, remedy));
     let actions: BTreeSet<&str> =
         applying.flat_map(|remedy| remedy.spec.actions.iter().map(|one| one.as_str())).collect();
     actions.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether a remedy is for a cluster: for all, or for those it names.
+/// True if a remedy selects a cluster: all clusters, or those it names.
 pub fn is_of(cluster: &Cluster, remedy: &Remedy) -> bool {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let affinity = remedy.spec.cluster_affinity.as_ref();
     affinity.is_none_or(|affinity| affinity.cluster_names.iter().any(|named| named == name))
 }
 
-/// Without a list always, with an empty one never; else when one of them is met by a condition the cluster has.
-fn is_called_for(cluster: &Cluster, remedy: &Remedy) -> bool {
+/// True without decision matches, false with an empty list; otherwise true if a condition of the cluster matches one
+/// of them.
+fn matches_conditions(cluster: &Cluster, remedy: &Remedy) -> bool {
     let is_met = |decision: &DecisionMatch| {
         let Some(wanted) = &decision.cluster_condition_match else { return false };
         let Some(condition) = conditions::find(&cluster.status.conditions, &wanted.condition_type) else {
@@ -64,7 +65,7 @@ mod tests {
     #[case::its_name(json!({"actions": ["B", "A", "B"], "clusterAffinity": {"clusterNames": ["m1"]}}), vec!["A", "B"])]
     #[case::another_name(json!({"actions": ["A"], "clusterAffinity": {"clusterNames": ["m2"]}}), vec![])]
     #[case::no_name(json!({"actions": ["A"], "clusterAffinity": {}}), vec![])]
-    fn a_remedy_applies(#[case] spec: Value, #[case] expected: Vec<&str>) {
+    fn remedies_apply(#[case] spec: Value, #[case] expected: Vec<&str>) {
         let cluster = json!({
             "metadata": {"name": "m1"}, "spec": {"syncMode": "Push"},
             "status": {"conditions": [{

@@ -1,5 +1,5 @@
-//! The shapes of an explanation and of a plan, as the API serves them. Assembled by `crowsnest_controllers::reports` from what the
-//! planners say of the world as it is, whenever somebody asks: nothing of it is kept.
+//! Response types of explanations and plans. `crowsnest_controllers::reports` assembles them on request from the
+//! results of the planners; nothing is stored.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::scheduling::{Plan, Rejection, Report, Trigger};
 use super::selector::Precision;
 use super::waiting::Waiting;
 
-/// A policy of either scope by its kind.
+/// A policy of any kind and scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyName {
     pub kind: &'static str,
@@ -29,7 +29,7 @@ pub struct PolicyName {
 }
 
 impl PolicyName {
-    /// A PropagationPolicy, or a ClusterPropagationPolicy where there is no namespace.
+    /// A PropagationPolicy, or a ClusterPropagationPolicy if there is no namespace.
     pub fn propagation(namespace: &str, name: &str) -> Self {
         let kind = if namespace.is_empty() { "ClusterPropagationPolicy" } else { "PropagationPolicy" };
         PolicyName { kind, namespace: namespace.to_owned(), name: name.to_owned() }
@@ -39,7 +39,7 @@ impl PolicyName {
         PolicyName::propagation(policy.namespace, policy.name)
     }
 
-    /// An OverridePolicy of a namespace, or a ClusterOverridePolicy.
+    /// An OverridePolicy or a ClusterOverridePolicy.
     pub fn overriding(cluster_scoped: bool, namespace: &str, name: &str) -> Self {
         match cluster_scoped {
             true => PolicyName { kind: "ClusterOverridePolicy", namespace: String::new(), name: name.to_owned() },
@@ -48,14 +48,14 @@ impl PolicyName {
     }
 }
 
-/// One policy that selects the template, and why it won or lost.
+/// A policy that selects the template, and why it was chosen or not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyReport {
     #[serde(flatten)]
     pub policy: PolicyName,
     pub priority: i32,
-    /// How its selector names the template.
+    /// Precision of its selector.
     pub selects_by: Precision,
     pub outcome: Outcome,
     pub message: &'static str,
@@ -68,33 +68,33 @@ impl PolicyReport {
             priority: one.priority,
             selects_by: one.precision,
             outcome: one.outcome,
-            message: in_words(one.outcome),
+            message: message_of(one.outcome),
         };
         considered.iter().map(told).collect()
     }
 }
 
-fn in_words(outcome: Outcome) -> &'static str {
+fn message_of(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::Chosen => "it comes first of those that select the template",
+        Outcome::Chosen => "it ranks first among the policies that select the template",
         Outcome::Claimed => "the template is claimed for it",
         Outcome::LowerPriority => "its priority is lower",
         Outcome::LessPrecise => "its selector is less precise",
-        Outcome::LaterName => "its name comes later",
-        Outcome::ClusterScope => "policies of the namespace come before cluster-wide ones",
+        Outcome::LaterName => "its name sorts later",
+        Outcome::ClusterScope => "policies of the namespace precede cluster-scoped ones",
         Outcome::NotPreempting => "the template is claimed for another policy, and this one does not preempt it",
     }
 }
 
-/// What the scheduler decides, or would, as things are now.
+/// The scheduler's decision for the current state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingReport {
     pub decision: Decision,
-    /// Why there is something to decide; absent when the result stands.
+    /// Why a decision is needed. Absent if the current result is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
-    /// Why nothing fits.
+    /// Why no cluster fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,16 +104,16 @@ pub struct SchedulingReport {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Decision {
-    /// The result stands.
+    /// The current result is kept.
     Keep,
     Schedule,
-    /// Nothing fits, and the result is emptied.
+    /// No cluster fits, and the result is cleared.
     Clear,
-    /// There is no new result; the old one stays.
+    /// Scheduling failed; the previous result is kept.
     Fail,
 }
 
-/// One look at all clusters, with one affinity term.
+/// Evaluation of all clusters with one affinity term.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TermReport {
@@ -128,19 +128,19 @@ pub struct TermReport {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
     pub name: String,
-    /// The first filter that keeps it out.
+    /// The first filter that rejected the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejection>,
     pub score: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateReport>,
-    /// Whether spread constraints leave it in.
+    /// True if the cluster was selected by spread constraints.
     pub selected: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 }
 
-/// How many more replicas fit into a cluster, and what bounds them.
+/// Number of replicas that still fit into a cluster, and the limiting factor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EstimateReport {
@@ -159,7 +159,7 @@ impl SchedulingReport {
         };
         let cluster = |one: super::scheduling::ClusterReport| {
             let bound_by = bounds.get(&one.name).copied();
-            // Without replicas there is nothing to estimate.
+            // Without replicas there is no estimate.
             let room = one.allocatable.filter(|room| *room != i32::MAX || bound_by.is_some());
             ClusterReport {
                 rejected: one.rejected,
@@ -185,7 +185,7 @@ impl SchedulingReport {
     }
 }
 
-/// One override rule in one cluster.
+/// An override rule applied in a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideReport {
@@ -193,13 +193,13 @@ pub struct OverrideReport {
     pub policy: PolicyName,
     pub overriders: Overriders,
     pub differences: Vec<Difference>,
-    /// Parts of the object that changed although no overrider names them, and why.
+    /// Changes that no overrider names, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl OverrideReport {
-    /// `namespace` is the template's.
+    /// `namespace` is that of the template.
     pub fn all(traced: &Traced, namespace: &str) -> Vec<Self> {
         let told = traced.steps.iter().map(|step| OverrideReport {
             policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
@@ -217,30 +217,30 @@ impl OverrideReport {
 pub struct BindingReport {
     #[serde(flatten)]
     pub reference: ObjectReference,
-    /// Replicas of the template, as the interpreter says.
+    /// Replicas of the template by the resource interpreter.
     pub replicas: i32,
-    /// When it was scheduled last.
+    /// Time of the last scheduling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<String>,
-    /// What its condition `Scheduled` says.
+    /// Message of its condition `Scheduled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Bindings it goes along with, as what they depend on.
+    /// Bindings that depend on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_by: Vec<ObjectReference>,
 }
 
-/// Why an object has to be in a cluster.
+/// Why an object is in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Placed {
     Scheduled,
-    /// Another object that is there depends on it.
+    /// An object in the cluster depends on it.
     Required,
-    /// It stays until its replacement is up.
+    /// It is being evicted, and stays until it is replaced.
     Evicting,
 }
 
-/// One cluster the object is in or on its way to.
+/// A cluster of the object, now or planned.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetReport {
@@ -251,23 +251,23 @@ pub struct TargetReport {
     pub overrides: Vec<OverrideReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<ObjectReference>,
-    /// Whether the member has it, as the binding's status says.
+    /// True if the binding's status reports it as applied.
     pub applied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<ResourceHealth>,
 }
 
-/// Replicas of a target; none for what has none.
+/// Replicas of a target. `None` for objects without replicas.
 pub fn replicas_of(target: &TargetCluster) -> Option<i32> {
     (target.replicas > 0).then_some(target.replicas)
 }
 
-/// Why an object is where it is, and what is waited for.
+/// Explanation of where an object is propagated, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     pub template: ObjectReference,
-    /// The policy it follows.
+    /// The policy that it follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
     pub policies: Vec<PolicyReport>,
@@ -279,7 +279,7 @@ pub struct Explanation {
     pub waiting: Vec<Waiting>,
 }
 
-/// What would become of something.
+/// Planned change of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Change {
     Added,
@@ -289,7 +289,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Of something that may be there before and after.
+    /// Change between two optional values.
     pub fn between<T>(before: Option<&T>, after: Option<&T>, same: impl FnOnce(&T, &T) -> bool) -> Self {
         match (before, after) {
             (None, Some(_)) => Change::Added,
@@ -300,7 +300,7 @@ impl Change {
     }
 }
 
-/// One of the objects a plan is about.
+/// An object of the plan's input.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectPlan {
@@ -310,7 +310,7 @@ pub struct ObjectPlan {
     pub differences: Vec<Difference>,
 }
 
-/// What becomes of a template.
+/// Planned change of a template.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplatePlan {
@@ -318,25 +318,25 @@ pub struct TemplatePlan {
     pub change: Change,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_before: Option<PolicyName>,
-    /// The policy it would follow.
+    /// The policy that it would follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
     pub policies: Vec<PolicyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<SchedulingReport>,
     pub clusters: Vec<ClusterPlan>,
-    /// What would go along with it.
+    /// Dependencies that would be propagated with it.
     pub dependencies: Vec<ObjectReference>,
-    /// Bindings it would go along with.
+    /// Bindings that would depend on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_by: Vec<ObjectReference>,
     pub waiting: Vec<Waiting>,
-    /// Why there is no plan for it.
+    /// Why it could not be planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What becomes of a template in one cluster.
+/// Planned change of a template in one cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPlan {
@@ -347,42 +347,42 @@ pub struct ClusterPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     pub overrides: Vec<OverrideReport>,
-    /// The manifest its Work has now.
+    /// Current manifest of its Work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest_before: Option<Value>,
-    /// The manifest its Work would have.
+    /// Planned manifest of its Work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<Value>,
     pub differences: Vec<Difference>,
-    /// Why it is left, or cannot be gone to.
+    /// Why the cluster is removed or cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What would become of the fleet.
+/// Planned change of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanReport {
     pub objects: Vec<ObjectPlan>,
     pub templates: Vec<TemplatePlan>,
-    /// Templates beyond the limit.
+    /// Number of templates beyond the limit.
     pub more: usize,
-    /// Templates the caller may not get.
+    /// Number of templates that the caller is not allowed to get.
     pub withheld: usize,
     pub notices: Vec<String>,
 }
 
-/// What stands where a value must not be seen.
+/// Replaces withheld values.
 pub const MASK: &str = "***";
 
-/// Fields that contain a Secret's values; tools copy them into annotations.
+/// Fields with a Secret's values. Some tools also copy them into annotations.
 const VALUES: [&str; 2] = ["data", "stringData"];
 
 fn is_secret(manifest: &Value) -> bool {
     unstructured::kind(manifest) == "Secret" && unstructured::api_version(manifest) == "v1"
 }
 
-/// A Secret with its keys and without its values; others as they are.
+/// A Secret with masked values; other objects unchanged.
 pub fn masked(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
         drop_copies(&mut manifest);
@@ -394,7 +394,7 @@ pub fn masked(mut manifest: Value) -> Value {
     manifest
 }
 
-/// A Secret without anything of its content; others as they are.
+/// A Secret without any of its contents; other objects unchanged.
 pub fn emptied(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
         drop_copies(&mut manifest);
@@ -411,7 +411,7 @@ mod tests {
     use rstest::rstest;
 
     #[test]
-    fn a_masked_secret_has_keys_and_an_emptied_one_has_nothing() {
+    fn masked_secret_keeps_keys_and_emptied_one_keeps_nothing() {
         let metadata = |annotations: Value| json!({"name": "s", "annotations": annotations});
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "YQ=="}, "stringData": {"b": "c"},
             "metadata": metadata(json!({"kubectl.kubernetes.io/last-applied-configuration": "a", "kapp.k14s.io/original": "b", "x": "y"}))});

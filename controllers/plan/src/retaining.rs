@@ -1,5 +1,6 @@
-//! Workloads whose replicas are set by autoscalers in the members: who is scaled by whom, which label says so, and when
-//! the template takes over what the members came to. Decides for the HPA scale target marker and the deployment replicas syncer.
+//! Workloads that are scaled by autoscalers in the members: their scale targets, the `retain-replicas` label, and
+//! when the template adopts the members' replicas. Decides for the HPA scale target marker and the deployment
+//! replicas syncer.
 
 use crowsnest_api::constants::label;
 use crowsnest_api::permanent_id::POLICY_LABELS;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::scheduling::scheduling_type;
 
-/// What an autoscaler scales. The version it is named by does not matter: all versions are the same object.
+/// Scale target of an autoscaler. The API version is ignored, because all versions refer to the same object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScaleTarget {
     pub namespace: String,
@@ -32,11 +33,11 @@ fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// What matters of a HorizontalPodAutoscaler.
+/// The relevant facts of a HorizontalPodAutoscaler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Autoscaler {
     pub target: ScaleTarget,
-    /// A policy claims it, so it works in the members.
+    /// True if a policy claims it, so that it runs in the members.
     pub propagated: bool,
 }
 
@@ -54,20 +55,21 @@ impl Autoscaler {
     }
 }
 
-/// What has to be looked at after an autoscaler came, changed or went: a target it left, and the one it has. A target
-/// keeps its label when the autoscaler only stops being propagated, for its copies in the members may still be there.
+/// Scale targets to reconcile after an autoscaler was added, changed or deleted: the previous target and the current
+/// one. If the autoscaler is merely no longer propagated, its target keeps the label, because copies in members can
+/// still exist.
 pub fn touched(old: Option<&Autoscaler>, new: Option<&Autoscaler>) -> Vec<ScaleTarget> {
     let left = old.filter(|old| new.is_none_or(|new| new.target != old.target));
     let scaled = new.filter(|new| new.propagated);
     left.into_iter().chain(scaled).map(|autoscaler| autoscaler.target.clone()).collect()
 }
 
-/// Whether members decide about the template's replicas.
+/// True if the members own the template's replicas.
 pub fn is_retained(template: &Value) -> bool {
     unstructured::label(template, label::RETAIN_REPLICAS) == Some(label::RETAIN_REPLICAS_VALUE)
 }
 
-/// How the label of a template has to change, if it has to.
+/// Patch of the template's `retain-replicas` label. `None` if it is correct.
 pub fn mark(template: &Value, scaled: bool) -> Option<Value> {
     let value = match scaled {
         true if !is_retained(template) => json!(label::RETAIN_REPLICAS_VALUE),
@@ -77,16 +79,16 @@ pub fn mark(template: &Value, scaled: bool) -> Option<Value> {
     Some(json!({"metadata": {"labels": {label::RETAIN_REPLICAS: value}}}))
 }
 
-/// What becomes of a template's replicas.
+/// Decision about a template's replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replicas {
     Keep,
-    /// What the members have is not all known yet.
+    /// The status of the members is not complete yet.
     Wait,
     Follow(i64),
 }
 
-/// A divided template follows what its members came to, once what it asked for itself has reached them and come back.
+/// A divided template adopts the sum of the members' replicas, once its own replicas have been applied and reported.
 pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> Replicas {
     let divided = binding
         .spec
@@ -107,8 +109,8 @@ pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> Replicas {
 
 fn is_collected(wanted: i64, found: i64, binding: &ResourceBinding) -> bool {
     let (spec, status) = (&binding.spec, &binding.status);
-    // An autoscaler keeps at least one replica, so a member without any has not reported. And where nothing is
-    // scheduled there is nothing to follow.
+    // Autoscalers keep at least one replica, so a member without replicas has not reported yet. Without scheduled
+    // clusters there is nothing to adopt.
     let reported = |item: &AggregatedStatusItem| {
         let status = item.status.as_ref()?;
         unstructured::integer(&status.0, &["replicas"]).filter(|replicas| *replicas > 0)
@@ -165,7 +167,7 @@ mod tests {
     #[case::another_target_unclaimed(Some(("web", None)), Some(("api", None)), &["web"])]
     #[case::gone(Some(("web", BY_POLICY)), None, &["web"])]
     #[case::gone_unclaimed(Some(("web", None)), None, &["web"])]
-    fn what_is_touched(
+    fn touched_scale_targets(
         #[case] old: Option<(&str, Option<&str>)>,
         #[case] new: Option<(&str, Option<&str>)>,
         #[case] expected: &[&str],
@@ -235,7 +237,7 @@ mod tests {
         &[("/spec/clusters", json!([])), ("/status/aggregatedStatus", json!([]))],
         Replicas::Wait
     )]
-    fn what_becomes_of_replicas(
+    fn replicas_follow_the_members(
         #[case] of_deployment: &[(&str, Value)],
         #[case] of_binding: &[(&str, Value)],
         #[case] expected: Replicas,

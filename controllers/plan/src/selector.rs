@@ -1,4 +1,4 @@
-//! What selectors match: labels, templates and clusters. Rules of the policy API, shared by every planner.
+//! Matching of label, resource and cluster selectors by the rules of the policy API, for all planners.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-/// How precisely a selector names an object; the more precise policy wins over the less precise one.
+/// Precision of a resource selector. More precise policies take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Precision {
     /// Every object of the kind.
@@ -18,7 +18,7 @@ pub enum Precision {
     Name,
 }
 
-/// What selectors compare of an object beside its labels.
+/// Fields of an object that resource selectors compare, except for labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     pub api_version: &'a str,
@@ -27,7 +27,7 @@ pub struct Named<'a> {
     pub name: &'a str,
 }
 
-/// How one selector matches a template, or `None`.
+/// Precision with which a selector matches a template. `None` if it does not match.
 pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Precision> {
     let named = Named {
         api_version: unstructured::api_version(template),
@@ -38,7 +38,7 @@ pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Pre
     precision(selector, named, |wanted| label_selector_matches(wanted, &unstructured::labels(template)))
 }
 
-/// The best precision with which any of the selectors matches an object of which only this much is at hand.
+/// The best precision of any selector for an object of which only these fields and labels are known.
 pub fn best_precision_of_named(
     selectors: &[ResourceSelector],
     named: Named<'_>,
@@ -69,12 +69,12 @@ fn precision(
     }
 }
 
-/// The best precision with which any of the selectors matches.
+/// The best precision of any selector that matches.
 pub fn best_precision(selectors: &[ResourceSelector], template: &Value) -> Option<Precision> {
     selectors.iter().filter_map(|selector| precision_of(selector, template)).max()
 }
 
-/// Whether a cluster is one that an affinity means. Exclusion is looked at first; every part given must hold.
+/// True if an affinity matches a cluster. Exclusion takes precedence; all given parts must match.
 pub fn cluster_matches(cluster: &Cluster, affinity: &ClusterAffinity) -> bool {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     if affinity.exclude.iter().any(|excluded| excluded == name) {
@@ -87,7 +87,7 @@ pub fn cluster_matches(cluster: &Cluster, affinity: &ClusterAffinity) -> bool {
         && (affinity.cluster_names.is_empty() || affinity.cluster_names.iter().any(|wanted| wanted == name))
 }
 
-/// Provider and region behave as labels that are absent when empty; a cluster may be in several zones.
+/// Provider and region are treated as labels that are absent if empty. A cluster can have several zones.
 fn fields_match(selector: &FieldSelector, cluster: &Cluster) -> bool {
     selector.match_expressions.iter().all(|requirement| {
         let values = requirement.values.as_deref().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Multi-cluster services: which EndpointSlices of a member go where, and the Service that stands for an import (KEP-1645,
-//! Karmada's `service-export-controller`, `endpointslice-controller` and `service-import-controller`).
+//! Multi-cluster services by ServiceExport and ServiceImport: collected EndpointSlices, and the Service derived from
+//! an import (KEP-1645; Karmada's `service-export-controller`, `endpointslice-controller` and
+//! `service-import-controller`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,29 +14,29 @@ use super::reference;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 use super::work::managed::WORK_PERMANENT_ID;
 
-/// Kubernetes' label that ties a slice to its Service.
+/// Kubernetes' label for the Service of an EndpointSlice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Kubernetes' label of who keeps a slice.
+/// Kubernetes' label for the manager of an EndpointSlice.
 pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The name of what exports slices, in the set of those that want a Work.
+/// Value for ServiceExport in the managed-by label of Works.
 pub const SERVICE_EXPORT: &str = "ServiceExport";
 /// API group of ServiceExports.
 pub const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
 
-/// Whether a slice is one that was brought in from somewhere else; those are never exported.
+/// True for an EndpointSlice that was imported from another cluster. Those are never exported.
 pub fn is_brought(slice: &Value) -> bool {
     let keepers = [label::ENDPOINT_SLICE_CONTROLLER, label::ENDPOINT_SLICE_DISPATCH_CONTROLLER];
     unstructured::label(slice, SLICE_MANAGED_BY).is_some_and(|keeper| keepers.contains(&keeper))
 }
 
-/// Whether a slice of a member is the Service's own.
+/// True for an EndpointSlice of the Service that originates in the member.
 pub fn is_of_service(slice: &Value, service: &str) -> bool {
     unstructured::label(slice, SERVICE_NAME) == Some(service)
         && !is_brought(slice)
         && !unstructured::is_terminating(slice)
 }
 
-/// Who wants a Work of a slice: a set joined by dots.
+/// Managers of a Work with an EndpointSlice, from the dot-separated label.
 pub fn wanted_by(work: &Value) -> BTreeSet<String> {
     let joined = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
     joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
@@ -45,7 +46,7 @@ pub(super) fn joined(wanted_by: &BTreeSet<String>) -> String {
     wanted_by.iter().map(String::as_str).collect::<Vec<_>>().join(".")
 }
 
-/// The Work that keeps a member's slice in the control plane for an export; `existing` is what there is of it.
+/// The Work that stores an exported EndpointSlice of a member in the control plane. `existing` is the stored Work.
 pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
     let labels = BTreeMap::from([
         (label::ENDPOINT_SLICE_NAMESPACE.to_owned(), unstructured::namespace(slice).to_owned()),
@@ -54,7 +55,7 @@ pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&
     kept(cluster, slice, existing, SERVICE_EXPORT, labels, finalizer::ENDPOINT_SLICE_CONTROLLER)
 }
 
-/// The same for whoever wants it: one more in the set of them. It is never dispatched itself.
+/// The Work for an EndpointSlice with an additional manager. It is not dispatched.
 pub(super) fn kept(
     cluster: &str,
     slice: &Value,
@@ -71,7 +72,8 @@ pub(super) fn kept(
     DesiredWork { finalizer, ..work }
 }
 
-/// What is left of a Work once its slice is not exported any more: a patch of its labels, or nothing.
+/// Patch that removes ServiceExport from a Work's managers. `None` if no other manager needs the Work, so that it can
+/// be deleted.
 pub fn without_export(work: &Value) -> Option<Value> {
     let mut wanted_by = wanted_by(work);
     wanted_by.remove(SERVICE_EXPORT);
@@ -85,7 +87,7 @@ pub fn without_export(work: &Value) -> Option<Value> {
     })
 }
 
-/// The control plane's slice for one that was collected; `service` is the exported one.
+/// EndpointSlice of the control plane for a collected one. `service` is the exported Service.
 pub fn imported(cluster: &str, work: &Value, slice: &Value, service: &str) -> Value {
     let mut imported = json!({
         "apiVersion": "discovery.k8s.io/v1",
@@ -108,7 +110,7 @@ pub fn imported(cluster: &str, work: &Value, slice: &Value, service: &str) -> Va
     imported
 }
 
-/// What a slice says of where the Service is.
+/// Copies address type, endpoints and ports.
 pub(super) fn copy_endpoints(from: &Value, to: &mut Value) {
     for field in SLICE_FIELDS {
         if let Some(value) = from.get(field) {
@@ -137,7 +139,7 @@ pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, servi
         && construct::targets(spec).iter().any(|target| target.name == cluster)
 }
 
-/// Whether a slice says what it should, as far as we say anything.
+/// True if a slice has the desired contents, labels and annotations. Additional metadata is ignored.
 pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
     let has = |kind: &str| {
         let wanted = unstructured::at(desired, &["metadata", kind]).and_then(Value::as_object);
@@ -149,12 +151,12 @@ pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
     SLICE_FIELDS.iter().all(|name| same(name)) && has("labels") && has("annotations")
 }
 
-/// Whether an import gets a Service of its own.
+/// True if an import needs a derived Service.
 pub fn has_derived_service(import: &Value) -> bool {
     unstructured::text(import, &["spec", "type"]) == "ClusterSetIP" && !unstructured::is_terminating(import)
 }
 
-/// The Service that stands for an import: what there is of it keeps its address.
+/// The Service derived from an import. An existing one keeps its cluster IP.
 pub fn derived_service(import: &Value, existing: Option<&Value>) -> Value {
     let ports = unstructured::at(import, &["spec", "ports"]).and_then(Value::as_array).cloned().unwrap_or_default();
     let ports: Vec<Value> = ports.iter().map(port).collect();
@@ -177,14 +179,14 @@ pub fn derived_service(import: &Value, existing: Option<&Value>) -> Value {
     }
 }
 
-/// What an import says of a port; the rest is the API server's.
+/// Port fields of an import; the API server defaults the others.
 fn port(port: &Value) -> Value {
     let fields = ["name", "protocol", "port", "appProtocol"];
     let said = fields.iter().filter_map(|field| Some(((*field).to_owned(), port.get(field)?.clone())));
     Value::Object(said.filter(|(_, value)| value != "").collect())
 }
 
-/// Whether a Service has the ports it should.
+/// True if a Service has the desired type and ports.
 pub fn is_service_same(existing: &Value, desired: &Value) -> bool {
     let ports = |service: &Value| -> Vec<Value> {
         let ports = unstructured::at(service, &["spec", "ports"]).and_then(Value::as_array);
@@ -193,7 +195,7 @@ pub fn is_service_same(existing: &Value, desired: &Value) -> bool {
     unstructured::text(existing, &["spec", "type"]) == "ClusterIP" && ports(existing) == ports(desired)
 }
 
-/// Addresses of an import, as the Service's status tells them.
+/// Addresses of an import in the form of a Service's load balancer status.
 pub fn ingress(import: &Value) -> Vec<Value> {
     let ips = unstructured::at(import, &["spec", "ips"]).and_then(Value::as_array);
     ips.into_iter().flatten().map(|ip| json!({"ip": ip})).collect()
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collected_slice_stays_in_the_control_plane_for_whoever_wants_it() {
+    fn collected_slice_is_stored_for_all_managers() {
         let existing = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "MultiClusterService"}}});
         let work = collected("m1", "web", &slice(json!({SERVICE_NAME: "web"})), Some(&existing));
         assert_eq!(work.namespace, "karmada-es-m1");
@@ -237,7 +239,7 @@ mod tests {
     #[rstest]
     #[case::nobody_else("ServiceExport", None)]
     #[case::another("MultiClusterService.ServiceExport", Some("MultiClusterService"))]
-    fn a_work_goes_when_nobody_wants_it(#[case] set: &str, #[case] left: Option<&str>) {
+    fn work_without_managers_is_deleted(#[case] set: &str, #[case] left: Option<&str>) {
         let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: set}}});
         let patch = without_export(&work);
         let kept = patch
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_imported_slice_names_the_derived_service_and_its_work() {
+    fn imported_slice_refers_to_derived_service_and_work() {
         let work = json!({"metadata": {
             "namespace": "karmada-es-m1", "name": "web-x1-abc", "labels": {WORK_PERMANENT_ID: "id"},
         }});
@@ -299,7 +301,7 @@ mod tests {
     #[case::another_group("shop", json!({"name": "web", "apiVersion": "example.com/v1"}), "m1", false)]
     #[case::another_namespace("shop", json!({"name": "web", "namespace": "bank"}), "m1", false)]
     #[case::reserved("karmada-system", json!({"name": "web", "namespace": "karmada-system"}), "m1", false)]
-    fn exports_are_those_of_bindings(
+    fn exports_belong_to_bindings(
         #[case] namespace: &str,
         #[case] fields: Value,
         #[case] cluster: &str,
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_service_keeps_its_address_and_takes_the_imports_ports() {
+    fn derived_service_keeps_its_address_and_follows_the_ports_of_the_import() {
         let import = json!({
             "metadata": {"namespace": "shop", "name": "web"},
             "spec": {"type": "ClusterSetIP", "ips": ["10.1.1.1"], "ports": [{"name": "", "port": 80, "protocol": "TCP"}]},
@@ -326,7 +328,7 @@ mod tests {
             "metadata": {"namespace": "shop", "name": "derived-web", "resourceVersion": "5"},
             "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
         });
-        assert!(is_service_same(&existing, &made), "defaults of the API server are no difference");
+        assert!(is_service_same(&existing, &made), "defaults of the API server are ignored");
         let mut wider = import.clone();
         wider["spec"]["ports"] = json!([{"port": 81}]);
         let changed = derived_service(&wider, Some(&existing));

@@ -1,4 +1,4 @@
-//! Status on its way back: what Works report becomes the binding's aggregated status and its `FullyApplied` condition.
+//! Status aggregation: from the status of Works to a binding's aggregated status and its `FullyApplied` condition.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::conditions::{self, condition};
 use super::work::construct;
 
-/// One item per Work that isn't leaving, by cluster. `None` when one of them carries another object than the binding's:
-/// an override has renamed it, and nothing can be said then.
+/// One item per Work that is not being deleted, sorted by cluster. `None` if a Work contains an object other than the
+/// binding's (an override renamed it), because its status cannot be attributed then.
 pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<Vec<AggregatedStatusItem>> {
     let mut items: Vec<AggregatedStatusItem> = works
         .iter()
@@ -28,7 +28,7 @@ pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<
     Some(items)
 }
 
-/// Whether one of the Work's manifests is the binding's object.
+/// True if one of the Work's manifests is the binding's object.
 fn carries(work: &Work, resource: &ObjectReference) -> bool {
     work.spec.workload.manifests.iter().map(|manifest| &manifest.0).any(|manifest| {
         unstructured::api_version(manifest) == resource.api_version
@@ -63,7 +63,7 @@ fn item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedSta
     item
 }
 
-/// Whether every cluster that should have the object has it.
+/// The `FullyApplied` condition: true if the object is applied in all target clusters.
 pub fn fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem], now: Timestamp) -> Condition {
     let mut expected: BTreeSet<&str> = spec.clusters.iter().map(|target| target.name.as_str()).collect();
     expected.extend(spec.required_by.iter().flat_map(|parent| &parent.clusters).map(|target| target.name.as_str()));
@@ -78,7 +78,7 @@ pub fn fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem],
     condition(words::FULLY_APPLIED, all, reason, message, now)
 }
 
-/// The entry a Work keeps about one manifest's object in the member.
+/// The Work's status entry for one manifest.
 pub fn manifest_status(
     ordinal: usize,
     manifest: &Value,
@@ -141,7 +141,7 @@ mod tests {
     #[case::moved(json!([config_map("v1", "o", "a")]), None)]
     #[case::of_another_version(json!([config_map("v2", "n", "a")]), None)]
     #[case::empty(json!([]), None)]
-    fn says_what_the_binding_s_object_is_doing(#[case] manifests: Value, #[case] said: Option<Value>) {
+    fn aggregated_status_of_works(#[case] manifests: Value, #[case] said: Option<Value>) {
         let resource = ObjectReference {
             api_version: "v1".to_owned(),
             kind: "ConfigMap".to_owned(),

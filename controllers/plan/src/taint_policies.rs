@@ -1,4 +1,5 @@
-//! ClusterTaintPolicy: which taints a cluster's conditions bring, and take away (Karmada's `cluster-taint-policy-controller`).
+//! ClusterTaintPolicies: taints that are added and removed by conditions of a cluster (Karmada's
+//! `cluster-taint-policy-controller`).
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterTaintPolicy, MatchCondition, MatchConditionOperator};
@@ -10,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use super::conditions;
 use super::selector::cluster_matches;
 
-/// The taints of a cluster after all policies were looked at, the oldest first: a later one sees what an earlier one did. While the
-/// fleet is doubted nothing is added that evicts.
+/// Taints of a cluster after applying all policies, oldest first, each on the result of the previous one. While
+/// readiness is doubted, no NoExecute taint is added.
 pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], is_doubted: bool, now: Timestamp) -> Vec<Taint> {
     let mut sorted: Vec<&ClusterTaintPolicy> = policies.iter().collect();
     sorted
@@ -44,7 +45,8 @@ pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], is_doubted: bo
     cluster.spec.taints
 }
 
-/// Whether all of them match. None never match, nor does a condition the cluster does not have, or an unknown operator.
+/// True if all match conditions are met. False for an empty list, a condition that the cluster does not have, or an
+/// unknown operator.
 fn matches(conditions: &[Condition], wanted: &[MatchCondition]) -> bool {
     let is_met = |wanted: &MatchCondition| {
         let Some(condition) = conditions::find(conditions, &wanted.condition_type) else { return false };
@@ -58,7 +60,7 @@ fn matches(conditions: &[Condition], wanted: &[MatchCondition]) -> bool {
     !wanted.is_empty() && wanted.iter().all(is_met)
 }
 
-/// As Karmada's events tell a cluster's taints.
+/// Event message in Karmada's format.
 pub fn message(taints: &[Taint]) -> String {
     if taints.is_empty() {
         return "cluster now does not have taints".to_owned();
@@ -119,7 +121,7 @@ mod tests {
         vec!["own"]
     )]
     #[case::an_operator_nobody_knows(vec![json!({"addOnConditions": on("Like", "True"), "taints": taint("new")})], vec!["own"])]
-    fn conditions_bring_and_take_taints(#[case] specs: Vec<Value>, #[case] expected: Vec<&str>) {
+    fn taints_follow_conditions(#[case] specs: Vec<Value>, #[case] expected: Vec<&str>) {
         let cluster = json!({
             "metadata": {"name": "m1"},
             "spec": {"syncMode": "Push", "taints": [{"key": "own", "effect": "NoSchedule"}]},
@@ -128,7 +130,7 @@ mod tests {
             }]},
         });
         let cluster: Cluster = serde_json::from_value(cluster).expect("a cluster");
-        // The order they come in does not matter.
+        // Policies are sorted by age, so their order in the list does not matter.
         let made =
             specs.into_iter().enumerate().map(|(age, spec)| policy(&format!("p{age}"), &format!("{age:02}"), spec));
         let mut policies: Vec<_> = made.collect();
@@ -140,7 +142,7 @@ mod tests {
     #[rstest]
     #[case(false, &["stop", "go"])]
     #[case(true, &["stop"])]
-    fn nothing_evicts_while_the_fleet_is_doubted(#[case] is_doubted: bool, #[case] expected: &[&str]) {
+    fn no_execute_taints_are_not_added_while_readiness_is_doubted(#[case] is_doubted: bool, #[case] expected: &[&str]) {
         let cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": {"conditions": [{
             "type": "Ready", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]}});
@@ -157,7 +159,7 @@ mod tests {
         json!([{"key": "a", "effect": "NoSchedule"}, {"key": "b", "value": "v", "effect": "NoExecute"}]),
         "cluster now has taints([{Key:a,Effect:NoSchedule},{Key:b,Value:v,Effect:NoExecute}])"
     )]
-    fn taints_are_told_in_karmadas_words(#[case] taints: Value, #[case] expected: &str) {
+    fn event_message_uses_karmadas_wording(#[case] taints: Value, #[case] expected: &str) {
         assert_eq!(message(&serde_json::from_value::<Vec<Taint>>(taints).expect("taints")), expected);
     }
 }

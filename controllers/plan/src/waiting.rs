@@ -1,5 +1,5 @@
-//! What an object on its way to its clusters waits for: seen from the template, from its binding, and from each cluster.
-//! Told to whoever asks for an explanation; the loops wait by themselves.
+//! Reasons why an object is not propagated yet: for the template, its binding, and each target cluster. Only
+//! explanations use them; controllers do not.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, label};
@@ -13,7 +13,7 @@ use super::conditions;
 use super::propagation::Choice;
 use super::propagation::binding::BindingPlan;
 
-/// What is in the way, in one word.
+/// Machine-readable cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Cause {
     TemplateDeleting,
@@ -64,46 +64,44 @@ pub fn waits_in(cluster: &str, cause: Cause, message: impl Into<String>) -> Wait
     Waiting { cause, cluster: Some(cluster.to_owned()), message: message.into() }
 }
 
-/// A template as the detector sees it.
+/// State of a template as seen by the detector.
 pub struct TemplateState<'a> {
     pub template: &'a Value,
-    /// Its namespace or its kind is never propagated.
+    /// True if its namespace or kind is never propagated.
     pub never_propagated: bool,
     pub choice: &'a Choice<'a>,
-    /// Overrides the policy waits for that are not there.
+    /// Missing overrides that the policy depends on.
     pub missing_overrides: &'a [String],
-    /// What is to be done about the binding; none when no policy is followed.
+    /// Pending plan for the binding. `None` if no policy is followed.
     pub binding: Option<&'a BindingPlan>,
 }
 
-/// What keeps a template from having the binding it should have.
+/// Reasons why a template's binding does not have its desired state.
 pub fn of_template(state: &TemplateState<'_>) -> Vec<Waiting> {
     if unstructured::is_terminating(state.template) {
         return vec![waits(Cause::TemplateDeleting, "the template is being deleted")];
     }
     if state.never_propagated {
-        return vec![waits(Cause::NeverPropagated, "objects of this kind or namespace are never propagated")];
+        return vec![waits(Cause::NeverPropagated, "objects of this kind or in this namespace are never propagated")];
     }
     if let Some(by) =
         unstructured::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|by| !by.is_empty())
     {
         return vec![waits(
             Cause::ClaimedElsewhere,
-            format!("the template is claimed by a {by}, policies are not asked"),
+            format!("the template is claimed by a {by}, so that policies do not apply"),
         )];
     }
     let policy = match state.choice {
         Choice::Follow(policy) | Choice::Preempt(policy) => policy,
         Choice::Unmatched => return vec![waits(Cause::NoPolicy, "no policy selects the template")],
-        Choice::Wait => return vec![waits(Cause::PolicyDeleting, "the policy it follows is being deleted")],
+        Choice::Wait => return vec![waits(Cause::PolicyDeleting, "its policy is being deleted")],
         Choice::Release => {
-            return vec![waits(Cause::PolicyGone, "the policy it followed is gone; the claim is removed")];
+            return vec![waits(Cause::PolicyGone, "its policy no longer exists; the claim is being removed")];
         }
         Choice::Unselected(policy) => {
-            let message = format!(
-                "{} does not select the template any more; it stays as it is until the policy changes",
-                policy.name
-            );
+            let message =
+                format!("{} no longer selects the template; it is unchanged until the policy changes", policy.name);
             return vec![waits(Cause::NotSelected, message)];
         }
     };
@@ -114,34 +112,38 @@ pub fn of_template(state: &TemplateState<'_>) -> Vec<Waiting> {
     }
     match state.binding {
         Some(BindingPlan::WaitForGarbageCollection) => {
-            let message = "the binding belongs to an earlier object of that name, which has to be collected first";
+            let message =
+                "the binding belongs to a deleted object of the same name and must be garbage-collected first";
             vec![waits(Cause::GarbageCollection, message)]
         }
         Some(BindingPlan::Create(_) | BindingPlan::Update(_)) if policy.is_lazy() => {
-            let message = format!("{} is lazy: its changes wait for the next change of the template", policy.name);
+            let message = format!(
+                "the activation preference of {} is Lazy: its changes take effect with the next change of the template",
+                policy.name
+            );
             vec![waits(Cause::LazyPolicy, message)]
         }
         Some(BindingPlan::Create(_) | BindingPlan::Update(_)) => {
-            vec![waits(Cause::BindingPending, "the binding is about to be written")]
+            vec![waits(Cause::BindingPending, "the binding is being written")]
         }
         Some(BindingPlan::Keep) | None => Vec::new(),
     }
 }
 
-/// A binding as the scheduler and the binding controller see it.
+/// State of a binding as seen by the scheduler and the binding controller.
 pub struct BindingState<'a> {
     pub binding: &'a Value,
     pub typed: &'a ResourceBinding,
     pub scheduler_name: &'a str,
-    /// Whether we schedule it at all.
+    /// True if this scheduler is responsible for it.
     pub is_ours: bool,
-    /// Whether it allows what the template needs.
+    /// True if it permits the requests of the current template.
     pub is_agreed: bool,
-    /// Clusters with a Work of it.
+    /// Clusters that have a Work of it.
     pub works_in: &'a [String],
 }
 
-/// What keeps a binding from its clusters.
+/// Reasons why a binding is not scheduled, or its clusters do not have their Works.
 pub fn of_binding(state: &BindingState<'_>) -> Vec<Waiting> {
     let spec = &state.typed.spec;
     if unstructured::is_terminating(state.binding) {
@@ -149,7 +151,8 @@ pub fn of_binding(state: &BindingState<'_>) -> Vec<Waiting> {
     }
     let mut found: Vec<Waiting> = scheduling(state).into_iter().collect();
     if !state.is_agreed {
-        let message = "the binding does not allow what the template needs now, which a quota may have refused";
+        let message =
+            "the binding does not permit the current requests of the template; a quota may have rejected them";
         found.push(waits(Cause::QuotaExceeded, message));
     }
     for task in &spec.graceful_eviction_tasks {
@@ -157,13 +160,18 @@ pub fn of_binding(state: &BindingState<'_>) -> Vec<Waiting> {
         let why = if task.message.is_empty() { &task.reason } else { &task.message };
         found.push(match task.purge_mode {
             Some(PurgeMode::Directly) if state.works_in.contains(cluster) => {
-                let message = format!("nothing is done elsewhere before the copy in {cluster} is gone ({why})");
+                let message =
+                    format!("waiting for the copy in {cluster} to be deleted before other clusters are used ({why})");
                 waits_in(cluster, Cause::Purge, message)
             }
             Some(PurgeMode::Directly) => {
-                waits_in(cluster, Cause::Eviction, format!("moved away from {cluster} ({why}); not healthy again yet"))
+                waits_in(cluster, Cause::Eviction, format!("evicted from {cluster} ({why}); not healthy elsewhere yet"))
             }
-            _ => waits_in(cluster, Cause::Eviction, format!("stays in {cluster} until its replacement is up ({why})")),
+            _ => waits_in(
+                cluster,
+                Cause::Eviction,
+                format!("stays in {cluster} until its replacement is healthy ({why})"),
+            ),
         });
     }
     found
@@ -176,11 +184,11 @@ fn scheduling(state: &BindingState<'_>) -> Option<Waiting> {
         return Some(waits(Cause::SchedulingSuspended, "scheduling of the binding is suspended"));
     }
     if !spec.scheduler_name.is_empty() && spec.scheduler_name != state.scheduler_name {
-        let message = format!("the binding is left to the scheduler {:?}", spec.scheduler_name);
+        let message = format!("the binding is scheduled by another scheduler, {:?}", spec.scheduler_name);
         return Some(waits(Cause::OtherScheduler, message));
     }
     if !state.is_ours {
-        return Some(waits(Cause::NoPolicy, "no policy holds the binding any more; it stays as it is"));
+        return Some(waits(Cause::NoPolicy, "no policy claims the binding any longer; it is unchanged"));
     }
     match conditions::find(&status.conditions, condition::SCHEDULED) {
         Some(shown) if shown.status == "False" => {
@@ -190,24 +198,24 @@ fn scheduling(state: &BindingState<'_>) -> Option<Waiting> {
         }
         None => Some(waits(Cause::SchedulingPending, "the binding has not been scheduled yet")),
         Some(_) if status.scheduler_observed_generation < unstructured::generation(state.binding) => {
-            Some(waits(Cause::SchedulingPending, "the scheduler has not looked at the last change yet"))
+            Some(waits(Cause::SchedulingPending, "the scheduler has not observed the last change yet"))
         }
         Some(_) => None,
     }
 }
 
-/// One cluster an object has to be in.
+/// State of an object in one target cluster.
 pub struct TargetState<'a> {
     pub cluster: &'a str,
     pub member: Option<&'a Cluster>,
-    /// Kind and group the cluster lacks, as far as it says what it serves.
+    /// Kind and group that the cluster does not serve, according to its API enablements.
     pub unserved: Option<String>,
     pub suspended: bool,
     pub override_error: Option<String>,
     pub work: Option<&'a Value>,
 }
 
-/// What keeps the object out of one of its clusters, or its newest version.
+/// Reasons why the current version of the object is not in a target cluster.
 pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
     let cluster = state.cluster;
     let Some(member) = state.member else {
@@ -220,7 +228,7 @@ pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
     let conditions = &member.status.conditions;
     if !conditions::is_true(conditions, condition::READY) {
         let why = conditions::find(conditions, condition::READY).map_or("", |shown| shown.message.as_str());
-        let why = if why.is_empty() { "nothing is known of it yet" } else { why };
+        let why = if why.is_empty() { "its status is not known yet" } else { why };
         found.push(waits_in(cluster, Cause::ClusterNotReady, format!("cluster({cluster}) not ready: {why}")));
     }
     if let Some(kind) = &state.unserved {
@@ -233,7 +241,7 @@ pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
     if let Some(error) = &state.override_error {
         found.push(waits_in(cluster, Cause::OverrideFailed, error.clone()));
     }
-    // A Work that is not there yet is told of only where nothing else is in the way.
+    // A missing Work is reported only if there is no other reason.
     let explained = !found.is_empty();
     found.extend(of_work(cluster, state.work).filter(|waiting| waiting.cause != Cause::WorkPending || !explained));
     found
@@ -241,7 +249,7 @@ pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
 
 fn of_work(cluster: &str, work: Option<&Value>) -> Option<Waiting> {
     match work {
-        None => Some(waits_in(cluster, Cause::WorkPending, "the Work is about to be made")),
+        None => Some(waits_in(cluster, Cause::WorkPending, "the Work is about to be created")),
         Some(work) if unstructured::is_terminating(work) => {
             Some(waits_in(cluster, Cause::WorkDeleting, "the Work is being deleted"))
         }

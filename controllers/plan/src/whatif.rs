@@ -1,4 +1,4 @@
-//! What would be: an object as it would be stored, the policy a template would follow, a Work beside the one there is.
+//! What-if planning: an object as it would be stored, the policy that a template would follow, and planned Works.
 
 use crowsnest_api::work::ObjectReference;
 use crowsnest_apimachinery::differences::differences;
@@ -10,19 +10,19 @@ use super::propagation::choice::Considered;
 use super::propagation::{Choice, Claim, Policy, choose, claim};
 use super::report::{Change, ObjectPlan};
 
-/// Stands for ids that are given when something is stored.
+/// Placeholder for ids that are generated on creation.
 pub const UNKNOWN_ID: &str = "known-after-apply";
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The object as `kubectl apply` would write it: what is given goes over what is there, what was applied before and is
-/// not given any more goes.
+/// The result of `kubectl apply`: merges `given` into the live object, and removes fields that were applied last time
+/// and are absent now.
 pub fn applied(live: Option<&Value>, given: &Value) -> Value {
     let mut given = given.clone();
     unstructured::remove(&mut given, &["status"]);
     let Some(live) = live else { return given };
     let mut merged = live.clone();
-    // What was applied last always has annotations, be there none.
+    // The last-applied configuration always contains annotations, possibly empty ones.
     if unstructured::at(&given, &["metadata", "annotations"]).is_none() {
         unstructured::set(&mut given, &["metadata", "annotations"], Value::Object(Map::new()));
     }
@@ -30,13 +30,13 @@ pub fn applied(live: Option<&Value>, given: &Value) -> Value {
     if let Some(dropped) = last.and_then(|last| dropped(&last, &given)) {
         json_patch::merge(&mut merged, &dropped);
     }
-    // The annotation is the next apply's business.
+    // The annotation is written by the next apply.
     unstructured::remove(&mut given, &["metadata", "annotations", LAST_APPLIED]);
     json_patch::merge(&mut merged, &given);
     merged
 }
 
-/// A merge patch that takes out what `last` has and `given` has not.
+/// Merge patch that removes the fields of `last` that `given` lacks.
 fn dropped(last: &Value, given: &Value) -> Option<Value> {
     let (last, given) = (last.as_object()?, given.as_object()?);
     let mut patch = Map::new();
@@ -55,7 +55,7 @@ fn dropped(last: &Value, given: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// What storing an object would change, or deleting it (`after` is none).
+/// Plan of an object that is stored, or deleted if `after` is `None`.
 pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
     let differences: Vec<Difference> = match (before, after) {
         (None, _) | (_, None) => Vec::new(),
@@ -68,16 +68,16 @@ pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
     ObjectPlan { reference: ObjectReference::of(after.or(before).unwrap_or(&Value::Null)), change, differences }
 }
 
-/// The policy a template would come to follow.
+/// Policy choice after all controllers have settled.
 pub struct Settled<'a> {
     pub choice: Choice<'a>,
     pub considered: Vec<Considered>,
-    /// The template without the claim it has now, where that would be taken off.
+    /// The template without its current claim, if that would be released.
     pub unclaimed: Option<Value>,
 }
 
-/// Chooses as the detector does when all is done: a policy that is gone lets its templates go, and so does one that is
-/// about to be changed (`is_proposed`) and does not select them any more.
+/// Chooses like the detector after it has settled: deleted policies release their templates, and so do changed ones
+/// (`is_proposed`) that no longer select them.
 pub fn settle<'a>(
     template: &Value,
     policies: &[Policy<'a>],
@@ -101,7 +101,7 @@ pub fn settle<'a>(
     }
 }
 
-/// The template as it is once a policy has claimed it.
+/// The template after a policy has claimed it.
 pub fn claimed(template: &Value, policy: &Policy<'_>) -> Value {
     let mut claimed = template.clone();
     if let Some(patch) = claim::patch(template, policy) {
@@ -110,7 +110,7 @@ pub fn claimed(template: &Value, policy: &Policy<'_>) -> Value {
     claimed
 }
 
-/// The one manifest of a Work.
+/// The only manifest of a Work.
 pub fn manifest_of(work: &Value) -> Option<&Value> {
     unstructured::at(work, &["spec", "workload", "manifests"])?.as_array()?.first()
 }
@@ -136,7 +136,7 @@ mod tests {
     #[case::defaults_stay(json!({"a": 1, "d": 0}), json!({"spec": {"a": 1}}), json!({"a": 2}), json!({"a": 2, "d": 0}))]
     #[case::below(json!({"m": {"x": 1, "y": 2}}), json!({"spec": {"m": {"x": 1}}}), json!({"m": {}}), json!({"m": {"y": 2}}))]
     #[case::lists_are_replaced(json!({"l": [1, 2]}), json!(null), json!({"l": [3]}), json!({"l": [3]}))]
-    fn objects_are_merged_as_kubectl_does(
+    fn objects_are_merged_like_kubectl_apply(
         #[case] spec: Value,
         #[case] last: Value,
         #[case] given: Value,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_others_stay() {
+    fn annotations_of_others_are_kept() {
         let last = json!({"metadata": {"annotations": {"mine": "1"}, "name": "x"}, "spec": {}});
         let mut live = live(json!({}), last.clone());
         unstructured::set_annotation(&mut live, "mine", "1");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_changed_lets_go_of_what_it_selects_no_more() {
+    fn changed_policy_releases_unselected_templates() {
         let (maps, secrets) = (spec("ConfigMap", 0), spec("Secret", 0));
         let policy = |name, spec| Policy { namespace: "n", name, permanent_id: name, terminating: false, spec };
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}});
@@ -180,7 +180,7 @@ mod tests {
         assert!(
             matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
         );
-        // One that is gone does so by itself.
+        // A deleted policy releases its templates, too.
         let settled = settle(&owned, &policies[1..], |_| false, false);
         assert!(
             matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn storing_tells_what_differs_but_for_the_generation() {
+    fn differences_ignore_the_generation() {
         let object = |generation: i64, data: &str| {
             json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "generation": generation}, "data": {"a": data}})

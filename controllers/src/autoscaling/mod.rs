@@ -1,5 +1,5 @@
-//! Autoscaling across clusters: controllers that write the `scale` subresource of templates, by metrics or by the clock, and
-//! those that reconcile template replicas with autoscalers in members.
+//! Autoscaling across clusters: controllers that write the `scale` subresource of templates by metrics or schedule,
+//! and controllers that synchronize template replicas with autoscalers in members.
 
 mod cron_federated_hpa;
 pub mod deployment_replicas_syncer;
@@ -21,7 +21,7 @@ pub use self::federated_hpa::FederatedHpaController;
 #[derive(Debug)]
 struct Scale {
     object: Value,
-    /// As wanted, and as there are.
+    /// `spec.replicas` and `status.replicas`.
     replicas: i32,
     running: i32,
     selector: String,
@@ -38,14 +38,14 @@ impl Scale {
         Scale { object, replicas: wanted, running, selector }
     }
 
-    /// With other replicas, whether or not it said any.
+    /// The scale with other replicas.
     fn with(mut self, replicas: i32) -> Value {
         unstructured::set(&mut self.object, &["spec", "replicas"], replicas.into());
         self.object
     }
 }
 
-/// The scale of an object of one API server.
+/// Gets the scale of an object.
 async fn scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
     match objects.get(target.scale()).await? {
         Some(object) => Ok(Scale::of(object)),
@@ -53,7 +53,7 @@ async fn scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
     }
 }
 
-/// What an API server says of an object that is not there.
+/// Message of an API server for a missing object.
 fn not_found(resource: &Resource, name: &str) -> String {
     let (group, resource) = (&resource.gvr.group, &resource.gvr.resource);
     match group.is_empty() {
@@ -62,7 +62,7 @@ fn not_found(resource: &Resource, name: &str) -> String {
     }
 }
 
-/// The resource of a kind of the control plane.
+/// Resource of a kind in the control plane.
 async fn resource_of(context: &Context, api_version: &str, kind: &str) -> Result<Resource, Error> {
     match context.catalog.find(&context.control_plane, api_version, kind).await {
         Err(Error::UnknownKind { .. }) => {
@@ -72,7 +72,7 @@ async fn resource_of(context: &Context, api_version: &str, kind: &str) -> Result
     }
 }
 
-/// The object that a reference of a namespace names, as it is now.
+/// Gets the scale target of a reference.
 async fn target_of(
     context: &Context,
     namespace: &str,
@@ -80,7 +80,7 @@ async fn target_of(
     target: &CrossVersionObjectReference,
 ) -> Result<(Resource, Value), Error> {
     let resource = resource_of(context, api_version, &target.kind).await?;
-    // The right to write autoscalers in a namespace includes no right on cluster-scoped objects.
+    // Permission to write autoscalers in a namespace does not include cluster-scoped objects.
     if !resource.namespaced {
         return Err(Error::Apply(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
     }

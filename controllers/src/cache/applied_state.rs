@@ -1,9 +1,9 @@
-//! Applied state: for each object in a member the Work and manifest that it was applied from, its version after that, and what
-//! the member changed in the manifest. Used by the execution controller alone.
+//! Applied state: for each object in a member the Work and manifest that it was applied from, the resulting
+//! resourceVersion, and the member's changes to the manifest. Used by the execution controller only.
 //!
-//! An object that differs from its manifest only by what the member changed when it was applied has not drifted. These
-//! differences are stored beside the cache, so that a restart writes nothing again; without them each such object is written once
-//! more, without effect.
+//! An object that differs from its manifest only by the member's changes has not drifted. These changes are persisted
+//! next to the cache, so that nothing is rewritten after a restart. If they are lost, each such object is written
+//! once more, without effect.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::Cache;
 use crate::Error;
 
-/// Tells manifests apart, the same in every process.
+/// Hash of a manifest, which is stable across processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint([u8; 16]);
 
@@ -32,18 +32,18 @@ impl Fingerprint {
     }
 }
 
-/// What was left of one object.
+/// Applied state of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedState {
     pub work: WorkKey,
     pub manifest: Fingerprint,
-    /// Empty when it is not known in this process.
+    /// Empty if unknown to this process.
     pub version: String,
-    /// What the member made of the manifest; `None` when it took it as it is.
+    /// The member's changes to the manifest. `None` if there are none.
     pub difference: Option<Arc<Value>>,
 }
 
-/// What is kept of it over restarts.
+/// The persisted part.
 #[derive(Serialize, Deserialize)]
 struct Note {
     work: WorkKey,
@@ -61,7 +61,7 @@ impl AppliedStates {
         AppliedStates { cache, objects: Mutex::default() }
     }
 
-    /// Takes in what an earlier process noted. What cannot be read is written anew some time.
+    /// Loads the states persisted by a previous process. Unreadable ones are ignored and eventually overwritten.
     pub async fn recall(&self) -> Result<(), Error> {
         for (key, note) in self.cache.notes().await? {
             match serde_json::from_str::<Note>(&note) {
@@ -69,7 +69,7 @@ impl AppliedStates {
                     let left = AppliedState { work, manifest, version: String::new(), difference: Some(difference) };
                     self.objects.lock().entry(key).or_insert(left);
                 }
-                Err(error) => tracing::warn!(%error, object = %key.name, "a note cannot be read"),
+                Err(error) => tracing::warn!(%error, object = %key.name, "cannot decode a stored applied state"),
             }
         }
         Ok(())
@@ -79,7 +79,7 @@ impl AppliedStates {
         self.objects.lock().get(key).cloned()
     }
 
-    /// Remembers what was left. What the member made of it is noted where that is news.
+    /// Records a state, and persists the member's changes if they differ.
     pub async fn put(&self, key: RecordKey, left: AppliedState) {
         let before = self.objects.lock().insert(key.clone(), left.clone());
         let same = |before: &AppliedState| {
@@ -94,13 +94,13 @@ impl AppliedStates {
         self.note(&key, note.as_ref()).await;
     }
 
-    /// The Works that left objects of this sort.
+    /// Works of applied objects that satisfy the predicate.
     pub fn works_of(&self, mut is_meant: impl FnMut(&RecordKey) -> bool) -> Vec<WorkKey> {
         let objects = self.objects.lock();
         objects.iter().filter(|(key, _)| is_meant(key)).map(|(_, left)| left.work.clone()).collect()
     }
 
-    /// Forgets an object that is not ours any more.
+    /// Removes the state of an object that is no longer managed.
     pub async fn remove(&self, key: &RecordKey) {
         let before = self.objects.lock().remove(key);
         if before.is_some_and(|before| before.difference.is_some()) {
@@ -108,7 +108,7 @@ impl AppliedStates {
         }
     }
 
-    /// Only these Works are there.
+    /// Removes the states of Works that are not in `works`.
     pub async fn keep(&self, works: &HashSet<WorkKey>) {
         let gone = |(key, left): (&RecordKey, &AppliedState)| (!works.contains(&left.work)).then(|| key.clone());
         let gone: Vec<RecordKey> = self.objects.lock().iter().filter_map(gone).collect();
@@ -117,15 +117,15 @@ impl AppliedStates {
         }
     }
 
-    /// The cluster left the fleet.
+    /// Removes the states of a cluster.
     pub async fn forget(&self, cluster: &ClusterName) {
         self.objects.lock().retain(|key, _| key.cluster() != cluster);
         if let Err(error) = self.cache.drop_notes(cluster).await {
-            tracing::warn!(%cluster, %error, "what is noted about its objects stays");
+            tracing::warn!(%cluster, %error, "cannot delete the stored applied states of a cluster");
         }
     }
 
-    /// A note that cannot be kept costs a write after the next start, no more.
+    /// Persists a state. If that fails, the object is written once more after a restart.
     async fn note(&self, key: &RecordKey, note: Option<&Note>) {
         let text = note.map(serde_json::to_string).transpose();
         let noted = match &text {

@@ -130,27 +130,27 @@ impl Change {
         unstructured::name(self.object()).to_owned()
     }
 
-    /// Whether only the header of the object before the change is known.
+    /// True if the object before the change is unknown except for its header.
     pub fn is_old_forgotten(&self) -> bool {
         self.old.as_ref().is_some_and(|old| old.object.is_none())
     }
 
-    /// Whether it was created, deleted, or its generation changed.
+    /// True if it was created or deleted, or its generation changed.
     pub fn is_moved(&self) -> bool {
         self.compare(|old, new| old.generation != new.generation)
     }
 
-    /// Whether it was created, deleted, or its generation, labels or deletion timestamp changed.
+    /// True if it was created or deleted, or its generation, labels or deletion timestamp changed.
     pub fn is_marked(&self) -> bool {
         self.compare(|old, new| (old.generation, &old.labels) != (new.generation, &new.labels) || self.turned(old))
     }
 
-    /// Whether it was created, deleted, or its generation or deletion timestamp changed.
+    /// True if it was created or deleted, or its generation or deletion timestamp changed.
     pub fn is_moved_or_terminating(&self) -> bool {
         self.compare(|old, new| old.generation != new.generation || self.turned(old))
     }
 
-    /// Whether any of these annotations changed. True when the object before the change is not known.
+    /// True if any of these annotations changed, or the object before the change is unknown.
     pub fn annotates_otherwise(&self, keys: &[&str]) -> bool {
         let differs = |old: &Value| {
             keys.iter().any(|key| unstructured::annotation(old, key) != unstructured::annotation(self.object(), key))
@@ -169,14 +169,14 @@ impl Change {
         }
     }
 
-    /// Classifies the change of a template. Creation and deletion count as changes by the user, and so does, to be safe, a change
-    /// that cannot be compared.
+    /// Classifies the change of a template. Creation, deletion and, conservatively, changes that cannot be compared
+    /// count as changes by the user.
     pub fn of_template(&self) -> TemplateChange {
         let (Some(old), Some(new)) = (&self.old, self.current()) else { return TemplateChange::ByUser };
         match &old.object {
             Some(before) if before.redacted || self.object.redacted => {
                 let found = change::between(&without_values(before.view()), &without_values(new));
-                // A change without a visible difference is one of the values.
+                // Without a visible difference, redacted values changed.
                 if found == TemplateChange::None { TemplateChange::ByUser } else { found }
             }
             Some(before) => change::between(before.view(), new),
@@ -188,7 +188,7 @@ impl Change {
     }
 }
 
-/// A Secret as the cache would keep it, to compare responses with it.
+/// A Secret with redacted values as in the cache, for comparison.
 fn without_values(secret: &Value) -> Value {
     let mut blank = secret.clone();
     drop_copies(&mut blank);
@@ -247,7 +247,7 @@ mod tests {
         (json!({"data": {"a": "eA=="}, "metadata": {"labels": {CLAIM: "1"}}}), false),
         TemplateChange::ByControlPlane
     )]
-    fn what_matters_of_a_template(
+    fn template_changes(
         #[case] old: Option<(Value, bool, bool)>,
         #[case] new: (Value, bool),
         #[case] expected: TemplateChange,

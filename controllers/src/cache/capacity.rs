@@ -1,6 +1,6 @@
-//! Capacity of members: facts of nodes, pods and ResourceQuotas, for estimates and for the status of Clusters. A change marks its
-//! node, whose free resources are summed up again when they are read. Unschedulable pods are kept by controller, for the
-//! descheduler.
+//! Capacity of members: facts of nodes, pods and ResourceQuotas, for estimates and the Cluster status. A change
+//! invalidates its node, whose free resources are recomputed on the next read. Unschedulable pods are indexed by
+//! their controller, for the descheduler.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crowsnest_plan::estimation::room::Known;
 struct Node {
     facts: Arc<NodeFacts>,
     written: Written,
-    /// Requests of its pods; `None` until they are summed up.
+    /// Requests of its pods. `None` if they must be recomputed.
     used: Option<Resources>,
 }
 
 impl Node {
-    /// Free resources, if they were summed up.
+    /// Free resources, if its requests are computed.
     fn free(&self) -> Resources {
         let mut free = self.facts.allocatable.clone();
         if let Some(used) = &self.used {
@@ -52,19 +52,19 @@ pub struct Summary {
 pub(crate) struct Facts {
     nodes: BTreeMap<String, Node>,
     pods: HashMap<Arc<NamespacedName>, PodFacts>,
-    /// By node, those that take room there.
+    /// Pods whose requests count, by node.
     on_nodes: HashMap<String, HashSet<Arc<NamespacedName>>>,
-    /// Pods that no node takes, and since when, by what controls them.
+    /// Unschedulable pods by the UID of their controller, with the time since when.
     unscheduled: HashMap<String, HashMap<NamespacedName, Timestamp>>,
-    /// What controls each of them.
+    /// UIDs of the controllers of unschedulable pods.
     owners: HashMap<NamespacedName, String>,
     quotas: Quotas,
-    /// Whether nodes and pods have been listed.
+    /// True if nodes and pods have been listed.
     listed: bool,
-    /// As asked for last, until something changes.
+    /// Last results, until something changes.
     free: Option<Arc<Nodes>>,
     bounds: Option<Arc<Quotas>>,
-    /// By the models it was asked for.
+    /// The last summary, with its resource models.
     summary: Option<(Vec<ResourceModel>, Arc<Summary>)>,
 }
 
@@ -75,7 +75,7 @@ pub struct Capacity {
 }
 
 impl Facts {
-    /// Whether there may be more room than before.
+    /// Updates a node. Returns true if capacity may have increased.
     pub(crate) fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
         let read = node.map(|node| (NodeFacts::of(node), Written::of(node)));
         let old = self.nodes.get_mut(&name);
@@ -96,13 +96,13 @@ impl Facts {
         true
     }
 
-    /// Drops results that depend on nodes and pods.
+    /// Invalidates results that depend on nodes and pods.
     fn changed(&mut self) {
         self.free = None;
         self.summary = None;
     }
 
-    /// Whether there may be more room than before.
+    /// Updates a pod. Returns true if capacity may have increased.
     pub(crate) fn set_pod(&mut self, key: NamespacedName, pod: Option<PodFacts>) -> bool {
         let known = self.pods.get_key_value(&key);
         if known.map(|(_, pod)| pod) == pod.as_ref() {
@@ -157,7 +157,7 @@ impl Facts {
         }
     }
 
-    /// Whether it may bound less than before.
+    /// Updates a ResourceQuota. Returns true if it may allow more than before.
     pub(crate) fn set_quota(&mut self, key: NamespacedName, quota: Option<QuotaFacts>) -> bool {
         let NamespacedName { namespace, name } = key;
         let quotas = &mut self.quotas.namespaces;
@@ -183,20 +183,20 @@ impl Facts {
         known
     }
 
-    /// Every node with what it has left. Only nodes whose pods changed are added up.
+    /// Nodes with their free resources. Only changed nodes are recomputed.
     fn free(&mut self) -> Arc<Nodes> {
         if let Some(free) = &self.free {
             return Arc::clone(free);
         }
         let (pods, on_nodes) = (&self.pods, &self.on_nodes);
-        let add_up = |name: &str| {
+        let sum_up = |name: &str| {
             let mut used = Resources::default();
             let keys = on_nodes.get(name).into_iter().flatten();
             keys.filter_map(|key| pods.get(key)).for_each(|pod| used.add(&pod.request));
             used
         };
         let left = |(name, node): (&String, &mut Node)| {
-            node.used.get_or_insert_with(|| add_up(name));
+            node.used.get_or_insert_with(|| sum_up(name));
             (Arc::clone(&node.facts), node.free())
         };
         let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(left).collect());
@@ -204,7 +204,7 @@ impl Facts {
         free
     }
 
-    /// The same one until nodes or pods change.
+    /// The summary, which stays the same until nodes or pods change.
     fn summary(&mut self, models: &[ResourceModel]) -> Arc<Summary> {
         if let Some((_, summary)) = self.summary.as_ref().filter(|(of, _)| of == models) {
             return Arc::clone(summary);
@@ -232,7 +232,7 @@ impl Facts {
         Some(Arc::clone(self.bounds.get_or_insert_with(|| Arc::new(self.quotas.clone()))))
     }
 
-    /// As estimates read them.
+    /// Facts for estimates.
     pub(crate) fn known(&mut self) -> Known {
         Known { nodes: Some(self.free()), quotas: self.bounds() }
     }
@@ -263,12 +263,12 @@ impl Facts {
 }
 
 impl Capacity {
-    /// The one of all controllers.
+    /// The instance shared by all controllers.
     pub fn shared(setup: &Setup) -> Arc<Self> {
         setup.shared(|setup| Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() }))
     }
 
-    /// Starts to collect the nodes, pods and quotas of a member.
+    /// Starts collecting nodes, pods and quotas of a member.
     pub fn follow(&self, cluster: &ClusterName) {
         let kinds = &self.context.kinds;
         self.context.cache.collect(cluster, &kinds.node);
@@ -282,7 +282,7 @@ impl Capacity {
         self.facts.lock().remove(cluster.as_str());
     }
 
-    /// Updates the facts of a member; whether it may have more capacity now.
+    /// Updates the facts of a member. Returns true if its capacity may have increased.
     pub fn on_change(&self, change: &Change) -> bool {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
@@ -309,7 +309,7 @@ impl Capacity {
         }
     }
 
-    /// Drops nodes, pods or quotas of a member that are not in `keys`.
+    /// Removes nodes, pods or quotas of a member that are not in `keys`.
     pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         let kinds = &self.context.kinds;
         let mut all = self.facts.lock();
@@ -323,13 +323,13 @@ impl Capacity {
         }
     }
 
-    /// Whether a member's nodes and pods have been listed. Once they have, they are until the cluster is forgotten.
+    /// True if a member's nodes and pods have been listed. This remains true until the cluster is forgotten.
     fn is_listed(&self, cluster: &ClusterName) -> bool {
         let kinds = &self.context.kinds;
         [&kinds.node, &kinds.pod].iter().all(|kind| self.context.cache.is_synced(cluster, &kind.gvr))
     }
 
-    /// Facts of clusters, one by one.
+    /// Facts of clusters, in the given order.
     pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<Known> {
         let mut all = self.facts.lock();
         let mut known = |cluster: &str| {
@@ -345,8 +345,8 @@ impl Capacity {
         clusters.map(|cluster| known(cluster).unwrap_or_default()).collect()
     }
 
-    /// How many pods of an owner no node of a member has taken for longer than a threshold; `None` until its pods have been
-    /// listed.
+    /// Number of an owner's pods that are unschedulable in a member for longer than a threshold. `None` until its
+    /// pods have been listed.
     pub fn unscheduled(
         &self,
         cluster: &ClusterName,
@@ -361,7 +361,7 @@ impl Capacity {
         Some(facts.get(cluster.as_str()).map_or(0, |facts| facts.unscheduled(owner, threshold, now)))
     }
 
-    /// What a cluster's status says of its nodes and pods; `None` until they have been listed.
+    /// Summary of a cluster's nodes and pods for its status. `None` until they have been listed.
     pub fn summary(&self, cluster: &ClusterName, models: &[ResourceModel]) -> Option<Arc<Summary>> {
         if !self.is_listed(cluster) {
             return None;

@@ -1,7 +1,7 @@
-//! Decoded objects: frequent reads neither decompress nor parse. Bounded in bytes.
+//! Cache of decoded objects, so that frequent reads neither decompress nor parse. Limited in bytes.
 //!
-//! An entry is never older than the last dispatched change: the informer stores a change before it dispatches it, and a reader
-//! that was at the store meanwhile discards its result. Absence is cached as well.
+//! An entry is never older than the last dispatched change: the informer updates it before it dispatches a change,
+//! and a concurrent reader of the store discards its result. Missing objects are cached as well.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::cache::cached_object::Cached;
 
-/// Bytes of an entry beside the object.
+/// Overhead of an entry in bytes.
 const ENTRY: usize = 256;
 
 struct Entry {
@@ -21,7 +21,7 @@ struct Entry {
     bytes: usize,
 }
 
-/// Readers that are at the store for a key, and whether the key has changed since.
+/// Number of concurrent readers of the store for a key, and if the key has changed since.
 #[derive(Default)]
 struct Asked {
     readers: usize,
@@ -39,22 +39,22 @@ pub struct Decoded {
     max_bytes: usize,
 }
 
-/// What is known of a key.
+/// Result of a lookup.
 pub enum Look<'d> {
-    /// The object, or that there is none.
+    /// The object, or `None` if it does not exist.
     Known(Option<Cached>),
-    /// Whoever asks the store says what it found.
+    /// The caller must read the store, and report the result.
     Ask(Asking<'d>),
 }
 
-/// A reader at the store.
+/// A concurrent read of the store.
 pub struct Asking<'d> {
     decoded: &'d Decoded,
     key: RecordKey,
 }
 
 impl Asking<'_> {
-    /// Keeps what the store had, unless something newer was told meanwhile.
+    /// Caches the object that the store returned, unless a newer change was dispatched in the meantime.
     pub fn found(self, seq: Seq, object: Option<&Cached>) {
         let entry = Entry::new(seq, object);
         let mut dropped = Vec::new();
@@ -85,7 +85,8 @@ impl Entry {
 }
 
 impl Known {
-    /// What has to go for it is taken apart once nobody waits for the lock: objects are large trees.
+    /// Evicted entries are returned in `dropped` and freed after the lock is released, because objects are large
+    /// trees.
     fn put(&mut self, key: RecordKey, entry: Entry, max_bytes: usize, dropped: &mut Vec<Entry>) {
         self.bytes += entry.bytes;
         dropped.extend(self.entries.put(key, entry).inspect(|replaced| self.bytes -= replaced.bytes));
@@ -112,19 +113,19 @@ impl Decoded {
         Look::Ask(Asking { decoded: self, key: key.clone() })
     }
 
-    /// What is kept of a key, as of its last use.
+    /// The cached object, without marking it as used.
     pub fn peek(&self, key: &RecordKey) -> Option<Cached> {
         self.known.lock().entries.peek(key).and_then(|entry| entry.object.clone())
     }
 
-    /// The object of this very change, if it is kept.
+    /// The cached object of exactly this change.
     pub fn at(&self, key: &RecordKey, seq: Seq) -> Option<Cached> {
         let mut known = self.known.lock();
         known.entries.get(key).filter(|entry| entry.seq == seq).and_then(|entry| entry.object.clone())
     }
 
-    /// Takes in a change that is about to be told and answers what was kept before. A key nobody reads is only kept
-    /// when asked to.
+    /// Updates the entry with a change that is about to be dispatched, and returns the previous object. A key without
+    /// entry is cached only with `keep`.
     pub fn tell(&self, key: &RecordKey, seq: Seq, object: Option<&Cached>, keep: bool) -> Option<Cached> {
         let mut dropped = Vec::new();
         let mut known = self.known.lock();
@@ -133,7 +134,7 @@ impl Decoded {
         }
         let before = known.entries.peek(key).map(|entry| (entry.seq, entry.object.clone()));
         match before {
-            // A reader was faster.
+            // A reader has cached a newer version.
             Some((kept, _)) if kept >= seq => None,
             Some((_, old)) => {
                 known.put(key.clone(), Entry::new(seq, object), self.max_bytes, &mut dropped);
@@ -148,7 +149,7 @@ impl Decoded {
         }
     }
 
-    /// Forgets everything that satisfies `which`: changes of it were missed, or are not told any more.
+    /// Removes all entries that satisfy the predicate, because changes were missed or will no longer be dispatched.
     pub fn forget(&self, which: impl Fn(&RecordKey) -> bool) {
         let mut known = self.known.lock();
         known.asked.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, asked)| asked.changed = true);
@@ -161,13 +162,13 @@ impl Decoded {
     }
 }
 
-/// About how many bytes a tree takes.
+/// Approximate size of a tree in bytes.
 pub fn weigh(value: &Value) -> usize {
     const NODE: usize = size_of::<Value>();
     NODE + match value {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(weigh).sum(),
-        // The key, its length, and its share of the tree's node.
+        // The key, its length, and its share of the map's node.
         Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + 2 * NODE + weigh(value)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
@@ -195,26 +196,26 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_found_is_not_kept_when_something_was_told_meanwhile() {
+    fn concurrent_change_discards_the_result_of_a_reader() {
         let decoded = Decoded::new(1 << 20);
         let Look::Ask(asking) = decoded.look(&key("a")) else { panic!("empty at first") };
         assert!(decoded.tell(&key("a"), Seq(6), None, false).is_none());
         asking.found(Seq(5), Some(&object(5)));
-        assert_eq!(known(&decoded, "a"), None, "a deleted object is not brought back");
+        assert_eq!(known(&decoded, "a"), None, "a deleted object does not reappear");
 
         let Look::Ask(asking) = decoded.look(&key("a")) else { panic!("still empty") };
         asking.found(Seq(7), Some(&object(7)));
         assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))));
         decoded.tell(&key("a"), Seq(6), Some(&object(6)), true);
-        assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))), "a reader ahead of the teller is not set back");
+        assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))), "a newer version of a reader is kept");
         let old = decoded.tell(&key("a"), Seq(8), None, false);
         assert_eq!(old.map(|old| old.view()["metadata"]["resourceVersion"].clone()), Some(json!("7")));
-        assert_eq!(known(&decoded, "a"), Some(None), "that there is none is known");
+        assert_eq!(known(&decoded, "a"), Some(None), "absence is cached");
         assert!(decoded.known.lock().asked.is_empty());
     }
 
     #[test]
-    fn it_stays_within_its_bytes() {
+    fn size_is_limited() {
         let decoded = Decoded::new(10 * (ENTRY + weigh(object(1).view())));
         for n in 0..100 {
             decoded.tell(&key(&n.to_string()), Seq(n), Some(&object(1)), true);

@@ -1,5 +1,5 @@
-//! Keys of bindings that have a distinct name, since another object's binding has their usual one. They are few, and updated before
-//! controllers are notified of a binding.
+//! Keys of bindings with a distinct name, because their usual name is taken by the binding of another object. These
+//! are few. The set is updated before controllers are notified of a binding.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use super::Change;
 pub struct DistinctBindings(RwLock<HashSet<BindingKey>>);
 
 impl DistinctBindings {
-    /// Takes in a change of a binding.
+    /// Updates the set with a change of a binding.
     pub fn learn(&self, change: &Change) {
         let key = BindingKey::of(change.object());
         match change.current().is_some_and(|binding| is_distinct(&key, binding)) {
@@ -24,13 +24,13 @@ impl DistinctBindings {
         }
     }
 
-    /// Removes the bindings of a scope that are not among the listed ones.
+    /// Removes bindings of a scope that are not in `keys`.
     pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         let is_listed = |key: &BindingKey| keys.contains(key.as_namespaced_name());
         self.0.write().retain(|key| key.is_cluster_scoped() == namespaced || is_listed(key));
     }
 
-    /// Keys that the binding of an object can have: the usual one, and the distinct one if a binding has it.
+    /// Possible keys of an object's binding: the usual one, and the distinct one if it exists.
     pub fn candidates(&self, object: &ObjectIdentity<'_>) -> impl Iterator<Item = BindingKey> + use<> {
         let distinct = Some(object.distinct_binding_key()).filter(|key| self.0.read().contains(key));
         std::iter::once(object.usual_binding_key()).chain(distinct)
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_one_scope_leaves_the_other_alone() {
+    fn list_of_one_scope_keeps_the_other() {
         let bindings = DistinctBindings::default();
         let (web, view) = (BindingKey::new("shop", "web-1"), BindingKey::new("", "view-1"));
         bindings.0.write().extend([web.clone(), view.clone()]);

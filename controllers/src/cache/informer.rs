@@ -1,8 +1,9 @@
-//! Informer: follows the global cache and dispatches changes of the collections that controllers requested. It is the only task
-//! that does.
+//! Informer: follows the global cache and dispatches changes of the collections that controllers requested. It is the
+//! only task that dispatches.
 //!
-//! A collection is dispatched in full once it is synced, then change by change. An informer that fell behind the window of the
-//! cache dispatches all collections again and requests a full resync, so that no change is lost.
+//! A collection is dispatched completely once it is synced, then change by change. If the informer falls behind the
+//! retained changes of the cache, it dispatches all collections again and requests a full resync, so that no change
+//! is lost.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,28 +23,28 @@ use crate::cache::cached_object::{Cached, Change, Header, Old};
 use crate::cache::pending_writes::{Heard, Settled, Version};
 use crate::runtime::dynamic_client::Resource;
 
-/// Period of the check for own writes that no collector will deliver.
+/// Period of the check for own writes that will not be delivered by a collector.
 const SETTLE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Receiver of changes, which one task dispatches in order.
+/// Receiver of changes, which are dispatched in order by a single task.
 #[async_trait]
 pub trait EventHandler: Send + Sync {
-    /// Handles a change. Must be quick: it enqueues keys and updates what handlers remember.
+    /// Handles a change. Must not block: it enqueues keys and updates in-memory state.
     async fn changed(&self, change: &Change) -> Result<(), Error>;
 
-    /// Handles the end of a relist after missed changes: objects that are not in `keys` were deleted.
+    /// Handles the end of a relist: objects that are not in `keys` were deleted.
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>);
 
     /// Requests a full resync.
     fn request_resync(&self);
 }
 
-/// A collection that is being dispatched in full.
+/// A collection that is being dispatched completely.
 struct Dispatch {
     collection: Arc<Collection>,
     query: ListQuery,
-    /// Not the first time: the keys seen so far.
+    /// Keys seen so far, when dispatched repeatedly.
     again: Option<HashSet<NamespacedName>>,
 }
 
@@ -59,7 +60,7 @@ impl Informer {
         Informer { cache, wrote, dispatching: VecDeque::new(), settled: Instant::now() }
     }
 
-    /// Dispatches until stopped. Fails when the cache ends.
+    /// Dispatches until stopped. Fails if the cache ends.
     pub async fn run(mut self, handler: Arc<dyn EventHandler>, stop: CancellationToken) -> Result<(), String> {
         let inner = Arc::clone(&self.cache.inner);
         let mut follower = inner.index.follow(*inner.dispatched.borrow());
@@ -89,7 +90,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Dispatches all changes that are ready, and one page of a collection.
+    /// Dispatches all pending changes, and one page of a collection.
     async fn turn(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
         while let Ok(wrote) = self.wrote.try_recv() {
             self.dispatch_own(wrote, handler).await;
@@ -111,12 +112,12 @@ impl Informer {
         self.dispatch_page(handler).await
     }
 
-    /// Begins to dispatch all collections again.
+    /// Starts dispatching all collections again.
     fn dispatch_again(&mut self, follower: &mut Follower) {
         let inner = &self.cache.inner;
         let from = inner.index.seq();
         follower.skip_to(from);
-        // Changes were missed, so nothing decoded can be trusted.
+        // Changes were missed, so decoded objects can be outdated.
         inner.decoded.forget(|_| true);
         inner.dispatched.send_replace(from);
         self.dispatching.clear();
@@ -127,7 +128,7 @@ impl Informer {
         }
     }
 
-    /// Finds collections that are synced and were never dispatched.
+    /// Finds synced collections that were never dispatched.
     fn find_undispatched(&mut self) {
         let inner = &self.cache.inner;
         for collection in inner.collections.read().values() {
@@ -138,7 +139,7 @@ impl Informer {
         }
     }
 
-    /// Dispatches one page of the first collection that is being dispatched in full.
+    /// Dispatches one page of the first collection that is being dispatched completely.
     async fn dispatch_page(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let Some(mut dispatching) = self.dispatching.pop_front() else { return Ok(()) };
         let collection = Arc::clone(&dispatching.collection);
@@ -256,7 +257,7 @@ impl Informer {
         }
     }
 
-    /// Dispatches the current state of objects whose own writes were dropped without a change of the cache.
+    /// Dispatches the current state of objects whose own writes were dropped without a change in the cache.
     async fn settle(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let (inner, now) = (&self.cache.inner, Instant::now());
         if now - self.settled < SETTLE {
@@ -292,7 +293,7 @@ impl Informer {
     }
 }
 
-/// Begins to dispatch a collection: objects up to `from`, changes after it.
+/// Starts dispatching a collection: objects up to `from`, later changes one by one.
 fn dispatching(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<NamespacedName>>) -> Dispatch {
     collection.from.store(from.0, Ordering::Release);
     collection.dispatching.store(true, Ordering::Release);

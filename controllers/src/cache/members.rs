@@ -1,4 +1,4 @@
-//! State of members as the collectors of the cache see it.
+//! State of members from the collectors of the cache.
 
 use std::sync::Arc;
 
@@ -11,19 +11,20 @@ use super::Cache;
 use crowsnest_plan::health::Watches;
 
 impl Cache {
-    /// What a cluster serves, as far as the cache hears of it when that changes: it follows the cluster's definitions.
+    /// APIs that a cluster serves, if the cache is notified of their changes, that is if it collects the cluster's
+    /// CustomResourceDefinitions.
     pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         let state = self.inner.index.state(&CollectionKey::new(cluster.clone(), definitions));
         state.filter(|state| state.is_fresh()).and_then(|_| self.inner.index.served(cluster))
     }
 
-    /// Counts changes of what any cluster serves.
+    /// Version of the served APIs of all clusters.
     pub fn served_version(&self) -> watch::Receiver<u64> {
         self.inner.index.served_version()
     }
 
-    /// How the watches of a cluster are, whoever wants them.
+    /// State of all watches of a cluster.
     pub fn watches(&self, cluster: &ClusterName) -> Watches {
         let mut watches = Watches::default();
         self.inner.index.states_of(cluster, |state| {

@@ -1,9 +1,9 @@
-//! Cache of the controllers: objects of the control plane and, in members, of the resources that Works carry.
+//! Cache of the controllers: objects of the control plane, and of resources in members that Works contain.
 //!
-//! Reads the global cache, which has one collector per (cluster, resource), and declares the interests of the controllers there.
-//! Adds recently decoded objects and, until the collector delivers them, the writes of this process ([`Cache::observe`]), so that
-//! no reconcile decides on state that this process knows to be old. One task ([`Informer`]) follows the global cache and
-//! dispatches its changes.
+//! It reads the global cache, which has one collector per (cluster, resource), and registers the controllers'
+//! interests there. In addition it caches recently decoded objects and, until the collector delivers them, this
+//! process' own writes ([`Cache::observe`]), so that no reconciliation uses state that this process knows to be
+//! outdated. A single task ([`Informer`]) follows the global cache and dispatches its changes.
 
 pub mod applied_state;
 mod cached_object;
@@ -40,14 +40,15 @@ use self::pending_writes::{Own, Place, Version};
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 
-/// Objects decoded at once while a list streams.
+/// Number of objects decoded at once while listing.
 const CHUNK: usize = 250;
-/// Longest wait of a read for the first list of a collection, since the collection was requested. Single requests would take longer.
+/// Maximum wait of a read for the first list of a collection, since it was requested. Reading objects individually
+/// would take longer.
 const FIRST_LIST: Duration = Duration::from_secs(3);
-/// Maximum number of own writes that wait to be dispatched; others are dispatched when the collector delivers them.
+/// Maximum number of own writes waiting to be dispatched. Others are dispatched when the collector delivers them.
 const WAITING: usize = 4096;
 
-/// Labels by which controllers find objects, as [`crowsnest_index::IndexOptions::chosen_labels`] wants them.
+/// Labels that are indexed for lookups, for [`crowsnest_index::IndexOptions::chosen_labels`].
 pub fn chosen_labels() -> Vec<String> {
     use crowsnest_api::constants::label;
     vec![
@@ -63,9 +64,9 @@ pub fn chosen_labels() -> Vec<String> {
 struct Collection {
     key: CollectionKey,
     resource: Arc<Resource>,
-    /// Set once all objects have been dispatched, so that the state of handlers is complete.
+    /// Set once all objects have been dispatched, so that the state of event handlers is complete.
     dispatched: watch::Sender<bool>,
-    /// Set while or after the objects are dispatched; changes follow from `from` on.
+    /// Set while and after the objects are dispatched. Changes after `from` follow.
     dispatching: AtomicBool,
     from: AtomicU64,
     wanted_since: Instant,
@@ -74,7 +75,7 @@ struct Collection {
 
 type Collections = HashMap<CollectionKey, Arc<Collection>>;
 
-/// A write of this process that is to be dispatched.
+/// A write of this process to be dispatched.
 struct Wrote {
     collection: CollectionKey,
     key: NamespacedName,
@@ -84,14 +85,14 @@ struct Wrote {
 struct Inner {
     index: Index,
     collections: RwLock<Collections>,
-    /// A collection was added.
+    /// Notified when a collection is added.
     added: Notify,
     decoded: Decoded,
     own: Mutex<Own>,
     wrote: mpsc::Sender<Wrote>,
-    /// Number of own writes that are not dispatched yet.
+    /// Number of own writes that have not been dispatched.
     undispatched: watch::Sender<usize>,
-    /// Changes up to here have been dispatched.
+    /// The last dispatched change.
     dispatched: watch::Sender<Seq>,
     read: AtomicU64,
 }
@@ -108,7 +109,7 @@ fn place(index: &Index, dispatched: &watch::Sender<Seq>, collection: &Collection
 }
 
 impl Cache {
-    /// The cache and the informer that dispatches its changes. `bytes` bounds the decoded objects, and again the own writes.
+    /// Creates the cache and its informer. `bytes` limits the decoded objects and, separately, the own writes.
     pub fn new(index: Index, bytes: usize) -> (Self, Informer) {
         let (wrote, waiting) = mpsc::channel(WAITING);
         let inner = Inner {
@@ -126,7 +127,7 @@ impl Cache {
         (cache.clone(), Informer::new(cache, waiting))
     }
 
-    /// Wants a resource of a cluster collected, if it does not yet.
+    /// Starts collecting a resource of a cluster.
     pub fn collect(&self, cluster: &ClusterName, resource: &Resource) {
         let key = CollectionKey::new(cluster.clone(), resource.gvr.clone());
         if self.is_wanted(&key) {
@@ -156,12 +157,12 @@ impl Cache {
         self.inner.added.notify_one();
     }
 
-    /// Ends the collections of a cluster.
+    /// Stops all collections of a cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.forget_those(|key| key.cluster == *cluster);
     }
 
-    /// Wants one resource no more, because it is not served.
+    /// Stops collecting a resource, because it is not served.
     pub fn forget_resource(&self, cluster: &ClusterName, gvr: &Gvr) {
         self.forget_those(|key| key.cluster == *cluster && key.resource == *gvr);
     }
@@ -198,17 +199,17 @@ impl Cache {
         self.inner.read.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
-    /// Whether a resource is collected, listed or not.
+    /// True if a resource is collected, synced or not.
     pub fn is_collected(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some()
     }
 
-    /// Whether a resource is listed and has been dispatched.
+    /// True if a resource has been listed and dispatched.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some_and(|collection| *collection.dispatched.borrow())
     }
 
-    /// Waits until a resource is synced, at most for `longest`; whether it is.
+    /// Waits until a resource is synced, at most for `longest`. Returns true if it is.
     pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, longest: Duration) -> bool {
         let Some(collection) = self.wanted(cluster, gvr) else { return false };
         let mut dispatched = collection.dispatched.subscribe();
@@ -216,12 +217,12 @@ impl Cache {
         matches!(waited, Ok(Ok(_)))
     }
 
-    /// A resource that is collected of a cluster.
+    /// A collected resource of a cluster.
     pub fn resource(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Resource>> {
         self.wanted(cluster, gvr).map(|collection| Arc::clone(&collection.resource))
     }
 
-    /// Waits for it as long as the first list of something wanted lately may take.
+    /// Waits for the first list of a resource that was requested recently.
     pub async fn first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
         let Some(collection) = self.wanted(cluster, gvr) else { return };
         let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.wanted_since + FIRST_LIST);
@@ -230,20 +231,20 @@ impl Cache {
         }
     }
 
-    /// The resources collected of a cluster.
+    /// Collected resources of a cluster.
     pub fn resources(&self, cluster: &ClusterName) -> Vec<Arc<Resource>> {
         let collections = self.inner.collections.read();
         let of_cluster = collections.values().filter(|collection| collection.key.cluster == *cluster);
         of_cluster.map(|collection| Arc::clone(&collection.resource)).collect()
     }
 
-    /// What was noted about members' objects; see [`Index::note`]. Used by the execution controller alone.
+    /// Persisted notes about members' objects, see [`Index::note`]. Used by the execution controller only.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         Ok(self.inner.index.notes().await?)
     }
 
-    /// Keeps a note about an object over restarts, as long as the cache's files are kept. Of objects with values that are
-    /// withheld nothing is kept.
+    /// Persists a note about an object for as long as the cache's files exist. Notes about objects with withheld
+    /// values are not persisted.
     pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
         let gvr = key.resource();
         let secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
@@ -258,19 +259,19 @@ impl Cache {
         Ok(self.inner.index.drop_notes(cluster).await?)
     }
 
-    /// Puts in what the API server answered to a write of ours.
+    /// Adds an API server's response to a write of this process.
     pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
         let collection = CollectionKey::new(cluster.clone(), gvr.clone());
         if unstructured::name(&object).is_empty() || !self.is_wanted(&collection) {
             return;
         }
-        // The cache does not keep them either.
+        // The cache does not contain managed fields either.
         unstructured::remove(&mut object, &["metadata", "managedFields"]);
         let version = Version::of(unstructured::resource_version(&object));
         let (key, bytes) = (unstructured::key(&object), decoded::weigh(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
         let place = place(&self.inner.index, &self.inner.dispatched, &collection);
-        // A reader may have found the new object in the cache already; what was there before is not known then.
+        // If a reader has cached the new object already, the previous one is unknown.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (Cached::live(object), version, bytes);
         if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
@@ -293,7 +294,7 @@ impl Cache {
             && self.inner.collections.read().values().all(is_dispatched)
     }
 
-    /// The newest change of the cache that has been dispatched. Also notified after a collection has been.
+    /// The last dispatched change of the cache. Also notified after a collection was dispatched.
     pub fn dispatched(&self) -> watch::Receiver<Seq> {
         self.inner.dispatched.subscribe()
     }

@@ -1,10 +1,11 @@
-//! Writes of this process that the collectors have not delivered yet.
+//! Writes of this process that collectors have not delivered yet.
 //!
-//! A reader must see what this process wrote. The response to a write is kept here and wins over an older record until all
-//! changes up to its version have been dispatched. Versions within a collection are compared as numbers; others are never kept.
+//! Reads must reflect the writes of this process. The response to a write is kept here and takes precedence over an
+//! older record until all changes up to its version have been dispatched. Versions within a collection are compared
+//! as numbers; other versions are not kept.
 //!
-//! Bounded in bytes and age. An entry that is dropped early costs a conflict, never a wrong write, because every write names the
-//! version that it was made for.
+//! Limited in bytes and age. Dropping an entry early can cause a conflict, but no wrong write, because every write
+//! names the version that it is based on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,13 +17,14 @@ use tokio::time::Instant;
 
 use crate::cache::cached_object::Cached;
 
-/// A collector that has not heard of a write after so long is cut off, or the member's versions were set back.
+/// Maximum age. If a collector has not delivered a write for so long, it is disconnected, or the member's versions
+/// were reset.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Of one collection, for a reader.
+/// Pending writes of one collection, for a reader.
 pub type Ours = BTreeMap<Arc<NamespacedName>, (Version, Cached)>;
 
-/// A resourceVersion, as far as our own are compared. 0 is older than any.
+/// A resourceVersion as a number. 0 is older than all others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
@@ -37,32 +39,32 @@ struct Entry {
     version: Version,
     bytes: usize,
     since: Instant,
-    /// What readers had before, for the handlers.
+    /// The previous object, for event handlers.
     previous: Option<Cached>,
     dispatched: bool,
-    /// Once known: when this has been dispatched, so has everything up to the version.
+    /// Once known: after this change has been dispatched, so has everything up to the version.
     until: Option<Seq>,
 }
 
-/// How far a collection has come, as seen by whoever put an object in.
+/// Progress of a collection when an object is added.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// The collector's position, read first.
+    /// Version that the collector has reached. Read first.
     pub position: Version,
-    /// The newest change of the cache, read second: everything up to `position` is at or before it.
+    /// The newest change in the cache. Read second: everything up to `position` is at or before it.
     pub latest: Seq,
-    /// The newest change that has been dispatched.
+    /// The newest dispatched change.
     pub dispatched: Seq,
 }
 
-/// What a change heard by the cache is, compared with our own.
+/// A change from the cache in relation to the pending writes.
 #[derive(Debug)]
 pub enum Heard {
-    /// Nothing of ours is there, or it is older. What it was is the old one.
+    /// There is no pending write, or it is older. Contains the previous object.
     News(Option<Cached>),
-    /// The handlers know it already.
+    /// The change was dispatched already.
     Dispatched,
-    /// We have written something newer since.
+    /// A newer write is pending.
     Outdated,
 }
 
@@ -72,13 +74,13 @@ pub struct Settled {
     pub collection: CollectionKey,
     pub key: NamespacedName,
     pub version: Version,
-    /// The version the handlers know.
+    /// The version known to event handlers.
     pub shown: Option<Cached>,
-    /// Whether that is our own.
+    /// True if that is an own write.
     pub dispatched: bool,
 }
 
-/// All kept writes.
+/// All pending writes.
 pub struct Own {
     collections: HashMap<CollectionKey, BTreeMap<Arc<NamespacedName>, Entry>>,
     order: VecDeque<(CollectionKey, NamespacedName, Version)>,
@@ -95,7 +97,8 @@ impl Own {
         self.collections.is_empty()
     }
 
-    /// Keeps the answer to a write; false when the cache is as far already. `before` is what readers had so far.
+    /// Adds the response to a write. Returns false if the cache has reached it already. `before` is the object that
+    /// readers saw so far.
     pub fn put(
         &mut self,
         collection: &CollectionKey,
@@ -145,19 +148,20 @@ impl Own {
         true
     }
 
-    /// Our own version of an object, if it is newer than the record's.
+    /// The pending write of an object, if it is newer than the record.
     pub fn newer(&self, collection: &CollectionKey, key: &NamespacedName, record: Version) -> Option<Cached> {
         let entry = self.collections.get(collection)?.get(key)?;
         (entry.version > record).then(|| entry.object.clone())
     }
 
-    /// Everything kept of a collection.
+    /// All pending writes of a collection.
     pub fn of(&self, collection: &CollectionKey) -> Ours {
         let entries = self.collections.get(collection).into_iter().flatten();
         entries.map(|(key, entry)| (Arc::clone(key), (entry.version, entry.object.clone()))).collect()
     }
 
-    /// Marks a write as dispatched, once: the object with what was before. `None` when the change of the collector arrived first.
+    /// Marks a write as dispatched, once. Returns it with the previous object. `None` if the collector's change
+    /// arrived first.
     pub fn dispatch(
         &mut self,
         collection: &CollectionKey,
@@ -172,8 +176,9 @@ impl Own {
         Some((entry.object.clone(), entry.previous.take()))
     }
 
-    /// The cache's own change of an object is about to be dispatched: what it is to us. Drops what it reaches. A deletion that a
-    /// list found out carries the version the object had last, so it is news even where that version was dispatched.
+    /// Classifies a change from the cache that is about to be dispatched, and drops the pending write that it
+    /// reaches. A deletion detected by a list has the object's last version, so it is a new change even if that
+    /// version was dispatched.
     pub fn hear(&mut self, collection: &CollectionKey, key: &NamespacedName, version: Version, deleted: bool) -> Heard {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
             return Heard::News(None);
@@ -189,8 +194,9 @@ impl Own {
         }
     }
 
-    /// Drops and answers what has been reached without a change of its own, and what is too old: readers see what the
-    /// cache has from now on, so somebody has to look. `place_of` reads a collection's place; it is called once for each.
+    /// Drops and returns writes that the cache reached without a change, or that are too old. Readers see the cache's
+    /// state from now on, so the caller must dispatch it. `place_of` reads the progress of a collection; it is called
+    /// once for each.
     pub fn settle(&mut self, place_of: impl Fn(&CollectionKey) -> Place, now: Instant) -> Vec<Settled> {
         let mut reached = Vec::new();
         for (collection, entries) in &mut self.collections {
@@ -251,9 +257,9 @@ mod tests {
         Cached::live(json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}}))
     }
 
-    /// What may happen, in any order: the API server's object is written by us or by others, or deleted; the answer to
-    /// our oldest write arrives; the collector takes one event in; the teller tells one change; the cache is asked
-    /// whether something settled; the watch is lost and a list takes its place.
+    /// Events that can happen in any order: this process or others write the object at the API server, or delete it;
+    /// the response to the oldest own write arrives; the collector processes an event; the informer dispatches a
+    /// change; settled writes are checked; the watch is replaced by a list.
     #[derive(Debug, Clone, Copy)]
     enum Step {
         WriteOurs,
@@ -280,11 +286,11 @@ mod tests {
         watched: VecDeque<Event>,
         stored: Option<u64>,
         position: u64,
-        /// Changes by their seq.
+        /// Changes by sequence number.
         tail: Vec<Event>,
         dispatched: usize,
         shown: Option<u64>,
-        /// The newest version we know the answer to, and whether a reader may rely on it.
+        /// The newest version with a known response, and the version of the last deletion.
         answered: u64,
         deleted_at: u64,
         own: Own,
@@ -346,7 +352,7 @@ mod tests {
                     self.watched.clear();
                     match self.server {
                         Some(version) => self.store(Event { version, exists: true }),
-                        // A list does not say when what it lacks went.
+                        // A list does not show when a missing object was deleted.
                         None => self.store(Event { version: self.stored.unwrap_or_default(), exists: false }),
                     }
                     self.position = self.version;
@@ -371,7 +377,7 @@ mod tests {
             }
         }
 
-        /// As a reader of the store sees it.
+        /// The object as a reader sees it.
         fn read(&self) -> Option<u64> {
             let ours = self.own.newer(&things(), &key(), Version(self.stored.unwrap_or_default()));
             ours.map(|ours| crate::cache::version_of(&ours).0).or(self.stored)
@@ -386,8 +392,8 @@ mod tests {
         proptest::collection::vec(one, 1..60)
     }
 
-    /// A reader never sees less than what this process wrote, unless it was deleted since; and whatever came in which
-    /// order, readers and handlers end up with what the API server has, and nothing is kept.
+    /// Readers never see an older state than this process wrote, unless the object was deleted since. For every order
+    /// of events, readers and handlers finally see the API server's state, and no write stays pending.
     fn check(steps: &[Step]) -> Result<(), TestCaseError> {
         let mut model = Model {
             version: 0,
@@ -417,9 +423,9 @@ mod tests {
         Ok(())
     }
 
-    /// Our write is dispatched, and only then the deletion that a list found out.
+    /// The own write is dispatched, and then the deletion that was detected by a list.
     #[test]
-    fn a_deletion_found_by_a_list_is_told() {
+    fn deletion_detected_by_a_list_is_dispatched() {
         use Step::{Answer, Collect, Delete, Relist, Tell, WriteOurs};
         check(&[WriteOurs, Collect, Delete, Relist, Tell, Answer]).unwrap();
         check(&[WriteOurs, WriteOurs, Collect, Collect, Delete, Relist, Tell, Tell]).unwrap();
@@ -427,13 +433,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn readers_see_our_writes_and_end_with_the_truth(steps in steps()) {
+        fn readers_see_own_writes_and_converge(steps in steps()) {
             check(&steps)?;
         }
     }
 
     #[test]
-    fn it_is_bounded_in_bytes_and_age() {
+    fn size_and_age_are_limited() {
         let (mut own, now) = (Own::new(10), Instant::now());
         let place = Place { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
         for n in 1..=20 {
@@ -451,9 +457,6 @@ mod tests {
         assert_eq!(own.settle(|_| place, now + LONGEST + Duration::from_secs(1)).len(), 10);
         assert!(own.is_empty() && own.bytes == 0 && own.order.is_empty());
         let opaque = (object(1), Version::of("not a number"), 1);
-        assert!(
-            !own.put(&things(), key(), opaque, place, || None, now),
-            "versions that are no numbers are not compared"
-        );
+        assert!(!own.put(&things(), key(), opaque, place, || None, now), "versions that are not numbers are not kept");
     }
 }

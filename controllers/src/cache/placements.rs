@@ -1,6 +1,6 @@
-//! Placements of bindings, in memory: per cluster the bindings that target it or are leaving it, and the clusters that each
-//! binding could use. Updated before controllers are notified of a binding, so that none reads all bindings to find those of a
-//! cluster.
+//! Index of bindings by cluster, in memory: bindings that target a cluster or are being evicted from it, and the
+//! clusters that each binding could use. Updated before controllers are notified of a binding, so that finding a
+//! cluster's bindings does not require reading all bindings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,29 +25,28 @@ pub struct Placements {
 struct Known {
     of: HashMap<BindingKey, Place>,
     within: HashMap<Arc<str>, HashSet<BindingKey>>,
-    /// By the clusters they want, as written: many bindings have one policy's.
+    /// By affinity, in serialized form: many bindings share that of one policy.
     seeking: HashMap<Arc<str>, (ClusterAffinity, HashSet<BindingKey>)>,
     seeking_any: HashSet<BindingKey>,
 }
 
-/// Clusters a binding is for, those it is leaving, and those it could go to.
+/// Target clusters, clusters with an eviction in progress, and clusters that could be used.
 #[derive(Debug, Default, PartialEq)]
 struct Place {
     targets: Vec<Arc<str>>,
     leaving: Vec<Arc<str>>,
     seeks: Seeks,
-    /// Of its turn with the scheduler.
+    /// Priority in the scheduling queue.
     priority: Option<i64>,
 }
 
-/// To which clusters' changes a binding may be indifferent: those it does not want by now, as
-/// [`crowsnest_plan::scheduling::affected_by_cluster`] decides.
+/// Clusters whose changes can affect a binding, as decided by [`crowsnest_plan::scheduling::affected_by_cluster`].
 #[derive(Debug, Default, PartialEq)]
 enum Seeks {
     #[default]
     Nothing,
     Any,
-    /// An affinity, as written.
+    /// An affinity in serialized form.
     Some(Arc<str>),
 }
 
@@ -58,7 +57,7 @@ impl Place {
 }
 
 impl Known {
-    /// One string for each cluster's name.
+    /// Interns the name of a cluster.
     fn name(&self, cluster: &str) -> Arc<str> {
         self.within.get_key_value(cluster).map_or_else(|| Arc::from(cluster), |(known, _)| Arc::clone(known))
     }
@@ -115,7 +114,7 @@ impl Known {
             Seeks::Any => drop(self.seeking_any.insert(key.clone())),
             Seeks::Some(written) => match self.seeking.get_mut(written) {
                 Some((_, seeking)) => drop(seeking.insert(key.clone())),
-                // What cannot be read matches nothing.
+                // An unreadable affinity matches no cluster.
                 None => {
                     if let Ok(affinity) = serde_json::from_str(written) {
                         self.seeking.insert(Arc::clone(written), (affinity, HashSet::from([key.clone()])));
@@ -151,7 +150,7 @@ impl Known {
 }
 
 impl Placements {
-    /// Takes in a change of a binding.
+    /// Updates the index with a change of a binding.
     pub fn learn(&self, change: &Change) {
         let key = BindingKey::of(change.object());
         let mut known = self.known.write();
@@ -164,7 +163,7 @@ impl Placements {
         }
     }
 
-    /// Of this scope only these are there.
+    /// Removes bindings of a scope that are not in `keys`.
     pub fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         let mut known = self.known.write();
         let is_gone =
@@ -173,12 +172,12 @@ impl Placements {
         gone.iter().for_each(|key| known.remove(key));
     }
 
-    /// Bindings that target a cluster, or are leaving it.
+    /// Bindings that target a cluster or are being evicted from it.
     pub fn within(&self, cluster: &str) -> Vec<BindingKey> {
         self.known.read().within.get(cluster).into_iter().flatten().cloned().collect()
     }
 
-    /// Bindings to which a change of a cluster can matter, as it was or as it is; each with its priority.
+    /// Bindings that a change of a cluster can affect, with their priorities. `versions` are its old and new version.
     pub fn affected(&self, versions: &[&Cluster]) -> Vec<(BindingKey, Option<i64>)> {
         let known = self.known.read();
         let matching = |(affinity, _): &&(ClusterAffinity, HashSet<BindingKey>)| {
@@ -189,7 +188,7 @@ impl Placements {
         known.seeking_any.iter().chain(matching).map(with_priority).collect()
     }
 
-    /// Those of them that are leaving it.
+    /// Bindings that are being evicted from a cluster.
     pub fn leaving(&self, cluster: &str) -> Vec<BindingKey> {
         let known = self.known.read();
         let leaves = |key: &&BindingKey| {
@@ -199,7 +198,7 @@ impl Placements {
         known.within.get(cluster).into_iter().flatten().filter(leaves).cloned().collect()
     }
 
-    /// Bindings that are leaving any cluster.
+    /// Bindings that are being evicted from any cluster.
     pub fn all_leaving(&self) -> Vec<BindingKey> {
         let known = self.known.read();
         known.of.iter().filter(|(_, place)| !place.leaving.is_empty()).map(|(key, _)| key.clone()).collect()
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_are_found_by_their_clusters_as_these_change() {
+    fn index_follows_changes_of_bindings() {
         let placements = Placements::default();
         let (a, b, wide) = (key("default", "a"), key("default", "b"), key("", "wide"));
         put(&placements, &a, &binding(&["m1", "m2"], &[]));
@@ -256,7 +255,7 @@ mod tests {
         put(&placements, &b, &binding(&["m2"], &[]));
         assert_eq!((within(&placements, "m1"), placements.all_leaving()), (vec!["wide".into()], Vec::new()));
 
-        // A list of one scope says nothing of the other.
+        // A list of one scope does not affect the other.
         placements.keep(true, &HashSet::from([(*b).clone()]));
         assert_eq!((within(&placements, "m1"), within(&placements, "m2")), (vec!["wide".into()], vec!["b".into()]));
         placements.keep(false, &HashSet::new());
@@ -264,9 +263,9 @@ mod tests {
         assert!(placements.known.read().within.is_empty() && placements.known.read().of.is_empty());
     }
 
-    /// As the planner decides it of each binding.
+    /// Equals the planner's decision for each binding.
     #[test]
-    fn bindings_that_a_cluster_matters_to_are_found_without_reading_them() {
+    fn affected_bindings_are_found_without_reading_them() {
         let cluster = |name: &str, tier: &str| -> Cluster {
             let metadata = json!({"name": name, "labels": {"tier": tier}});
             serde_json::from_value(json!({"metadata": metadata, "spec": {"syncMode": "Push"}})).expect("a cluster")
@@ -310,7 +309,7 @@ mod tests {
             assert_eq!((names, found.len()), (expected.clone(), expected.len()));
             assert!(found.iter().all(|(_, priority)| *priority == Some(7)));
         }
-        assert_eq!(placements.known.read().seeking.len(), 5, "an affinity is kept once");
+        assert_eq!(placements.known.read().seeking.len(), 5, "an affinity is stored once");
         placements.keep(true, &HashSet::new());
         let known = placements.known.read();
         assert!(known.of.is_empty() && known.seeking.is_empty() && known.seeking_any.is_empty());

@@ -1,4 +1,4 @@
-//! Reads: what the index has, or this process's newer writes.
+//! Reads from the index, merged with this process' own newer writes.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
@@ -26,7 +26,7 @@ impl Cache {
             return Ok(None);
         }
         self.count(1);
-        // Our own first: it is only dropped once the cache shows something as new.
+        // Own writes first: they are dropped only after the cache has the same or a newer version.
         let named = NamespacedName::new(namespace, name);
         let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
         let stored = match self.inner.decoded.look(&key) {
@@ -42,14 +42,14 @@ impl Cache {
         Ok(newest(ours, stored))
     }
 
-    /// Own writes that the collector has possibly not delivered yet.
+    /// Own writes that the collector may not have delivered yet.
     fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
         let mut ours = self.inner.own.lock().of(key);
         ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
         ours
     }
 
-    /// All objects of a resource, or those of one namespace, in no order. Only a few are in memory at a time.
+    /// All objects of a resource, or of one namespace, unordered. Only a few are in memory at a time.
     pub fn stream(
         &self,
         cluster: &ClusterName,
@@ -89,14 +89,14 @@ impl Cache {
         })
     }
 
-    /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
+    /// All objects of a resource, or of one namespace, by namespace and name. Only for small collections.
     pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
         let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
         found.sort_by_key(|object| unstructured::key(object.view()));
         Ok(found)
     }
 
-    /// Namespace and name of everything in a collection.
+    /// Keys of all objects in a collection.
     pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
         if !self.is_wanted(&key) {
@@ -109,7 +109,7 @@ impl Cache {
         Ok(keys)
     }
 
-    /// Headers of a resource's objects in one namespace, or in all of them.
+    /// Headers of a resource's objects in one namespace, or in all.
     pub async fn headers(
         &self,
         cluster: &ClusterName,
@@ -129,7 +129,7 @@ impl Cache {
         Ok(headers(&records, ours, |_| true))
     }
 
-    /// Objects that carry a label, one of [`chosen_labels`].
+    /// Objects with a label, which must be one of [`chosen_labels`].
     pub async fn labelled(
         &self,
         cluster: &ClusterName,
@@ -144,7 +144,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Headers of the objects that carry a label, one of [`super::chosen_labels`].
+    /// Headers of the objects with a label, which must be one of [`super::chosen_labels`].
     pub async fn headers_labelled(
         &self,
         cluster: &ClusterName,
@@ -156,7 +156,7 @@ impl Cache {
         Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
     }
 
-    /// Records that carry a label in the index, and our own writes to their collection that it does not have yet.
+    /// Records with a label, and the collection's own writes that the index does not have yet.
     async fn records_labelled(
         &self,
         cluster: &ClusterName,
@@ -168,14 +168,14 @@ impl Cache {
         if !self.is_wanted(&key) {
             return Ok((Vec::new(), Ours::default()));
         }
-        // Before the index is read: a write that arrives there meanwhile is in both.
+        // Read before the index; a write that arrives in between is in both.
         let ours = self.inner.own.lock().of(&key);
         let records = self.inner.index.labelled(&key, label, value).await?;
         self.count(records.len());
         Ok((records, ours))
     }
 
-    /// The records' objects, or our own newer ones, which are taken out of `ours`.
+    /// The records' objects or the newer own writes, which are removed from `ours`.
     async fn with_bodies(&self, records: Vec<Record>, ours: &mut Ours) -> Result<Vec<Cached>, Error> {
         let mut found = Vec::with_capacity(records.len());
         let mut unread = Vec::new();
@@ -210,7 +210,7 @@ fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
     label.is_some_and(|label| value.is_none_or(|value| label == value))
 }
 
-/// The records, but of our own newer objects those that `keep` accepts.
+/// Headers of the records, or of newer own writes that satisfy `keep`.
 fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
     let kept = |object: &Cached| keep(object.view()).then(|| object.header());
     let mut found: Vec<Header> = records

@@ -1,4 +1,4 @@
-//! Typed forms of objects that several controllers read; each version is decoded once. Bounded in number.
+//! Cache of typed objects that several controllers read, so that each version is decoded once. Limited in number.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Decodings<T> {
 }
 
 impl<T: DeserializeOwned> Decodings<T> {
-    /// Keeps so many objects, at least one.
+    /// Creates a cache of `most` objects, at least one.
     pub fn new(most: usize) -> Self {
         Decodings { known: Mutex::new(LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))) }
     }
@@ -53,7 +53,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_version_is_decoded_once_and_another_object_of_the_name_anew() {
+    fn version_is_decoded_once() {
         let decodings: Decodings<Value> = Decodings::new(1);
         let object =
             |uid: &str, version: &str| json!({"metadata": {"name": "a", "uid": uid, "resourceVersion": version}});

@@ -1,4 +1,5 @@
-//! Caches that controllers share: where bindings are, and what room members have. Updated before controllers are notified.
+//! State shared by controllers (placements of bindings, capacity of members), updated before controllers are notified
+//! of a change.
 
 use crowsnest_apimachinery::unstructured;
 use std::collections::HashSet;
@@ -40,7 +41,7 @@ impl Caches {
         }
     }
 
-    /// Stops collecting from a cluster that was deleted. Runs after all controllers were notified.
+    /// Stops collecting from a deleted cluster, after all controllers were notified.
     pub fn forget_deleted_cluster(&self, change: &Change) {
         if !change.deleted || change.resource.gvr != self.context.kinds.cluster.gvr {
             return;
@@ -54,7 +55,7 @@ impl Caches {
         }
     }
 
-    /// Drops objects that were deleted while changes were missed.
+    /// Removes objects that were deleted while changes were missed.
     pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if !cluster.is_control_plane() {
             self.capacity.retain(cluster, resource, keys);

@@ -1,4 +1,4 @@
-//! Controllers of Clusters: lifecycle, status, taints, rights and certificates.
+//! Controllers of Clusters: lifecycle, status, taints, unified auth and certificates.
 
 pub mod agent_csr_approving;
 #[expect(clippy::module_inception, reason = "folders of controllers bear the names of Karmada's controllers")]

@@ -1,8 +1,9 @@
-//! The client of scheduler estimators: gRPC services, Karmada's or ours, one for each member, that say how much fits there.
+//! Client of scheduler estimators, which are gRPC services of Karmada or Crowsnest, one per member, that estimate
+//! available replicas.
 //!
-//! Asked by the controllers before they plan. Connections are pooled; an estimator that cannot be reached is left alone for
-//! a while, so that decisions do not wait for it one by one. Where an estimator is, a Service of the control plane
-//! says, else its name in DNS ([`EstimatorOptions::places`]).
+//! Controllers query them before planning. Connections are pooled. An unreachable estimator is skipped for a while,
+//! so that decisions do not wait for it repeatedly. Its address is that of a Service in the control plane, or else
+//! its DNS name ([`EstimatorOptions::places`]).
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -33,30 +34,30 @@ use tonic_prost::ProstCodec;
 
 use super::EstimatorError;
 
-/// The longest a dial may take.
+/// Connect timeout.
 const DIAL: Duration = Duration::from_secs(5);
-/// What could not be reached is not tried again before.
-const LEFT_ALONE: Duration = Duration::from_secs(10);
-/// A connection whose other end does not answer this often is gone.
+/// Time for which an unreachable estimator is skipped.
+const SKIP_FOR: Duration = Duration::from_secs(10);
+/// Interval of HTTP/2 keep-alive pings.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// How estimators are found and asked. `Default` is Karmada's.
+/// Addresses and credentials of estimators. `Default` has Karmada's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EstimatorOptions {
     pub port: u16,
-    /// The longest a question may take.
+    /// Timeout of a request.
     pub timeout: Duration,
-    /// Where their Services are.
+    /// Namespace of the estimators' Services.
     pub service_namespace: String,
-    /// What their Services' names begin with.
+    /// Name prefix of the estimators' Services.
     pub service_prefix: String,
-    /// Who signs their certificates; without it, and without `insecure_skip_verify`, they are asked in plain text.
+    /// CA of their certificates. Without it, and without `insecure_skip_verify`, requests are in plain text.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate and its key.
+    /// Client certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Any certificate will do.
+    /// Accepts any server certificate.
     pub insecure_skip_verify: bool,
-    /// Members in pull mode are not asked.
+    /// Skips members in pull mode.
     pub not_in_pull_mode: bool,
 }
 
@@ -76,17 +77,17 @@ impl Default for EstimatorOptions {
 }
 
 impl EstimatorOptions {
-    /// The Service of a cluster's estimator.
+    /// Name of the Service of a cluster's estimator.
     pub fn service_name(&self, cluster: &str) -> String {
         estimator_service_name(&self.service_prefix, cluster)
     }
 
-    /// Where to dial a cluster's estimator, one after the other; `service` is what the control plane has of that name.
+    /// Addresses of a cluster's estimator, to be tried in order. `service` is the Service of that name, if it exists.
     pub fn places(&self, cluster: &str, service: Option<&Service>) -> Result<Vec<String>, EstimatorError> {
         let wrong = |reason: String| EstimatorError::Address { cluster: cluster.to_owned(), reason };
         let (name, namespace, port) = (self.service_name(cluster), &self.service_namespace, self.port);
         let Some(spec) = service.map(|service| service.spec.clone().unwrap_or_default()) else {
-            // The second one is for clusters with a domain of their own.
+            // The second one works in clusters with another cluster domain.
             let names = [format!("{name}.{namespace}.svc.cluster.local"), format!("{name}.{namespace}.svc")];
             return Ok(names.map(|host| format!("{host}:{port}")).into());
         };
@@ -120,7 +121,7 @@ impl EstimatorOptions {
 
     fn tls(&self) -> Result<ClientConfig, EstimatorError> {
         if !self.is_secure() {
-            // The connector wants one, which nobody is shown.
+            // The connector requires a TLS configuration, which is not used.
             let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
             let builder = builder.with_safe_default_protocol_versions();
             let builder = builder
@@ -135,7 +136,7 @@ impl EstimatorOptions {
             let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
             let found = found.map_err(|error| of(file, error.to_string()))?;
             if found.is_empty() {
-                return Err(of(file, "there is no certificate in it".to_owned()));
+                return Err(of(file, "it contains no certificate".to_owned()));
             }
             config.root_cert = Some(found.iter().map(|certificate| certificate.to_vec()).collect());
         }
@@ -146,12 +147,12 @@ impl EstimatorOptions {
             config.auth_info.client_key = Some(key.display().to_string());
         }
         let mut tls = config.rustls_client_config().map_err(|error| of(&named, error.to_string()))?;
-        // The connector says which it speaks.
+        // The connector sets ALPN itself.
         tls.alpn_protocols.clear();
         Ok(tls)
     }
 
-    /// What the files hold.
+    /// Reads the certificate and key files.
     fn read(&self) -> Result<Vec<Vec<u8>>, EstimatorError> {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
         let read = |file: &PathBuf| {
@@ -180,15 +181,15 @@ impl EstimatorOptions {
 
 type Client = legacy::Client<HttpsConnector<HttpConnector>, tonic::body::Body>;
 
-/// What is known of a cluster's estimator.
+/// Reachability of a cluster's estimator.
 enum Reached {
-    /// It answered there.
+    /// It responded at this address.
     At(String),
-    /// It was nowhere; not to be tried before.
+    /// It was unreachable, and is skipped until this time.
     Nowhere(Instant),
 }
 
-/// A client, and what the files held that it was made of.
+/// A client, and the contents of the files that it was created from.
 struct Made {
     client: Client,
     files: Vec<Vec<u8>>,
@@ -200,7 +201,7 @@ struct Inner {
     reached: Mutex<HashMap<String, Reached>>,
 }
 
-/// Asks estimators. Cheap to clone.
+/// Client of all estimators. Cheap to clone.
 #[derive(Clone)]
 pub struct Estimators {
     inner: Arc<Inner>,
@@ -212,18 +213,18 @@ impl fmt::Debug for Estimators {
     }
 }
 
-/// Which estimator is asked, and what the question is about.
+/// The estimator of a request, and the object that it is about.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub cluster: &'a str,
-    /// What the control plane has of [`EstimatorOptions::service_name`].
+    /// The Service named [`EstimatorOptions::service_name`], if it exists.
     pub service: Option<&'a Service>,
     /// `kind=…, name=namespace/name`, for the estimator's log.
     pub object: &'a str,
 }
 
 impl Estimators {
-    /// Reads the certificates. Nothing is dialled yet.
+    /// Reads the certificates. Does not connect yet.
     pub fn open(options: EstimatorOptions) -> Result<Self, EstimatorError> {
         let files = options.read()?;
         let made = Mutex::new(Made { client: options.client()?, files });
@@ -234,7 +235,7 @@ impl Estimators {
         &self.inner.options
     }
 
-    /// How many replicas fit into the cluster.
+    /// Number of replicas that fit into the cluster.
     pub async fn max_available_replicas(
         &self,
         asked: Asked<'_>,
@@ -245,7 +246,7 @@ impl Estimators {
         Ok(answer.max_replicas)
     }
 
-    /// How many whole sets of components do.
+    /// Number of whole component sets that fit.
     pub async fn max_available_component_sets(
         &self,
         asked: Asked<'_>,
@@ -256,7 +257,7 @@ impl Estimators {
         Ok(answer.max_sets)
     }
 
-    /// How many replicas of a workload have found no node for longer than a threshold.
+    /// Number of replicas of a workload that are unschedulable for longer than a threshold.
     pub async fn unschedulable_replicas(
         &self,
         asked: Asked<'_>,
@@ -267,7 +268,7 @@ impl Estimators {
         Ok(answer.unschedulable_replicas)
     }
 
-    /// Forgets a cluster that has left.
+    /// Drops the state of a removed cluster.
     pub fn forget(&self, cluster: &str) {
         self.inner.reached.lock().remove(cluster);
     }
@@ -294,7 +295,7 @@ impl Estimators {
                     Err(status) => return Err(status),
                 }
             }
-            Err(failed.unwrap_or_else(|| tonic::Status::unavailable("it is nowhere")))
+            Err(failed.unwrap_or_else(|| tonic::Status::unavailable("the estimator has no address")))
         };
         let refused = |status: tonic::Status| EstimatorError::Answer {
             cluster: cluster.to_owned(),
@@ -308,18 +309,18 @@ impl Estimators {
             }
             Ok(Err(status)) => {
                 if is_transport(&status) {
-                    self.left_alone(cluster);
+                    self.skip(cluster);
                 }
                 Err(refused(status))
             }
             Err(_) => {
-                self.left_alone(cluster);
+                self.skip(cluster);
                 Err(refused(tonic::Status::deadline_exceeded("context deadline exceeded")))
             }
         }
     }
 
-    /// Where to try; the place that answered before alone, if it still is one.
+    /// Addresses to try: only the last one that worked, if it is still valid.
     fn places(&self, asked: Asked<'_>) -> Result<Vec<String>, EstimatorError> {
         let places = self.inner.options.places(asked.cluster, asked.service)?;
         match self.inner.reached.lock().get(asked.cluster) {
@@ -331,16 +332,16 @@ impl Estimators {
         }
     }
 
-    /// It is not asked for a while; then with certificates as the files have them by then.
-    fn left_alone(&self, cluster: &str) {
-        let until = Instant::now() + LEFT_ALONE;
+    /// Skips an estimator for a while. The certificate files are read again, in case they changed.
+    fn skip(&self, cluster: &str) {
+        let until = Instant::now() + SKIP_FOR;
         self.inner.reached.lock().insert(cluster.to_owned(), Reached::Nowhere(until));
-        if let Err(error) = self.read_again() {
-            tracing::warn!(%error, "what was there before stays in use");
+        if let Err(error) = self.reload() {
+            tracing::warn!(%error, "cannot reload the certificates of scheduler estimators; the previous ones stay in use");
         }
     }
 
-    fn read_again(&self) -> Result<(), EstimatorError> {
+    fn reload(&self) -> Result<(), EstimatorError> {
         let files = self.inner.options.read()?;
         if files != self.inner.made.lock().files {
             let client = self.inner.options.client()?;
@@ -358,7 +359,7 @@ impl Estimators {
         let origin = Uri::builder().scheme(scheme).authority(place).path_and_query("/").build();
         let origin = origin.map_err(|error| tonic::Status::invalid_argument(format!("{place:?}: {error}")))?;
         let mut request = tonic::Request::new(question);
-        // A name that no header carries is left out.
+        // A name that is not a valid header value is omitted.
         if let Ok(object) = AsciiMetadataValue::try_from(object) {
             request.metadata_mut().insert(wire::OBJECT, object);
         }
@@ -369,7 +370,7 @@ impl Estimators {
     }
 }
 
-/// Why the connection failed, if it did.
+/// The connection error behind a gRPC status, if any.
 fn transport(status: &tonic::Status) -> Option<&legacy::Error> {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -417,7 +418,7 @@ mod tests {
         json!({"type": "ExternalName", "externalName": "e", "ports": [{"port": 10352, "targetPort": "grpc"}]}),
         Err("ExternalName service type should have int target port, current target port: grpc")
     )]
-    fn a_service_says_where_it_is(#[case] spec: Value, #[case] expected: Result<Vec<&str>, &str>) {
+    fn address_of_a_service(#[case] spec: Value, #[case] expected: Result<Vec<&str>, &str>) {
         let service = (!spec.is_null()).then(|| serde_json::from_value(json!({"spec": spec})).expect("a Service"));
         let found = EstimatorOptions::default().places("m1", service.as_ref());
         let expected = expected.map(|places| places.into_iter().map(str::to_owned).collect::<Vec<_>>());
@@ -426,8 +427,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_there_is_left_alone() {
-        // Nobody listens at a port that was given back.
+    async fn unreachable_estimator_is_skipped() {
+        // No process listens on a port that was released.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
@@ -438,20 +439,20 @@ mod tests {
         let estimators = Estimators::open(EstimatorOptions::default()).expect("no files");
         let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
         let ask = || estimators.max_available_replicas(asked, wire::MaxAvailableReplicasRequest::default());
-        let first = ask().await.expect_err("nobody is there");
+        let first = ask().await.expect_err("no server");
         assert!(matches!(first, EstimatorError::Answer { .. }), "{first}");
         assert_eq!(
-            ask().await.expect_err("nobody is asked").to_string(),
-            "scheduler estimator of cluster m1: it was not reached"
+            ask().await.expect_err("skipped").to_string(),
+            "scheduler estimator of cluster m1: it is unreachable"
         );
         estimators.forget("m1");
         assert!(matches!(ask().await, Err(EstimatorError::Answer { .. })));
     }
 
     #[rstest]
-    #[case::no_authority(None, "there is no certificate in it")]
+    #[case::no_authority(None, "it contains no certificate")]
     #[case::no_key(Some("missing.key"), "No such file")]
-    fn files_that_are_no_good_are_named(#[case] key: Option<&str>, #[case] expected: &str) {
+    fn invalid_files_are_named(#[case] key: Option<&str>, #[case] expected: &str) {
         let directory = tempfile::tempdir().expect("a directory");
         let empty = directory.path().join("ca.crt");
         std::fs::write(&empty, "").expect("written");

@@ -14,7 +14,7 @@ use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crowsnest_plan::estimation::accurate::Assumed;
 
-/// A cluster, and what was given away there and does not show yet.
+/// A cluster, and the workloads that are assigned to it and do not run yet.
 pub type Cluster = (String, Vec<Assumed>);
 
 fn told(resource: &ObjectReference) -> String {
@@ -26,7 +26,7 @@ fn assumed_workload(assumed: Assumed) -> wire::AssumedWorkload {
     wire::AssumedWorkload { namespace: assumed.namespace, components }
 }
 
-/// How much of what a binding asks for each cluster takes: replicas, or whole sets of components.
+/// Estimates of available replicas, or of whole component sets, per cluster.
 pub async fn room(
     context: &Context,
     estimators: &Estimators,
@@ -64,7 +64,7 @@ pub async fn room(
     join_all(clusters.into_iter().map(one)).await
 }
 
-/// How many replicas of a workload no node takes, by the clusters that say.
+/// Unschedulable replicas of a workload per cluster, for clusters with a result.
 pub async fn unschedulable(
     context: &Context,
     estimators: &Estimators,
@@ -91,7 +91,7 @@ pub async fn unschedulable(
                 let asked = Asked { cluster: &cluster, service: service.as_ref(), object };
                 Ok(Some(estimators.unschedulable_replicas(asked, question).await?))
             };
-            // A negative number is none.
+            // Negative numbers mean unknown.
             let answer = ignored(&cluster, answer.await).filter(|replicas| *replicas >= 0);
             answer.map(|replicas| (cluster, replicas))
         }
@@ -99,7 +99,7 @@ pub async fn unschedulable(
     join_all(clusters.iter().map(one)).await.into_iter().flatten().collect()
 }
 
-/// What the control plane has of the estimator's Service; `None` where the cluster is not to be asked.
+/// The Service of a cluster's estimator, if it exists. `None` if the cluster must not be queried.
 async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> Result<Option<Option<Service>>, Error> {
     let options = estimators.options();
     if options.not_in_pull_mode {
@@ -116,9 +116,9 @@ async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> R
 fn ignored(cluster: &str, answer: Result<Option<i32>, Error>) -> Option<i32> {
     answer.unwrap_or_else(|error| {
         match error {
-            // Logged when the dial failed.
+            // Already logged when connecting failed.
             Error::Estimator(super::EstimatorError::Unreachable { .. }) => {}
-            error => tracing::warn!(cluster, %error, "its scheduler estimator did not answer"),
+            error => tracing::warn!(cluster, %error, "scheduler estimator request failed"),
         }
         None
     })

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why an estimator gave no answer, or why its client could not be built.
+/// Failure of an estimator request, or of building its client.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EstimatorError {
-    /// The estimator's Service names no address that can be dialled.
+    /// The Service of the estimator has no usable address.
     #[error("scheduler estimator of cluster {cluster}: {reason}")]
     Address { cluster: String, reason: String },
-    /// The last dial failed, and the pause after it has not ended.
-    #[error("scheduler estimator of cluster {cluster}: it was not reached")]
+    /// Connecting failed recently, and the estimator is still skipped.
+    #[error("scheduler estimator of cluster {cluster}: it is unreachable")]
     Unreachable { cluster: String },
-    /// The estimator, or the connection to it, returned a gRPC status. Karmada's text.
+    /// The estimator or the connection returned a gRPC status. Karmada's message.
     #[error("gRPC request cluster({cluster}) estimator error when calling {method}: {}", status.message())]
     Answer {
         cluster: String,
@@ -20,7 +20,7 @@ pub enum EstimatorError {
         #[source]
         status: Arc<tonic::Status>,
     },
-    /// A certificate or key file could not be read, or the files don't belong together.
+    /// A certificate or key file cannot be read, or the files do not match.
     #[error("the scheduler estimators' certificates: {}: {reason}", file.display())]
     Certificates { file: PathBuf, reason: String },
 }

@@ -1,5 +1,5 @@
-//! Facts of one member for its scheduler estimator: nodes, pods and ResourceQuotas, from watches of the member's API server.
-//! Estimates with the code of the controllers; needs no control plane.
+//! Facts about the member of a scheduler estimator: nodes, pods and ResourceQuotas, from watches of the member's API
+//! server. Estimates with the code of the controllers, without a control plane.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -31,7 +31,7 @@ use crowsnest_plan::estimation::ledger::Promise;
 use crowsnest_plan::estimation::quotas::QuotaFacts;
 use crowsnest_plan::gates::Gates;
 
-/// What is followed.
+/// A watched resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Followed {
     Nodes,
@@ -49,7 +49,7 @@ impl Followed {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", kind), plural)
     }
 
-    /// Pods that are done take nothing.
+    /// Finished pods need no resources.
     fn config(self) -> watcher::Config {
         match self {
             Followed::Pods => watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed"),
@@ -58,18 +58,18 @@ impl Followed {
     }
 }
 
-/// See the module. Written by [`Member::run`] alone.
+/// State of the member. Only [`Member::run`] writes it.
 pub struct Member {
     client: Client,
     gates: Gates,
     followed: Vec<Followed>,
     facts: Mutex<Facts>,
-    /// What has not been listed yet.
+    /// Resources that have not been listed yet.
     missing: watch::Sender<HashSet<Followed>>,
 }
 
 impl Member {
-    /// Follows nothing yet.
+    /// Creates the state without starting watches.
     pub fn new(client: Client, gates: Gates) -> Arc<Self> {
         let mut followed = vec![Followed::Nodes, Followed::Pods];
         if gates.resource_quota_estimate {
@@ -79,20 +79,20 @@ impl Member {
         Arc::new(Member { client, gates, followed, facts: Mutex::default(), missing })
     }
 
-    /// Follows the member until stopped.
+    /// Watches the member until stopped.
     pub async fn run(&self, stop: CancellationToken) {
         let following = join_all(self.followed.iter().map(|followed| self.follow(*followed)));
         drop(stop.run_until_cancelled(following).await);
     }
 
-    /// Whether everything has been listed once.
+    /// True if all resources have been listed.
     pub fn is_listed(&self) -> bool {
         self.missing.borrow().is_empty()
     }
 
-    /// Waits for that.
+    /// Waits until all resources have been listed.
     pub async fn listed(&self) {
-        // The sender lives as long as this does.
+        // The sender is never dropped before `self`.
         drop(self.missing.subscribe().wait_for(HashSet::is_empty).await);
     }
 
@@ -112,7 +112,7 @@ impl Member {
                 }
                 Ok(Event::Apply(changed)) => drop(self.learn(followed, &changed, true)),
                 Ok(Event::Delete(gone)) => drop(self.learn(followed, &gone, false)),
-                Err(error) => tracing::warn!(?followed, %error, "watching the member"),
+                Err(error) => tracing::warn!(?followed, %error, "the watch of a member failed"),
             }
         }
     }
@@ -121,7 +121,7 @@ impl Member {
         let changed = match serde_json::to_value(changed) {
             Ok(changed) => changed,
             Err(error) => {
-                tracing::warn!(?followed, %error, "an object of the member cannot be read");
+                tracing::warn!(?followed, %error, "cannot decode an object of the member");
                 return None;
             }
         };
@@ -148,13 +148,13 @@ impl Member {
         }
     }
 
-    /// How many replicas fit beside what was given away.
+    /// Number of replicas that fit in addition to assumed workloads.
     pub fn replicas(&self, requirements: Option<&ReplicaRequirements>, assumed: &[Assumed]) -> i32 {
         let known = self.facts.lock().known();
         answering::replicas(&known, requirements, &self.promises(assumed))
     }
 
-    /// How many whole sets of components do.
+    /// Number of whole component sets that fit.
     pub fn component_sets(&self, components: &[Component], namespace: &str, assumed: &[Assumed]) -> i32 {
         let known = self.facts.lock().known();
         answering::component_sets(&known, components, namespace, &self.promises(assumed))
@@ -167,7 +167,7 @@ impl Member {
         }
     }
 
-    /// How many replicas of a workload no node has taken for longer than a threshold.
+    /// Number of replicas of a workload that are unschedulable for longer than a threshold.
     pub async fn unschedulable(&self, workload: &ObjectReference, threshold: SignedDuration) -> Result<i32, Error> {
         let ObjectReference { kind, namespace, name, .. } = workload;
         if kind != "Deployment" {

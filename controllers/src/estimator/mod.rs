@@ -1,4 +1,4 @@
-//! Estimators: how many replicas a member has room for.
+//! Scheduler estimators: the number of replicas that fit into a member.
 
 pub mod client;
 pub mod client_pool;

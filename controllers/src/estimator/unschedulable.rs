@@ -1,5 +1,5 @@
-//! Finds the pods of a workload that count as unschedulable: those of the newest ReplicaSet of a Deployment. Reads both from the
-//! member, since they are rarely needed and the cache need not hold all ReplicaSets.
+//! Finds the pods of a workload that count as unschedulable: those of a Deployment's newest ReplicaSet. Both are read
+//! from the member, since they are rarely needed and the cache does not need to hold all ReplicaSets.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::api::ListParams;
@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use crate::Error;
 use crowsnest_plan::descheduling;
 
-/// The UID of the ReplicaSet with a Deployment's present pod template; `None` where there is none yet.
+/// UID of the ReplicaSet with the current pod template of a Deployment. `None` if it does not exist yet.
 pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> Result<Option<String>, Error> {
     let what = |resource: &str| format!("GET {resource} of {namespace}/{name}");
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);

@@ -1,4 +1,4 @@
-//! Failover: workloads leave clusters that are tainted or where they are unhealthy, and return.
+//! Failover: evicts workloads from tainted clusters and from clusters where they are unhealthy, and failback.
 
 pub mod application_failover;
 pub mod failback;

@@ -1,9 +1,10 @@
-//! Journal: writes entries as Events of the control plane, each its own. Unlike [`crate::runtime::event_recorder`], it counts
-//! nothing up and drops nothing: a caller waits while the queue is full (except at shutdown), writers retry an entry until the
-//! API server has it, and shutdown writes the entries that are left. Writers slow down while the control plane is under write
-//! load.
+//! Journal: writes each entry as a separate Event of the control plane. Unlike [`crate::runtime::event_recorder`], it
+//! aggregates and drops nothing: callers wait while the queue is full (except during shutdown), writers retry until
+//! the API server accepts an entry, and shutdown writes the remaining entries. Writers slow down while the control
+//! plane is under write load.
 //!
-//! The owner of the future of [`Journal::new`] runs it: the supervisor of the controllers, and the server of the webhooks.
+//! The future returned by [`Journal::new`] must be run by the supervisor of the controllers, or by the webhook
+//! server.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
@@ -25,38 +26,38 @@ use crate::runtime::dynamic_client::{Objects, Resource};
 use crate::runtime::write_priority::WriteLoad;
 use crowsnest_plan::journal::Entry;
 
-/// Entries that may wait. Then whoever notes one waits, too.
+/// Queue length. Callers wait while the queue is full.
 const WAITING: usize = 65_536;
-/// Events written at once.
+/// Number of concurrent writes.
 const WRITERS: usize = 16;
-/// Entries that are known to have been noted.
+/// Number of remembered entries, for deduplication.
 const NOTED: usize = 16_384;
-/// Bindings the scheduler is about to look at because of an entry.
+/// Number of remembered causes of rescheduling.
 const ASKED: usize = 4096;
-/// Before each write while others wait for the API server.
+/// Delay before each write while the control plane is under write load.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Between two tries, the first and the longest.
+/// First and longest retry delay.
 const BREATH: Duration = Duration::from_millis(100);
 const LONGEST_BREATH: Duration = Duration::from_secs(5);
-/// How long the end waits for what is not written yet.
+/// Time limit for writing the remaining entries at shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
-/// Notes entries. Cheap to clone.
+/// Adds entries to the journal. Cheap to clone.
 #[derive(Clone)]
 pub struct Journal {
     entries: mpsc::Sender<Entry>,
-    /// Entries noted and not written yet.
+    /// Number of entries that are not written yet.
     waiting: Arc<watch::Sender<usize>>,
-    /// What was noted lately: whoever looks again at what has not changed writes nothing.
+    /// Recent entries; repeated checks without a change write nothing.
     noted: Arc<Mutex<LruCache<u64, ()>>>,
     asked: Arc<Mutex<LruCache<BindingKey, String>>>,
-    /// Whoever notes is to end: nobody waits for a place any more.
+    /// Cancelled when callers must stop, so that none waits for the queue any longer.
     ending: CancellationToken,
 }
 
 impl Journal {
-    /// The journal, and the task that writes for it until it is closed and nothing waits. Those who note are to end with
-    /// `ending`, before it is closed.
+    /// Creates the journal and the task that writes its entries until it is closed and the queue is empty. Callers
+    /// must stop with `ending`, before the journal is closed.
     pub fn new(
         objects: Objects,
         component: &'static str,
@@ -76,7 +77,7 @@ impl Journal {
         (Journal { entries, waiting, noted: lately(NOTED), asked: lately(ASKED), ending }, receiver)
     }
 
-    /// Notes an entry, unless it is one that was noted. Waits while the queue is full.
+    /// Adds an entry, unless it is a recent one. Waits while the queue is full.
     pub async fn note(&self, entry: Entry) {
         let mut hasher = DefaultHasher::new();
         entry.id.hash(&mut hasher);
@@ -84,18 +85,18 @@ impl Journal {
         if self.noted.lock().contains(&key) {
             return;
         }
-        // Nothing is counted, nor known, of an entry whose noter waits no longer.
+        // An entry whose caller stops waiting is neither counted nor remembered.
         let place = tokio::select! {
             biased;
             place = self.entries.reserve() => place.ok(),
             () = self.ending.cancelled() => None,
         };
         let Some(place) = place else {
-            tracing::warn!(entry = entry.id, entry.message, "the journal ends; an entry is in this log alone");
+            tracing::warn!(entry = entry.id, entry.message, "the journal is shutting down; this entry is only logged");
             return;
         };
         if self.noted.lock().put(key, ()).is_none() {
-            // Counted before a writer can have written it.
+            // Counted before a writer can finish it.
             self.waiting.send_modify(|waiting| *waiting += 1);
             place.send(entry);
         }
@@ -107,17 +108,17 @@ impl Journal {
         }
     }
 
-    /// The scheduler is going to look at a binding because of an entry.
+    /// Records the entry that causes the scheduler to process a binding.
     pub fn asks(&self, key: BindingKey, id: String) {
         self.asked.lock().put(key, id);
     }
 
-    /// Because of which entry the scheduler looks at a binding, where it is one; nobody is told twice.
+    /// Removes and returns the entry that caused the scheduler to process a binding, if any.
     pub fn asked_by(&self, key: &BindingKey) -> Option<String> {
         self.asked.lock().pop(key)
     }
 
-    /// Waits until everything noted so far is written.
+    /// Waits until all entries so far are written.
     pub async fn flushed(&self) {
         nothing_waits(&self.waiting).await;
     }
@@ -127,14 +128,14 @@ impl Journal {
     }
 }
 
-/// What is remembered of the latest; of those before nothing.
+/// A cache of the most recent items.
 fn lately<K: Hash + Eq, V>(most: usize) -> Arc<Mutex<LruCache<K, V>>> {
     Arc::new(Mutex::new(LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))))
 }
 
 async fn nothing_waits(waiting: &watch::Sender<usize>) {
     let mut waiting = waiting.subscribe();
-    // The sender lives as long as this does.
+    // The sender is never dropped before this function returns.
     drop(waiting.wait_for(|waiting| *waiting == 0).await);
 }
 
@@ -155,7 +156,7 @@ async fn write_all(
         if tokio::time::timeout(LAST_WRITES, nothing_waits(&waiting)).await.is_err() {
             tracing::error!(
                 left = *waiting.borrow(),
-                "entries of the journal are lost: the API server did not take them"
+                "journal entries are lost: the API server did not accept them in time"
             );
         }
     };
@@ -169,12 +170,12 @@ struct Writer {
     objects: Objects,
     component: &'static str,
     write_load: Arc<WriteLoad>,
-    /// Between the first two tries; then twice as long each time.
+    /// First retry delay, which doubles with each attempt.
     breath: Duration,
 }
 
 impl Writer {
-    /// Until the API server has it, or says that it never will.
+    /// Writes an entry until the API server accepts it or rejects it permanently.
     async fn write(&self, entry: &Entry) {
         let resource = Resource::builtin("", "v1", "events", "Event", true);
         let event: Value = entry.event(self.component);
@@ -187,11 +188,11 @@ impl Writer {
                 Fate::There => return,
                 Fate::Refused => {
                     let (id, message) = (&entry.id, &entry.message);
-                    tracing::warn!(%error, entry = id, message, "an entry of the journal was refused");
+                    tracing::warn!(%error, entry = id, message, "the API server rejected a journal entry");
                     return;
                 }
                 Fate::Later => {
-                    tracing::debug!(%error, entry = entry.id, "an entry of the journal waits");
+                    tracing::debug!(%error, entry = entry.id, "cannot write a journal entry; it is retried");
                     tokio::time::sleep(breath).await;
                     breath = (breath * 2).min(LONGEST_BREATH);
                 }
@@ -200,12 +201,12 @@ impl Writer {
     }
 }
 
-/// What becomes of an entry that was not taken.
+/// Outcome of a failed write.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     /// It was written before.
     There,
-    /// Its namespace is gone or going, or it may not be written.
+    /// It cannot be written: its namespace does not exist or is terminating, or permission is missing.
     Refused,
     Later,
 }
@@ -215,7 +216,7 @@ fn fate(error: &Error) -> Fate {
         Some(409) => Fate::There,
         Some(408 | 429) => Fate::Later,
         Some(400..=499) => Fate::Refused,
-        // The server fails, or cannot be reached.
+        // Server errors and connection failures.
         _ => Fate::Later,
     }
 }

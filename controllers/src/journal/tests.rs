@@ -26,10 +26,10 @@ fn entry(nth: usize) -> Entry {
     }
 }
 
-/// By message, how often the API server was asked for each and how often it took it.
+/// Requests and successes by message.
 type Seen = Arc<Mutex<BTreeMap<String, (usize, usize)>>>;
 
-/// An API server that refuses each Event at first as `refuses` says.
+/// An API server whose first responses for each Event are determined by `refuses`.
 fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (Objects, Seen) {
     let seen = Seen::default();
     let told = Arc::clone(&seen);
@@ -64,7 +64,7 @@ fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static
     (Objects::new(kube::Client::new(service, "default")), seen)
 }
 
-/// A journal whose queue is short, and what writes for it.
+/// A journal with a short queue, and its writer.
 fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
     let (journal, entries) = Journal::queue(length, CancellationToken::new());
     let writer = Writer { objects, component: "test", write_load: Arc::default(), breath: Duration::from_millis(1) };
@@ -73,15 +73,15 @@ fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journa
 }
 
 #[tokio::test]
-async fn a_flood_is_written_to_the_last_entry_and_each_once() {
+async fn all_entries_of_a_burst_are_written_once() {
     const FLOOD: usize = 5000;
-    // Every third fails at first: the API server is restarted, or has too much to do.
+    // Two thirds of the first attempts fail with retriable errors.
     let (objects, seen) = server(|nth| [None, Some(500), Some(429)][nth % 3]);
     let (journal, writing) = short(objects, 16, CancellationToken::new());
     let noting = async {
         let all = (0..4).map(|part| journal.note_all((0..FLOOD).filter(move |nth| nth % 4 == part).map(entry)));
         futures::future::join_all(all).await;
-        assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue has a bound");
+        assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue is limited");
         journal.flushed().await;
     };
     tokio::select! {
@@ -93,7 +93,7 @@ async fn a_flood_is_written_to_the_last_entry_and_each_once() {
 }
 
 #[tokio::test]
-async fn what_was_noted_is_not_noted_again() {
+async fn recent_entries_are_not_repeated() {
     let (objects, seen) = server(|_| None);
     let (journal, writing) = short(objects, 16, CancellationToken::new());
     let noting = async {
@@ -110,7 +110,7 @@ async fn what_was_noted_is_not_noted_again() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_what_is_not_written() {
+async fn shutdown_writes_remaining_entries() {
     let closing = CancellationToken::new();
     let (objects, seen) = server(|_| Some(503));
     let (journal, writing) = short(objects, 64, closing.clone());
@@ -118,15 +118,15 @@ async fn the_end_waits_for_what_is_not_written() {
     closing.cancel();
     writing.await;
     assert_eq!(seen.lock().values().filter(|(_, taken)| *taken == 1).count(), 50);
-    // Whoever comes later is told in the log, and does not wait.
+    // Later entries are logged without waiting.
     journal.note(entry(99)).await;
     assert!(journal.is_flushed());
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_place_at_the_end() {
+async fn callers_do_not_wait_during_shutdown() {
     let ending = CancellationToken::new();
-    // Nobody writes.
+    // There is no writer.
     let (journal, _entries) = Journal::queue(1, ending.clone());
     journal.note(entry(1)).await;
     let mut waits = std::pin::pin!(journal.note(entry(2)));
@@ -151,7 +151,7 @@ async fn refusals(#[case] code: u16, #[case] expected: Fate) {
 }
 
 #[test]
-fn the_request_of_an_entry_is_taken_once() {
+fn cause_of_rescheduling_is_returned_once() {
     let (journal, _entries) = Journal::queue(1, CancellationToken::new());
     let key = BindingKey::new("shop", "web-deployment");
     journal.asks(key.clone(), "shop/web.1".to_owned());

@@ -1,4 +1,4 @@
-//! Metrics of FederatedHPAs, under the names of Karmada and of the HPA controller of Kubernetes.
+//! Metrics of FederatedHPAs, with the names of Karmada and of Kubernetes' HPA controller.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Fixed, FixedHistograms};
 
-/// Which way a FederatedHPA scales, or one metric would.
+/// Scaling direction of an evaluation or of a single metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     ScaleUp,
@@ -35,11 +35,11 @@ impl Action {
     }
 }
 
-/// Why a look did not say how to scale.
+/// Failure of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     None,
-    /// What is asked for makes no sense.
+    /// The spec is invalid.
     Spec,
     Internal,
 }
@@ -54,7 +54,7 @@ impl Failure {
     }
 }
 
-/// See the module. Looks are few: every so many seconds one at each FederatedHPA.
+/// Metrics of FederatedHPA evaluations.
 pub struct Autoscaling {
     pulls: FixedHistograms<2>,
     looks: Family<Fixed<2>, Counter>,
@@ -80,31 +80,31 @@ impl Autoscaling {
 
     pub(super) fn register(&self, registry: &mut Registry) {
         let name = "federatedhpa_pull_metrics_duration_seconds";
-        registry.register(name, "How long it takes to get the values of a metric, by result", self.pulls.clone());
+        registry.register(name, "Duration of fetching the values of a metric, by result", self.pulls.clone());
         let name = "horizontal_pod_autoscaler_controller_reconciliations";
-        registry.register(name, "Looks at FederatedHPAs, by what was done", self.looks.clone());
+        registry.register(name, "Number of FederatedHPA reconciliations, by action", self.looks.clone());
         let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
-        registry.register(name, "How long a look at a FederatedHPA takes", self.look_durations.clone());
+        registry.register(name, "Duration of a FederatedHPA reconciliation", self.look_durations.clone());
         let name = "horizontal_pod_autoscaler_controller_metric_computation";
-        registry.register(name, "Metrics that were counted, by what they ask for", self.metrics.clone());
+        registry.register(name, "Number of metric computations, by action", self.metrics.clone());
         let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
-        registry.register(name, "How long it takes to count a metric", self.metric_durations.clone());
+        registry.register(name, "Duration of a metric computation", self.metric_durations.clone());
     }
 
-    /// Values of a metric were asked for.
+    /// Records a query to a metrics API.
     pub fn pulled(&self, kind: &'static str, took: Duration, is_well: bool) {
         let result = if is_well { "success" } else { "error" };
         self.pulls.get_or_create(&[("result", result), ("metricType", kind)]).observe(took.as_secs_f64());
     }
 
-    /// A FederatedHPA was looked at.
+    /// Records an evaluation of a FederatedHPA.
     pub fn looked(&self, action: Action, failure: Failure, took: Duration) {
         let labels = [("action", action.name()), ("error", failure.name())];
         self.looks.get_or_create(&labels).inc();
         self.look_durations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// It was counted what one metric, of a type, asks for.
+    /// Records the computation of one metric of a type.
     pub fn counted(&self, kind: &'static str, action: Action, failure: Failure, took: Duration) {
         let labels = [("action", action.name()), ("error", failure.name()), ("metric_type", kind)];
         self.metrics.get_or_create(&labels).inc();
@@ -118,7 +118,7 @@ mod tests {
     use prometheus_client::encoding::text::encode_registry;
 
     #[test]
-    fn looks_and_metrics_are_told_under_kubernetes_names() {
+    fn evaluations_have_kubernetes_metric_names() {
         let autoscaling = Autoscaling::new();
         let mut registry = Registry::default();
         autoscaling.register(&mut registry);

@@ -1,6 +1,7 @@
-//! Metrics of the controllers, under the names of Karmada's metrics (docs/METRICS.md).
+//! Metrics of the controllers, with the names of Karmada's metrics (docs/METRICS.md).
 //!
-//! State that can be read elsewhere is not kept: Clusters have their conditions, and the queue of evictions its length.
+//! Values that can be read elsewhere are not duplicated: conditions of Clusters, and the length of the eviction
+//! queue.
 
 pub mod autoscaling;
 pub mod operations;
@@ -35,15 +36,15 @@ use crate::shared::clusters::is_ready;
 
 type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
-/// Labels that are known before anything happens.
+/// Labels with static values.
 type Fixed<const N: usize> = [(&'static str, &'static str); N];
 type FixedHistograms<const N: usize> = Family<Fixed<N>, Histogram, fn() -> Histogram>;
 
-/// Counters of successes and errors.
+/// Counters by result.
 #[derive(Clone)]
 pub struct Counts {
     family: Family<Labels, Counter>,
-    /// Of what failed, and of what went well: nothing is looked up when something is noted.
+    /// Counters of errors and successes, cached to avoid lookups.
     by_result: [Counter; 2],
 }
 
@@ -67,12 +68,12 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Buckets of Karmada's controllers.
+    /// Histograms with the buckets of Karmada's controllers.
     fn new() -> Self {
         Self::with(|| Histogram::new(exponential_buckets(0.001, 2.0, 12)))
     }
 
-    /// Buckets for what takes ten times as long.
+    /// Histograms for durations that are ten times longer.
     fn of_slow() -> Self {
         Self::with(|| Histogram::new(exponential_buckets(0.01, 2.0, 12)))
     }
@@ -92,14 +93,14 @@ fn result(is_well: bool) -> (&'static str, String) {
     ("result", if is_well { "success" } else { "error" }.to_owned())
 }
 
-/// Evictions that were tried.
+/// Metrics of evictions.
 #[derive(Clone)]
 struct Evicted {
     latency: Histograms,
     total: Family<Labels, Counter>,
 }
 
-/// See the module.
+/// All metrics of the controllers.
 pub struct ControllerMetrics {
     registry: RwLock<Registry>,
     evicted: Evicted,
@@ -152,59 +153,59 @@ impl ControllerMetrics {
         registry.register_collector(Box::new(fleet));
         let mut histograms = |name, help, histograms: &Histograms| registry.register(name, help, histograms.clone());
         let name = "eviction_processing_latency_seconds";
-        histograms(name, "How long it takes to process an eviction", latency);
+        histograms(name, "Duration of processing an eviction", latency);
         let name = "cluster_sync_status_duration_seconds";
-        histograms(name, "How long a look at the status of a cluster takes", &self.cluster_status);
+        histograms(name, "Duration of a cluster status check", &self.cluster_status);
         let mut durations = |name, help, durations: &Durations| histograms(name, help, &durations.family);
         let name = "resource_apply_policy_duration_seconds";
-        durations(name, "How long it takes to apply a policy to a template, by result", &self.apply_policy);
+        durations(name, "Duration of applying a policy to a template, by result", &self.apply_policy);
         let name = "binding_sync_work_duration_seconds";
-        durations(name, "How long it takes to make the Works of a binding, by result", &self.sync_work);
+        durations(name, "Duration of synchronizing the Works of a binding, by result", &self.sync_work);
         let name = "work_sync_workload_duration_seconds";
-        durations(name, "How long it takes to bring a Work into its cluster, by result", &self.sync_workload);
+        durations(name, "Duration of applying a Work in its cluster, by result", &self.sync_workload);
         let name = "federatedhpa_process_duration_seconds";
-        durations(name, "How long a look at a FederatedHPA takes, by result", &self.federated_hpa);
+        durations(name, "Duration of processing a FederatedHPA, by result", &self.federated_hpa);
         let name = "cronfederatedhpa_process_duration_seconds";
-        durations(name, "How long a look at a CronFederatedHPA takes, by result", &self.cron_federated_hpa);
+        durations(name, "Duration of processing a CronFederatedHPA, by result", &self.cron_federated_hpa);
         let name = "cronfederatedhpa_rule_process_duration_seconds";
-        durations(name, "How long a run of a CronFederatedHPA's rule takes, by result", &self.cron_rule);
+        durations(name, "Duration of executing a CronFederatedHPA rule, by result", &self.cron_rule);
         let name = "resource_match_policy_duration_seconds";
-        registry.register(name, "How long it takes to find the policy of a template", self.match_policy.clone());
-        // The encoder says itself that a counter is a total.
-        registry.register("eviction_processing", "Evictions that were processed, by result", total.clone());
-        let (name, help) = ("policy_apply_attempts", "How often a policy was applied to a template, by result");
+        registry.register(name, "Duration of finding the policy of a template", self.match_policy.clone());
+        // The encoder appends `_total` to the name of a counter.
+        registry.register("eviction_processing", "Number of processed evictions, by result", total.clone());
+        let (name, help) = ("policy_apply_attempts", "Number of attempts to apply a policy to a template, by result");
         registry.register(name, help, self.policy_attempts.family.clone());
-        let (name, help) = ("policy_preemption", "How often a policy took a template from another one, by result");
+        let (name, help) = ("policy_preemption", "Number of policy preemptions, by result");
         registry.register(name, help, self.preemptions.family.clone());
         registry.register_collector(Box::new(self.operations.clone()));
         self.autoscaling.register(&mut registry);
         self.attempts.register(&mut registry);
     }
 
-    /// Registers the metrics of queues.
+    /// Registers the metrics of work queues.
     pub(crate) fn count_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn Busy>) {
         let queues = queues.map(Busy::shared).collect();
         self.registry.write().register_collector(Box::new(Queues(queues)));
     }
 
-    /// Has the bindings counted that wait to be scheduled.
+    /// Registers the metric of pending bindings.
     pub fn count_pending(&self, queue: Queue<BindingKey>) {
         self.registry.write().register_collector(Box::new(Pending(queue)));
     }
 
-    /// Has a queue of evictions counted.
+    /// Registers the metrics of the eviction queue.
     pub fn count_evictions(&self, queue: Queue<BindingKey>, waiting: Arc<Waiting>) {
         self.registry.write().register_collector(Box::new(EvictionQueue { queue, waiting }));
     }
 
-    /// An eviction was tried.
+    /// Records an eviction attempt.
     pub fn evicted(&self, key: &BindingKey, took: Duration, is_well: bool) {
         let name = ("name", queue_name(key).to_owned());
         self.evicted.latency.get_or_create(&vec![name.clone()]).observe(took.as_secs_f64());
         self.evicted.total.get_or_create(&vec![name, result(is_well)]).inc();
     }
 
-    /// A cluster's status was looked at.
+    /// Records a status check of a cluster.
     pub fn looked_at(&self, cluster: &str, took: Duration) {
         self.cluster_status.get_or_create(&of_cluster(cluster)).observe(took.as_secs_f64());
     }
@@ -214,18 +215,18 @@ impl ControllerMetrics {
         self.operations.forget(cluster);
     }
 
-    /// A template's policy was looked for.
+    /// Records the search for a template's policy.
     pub fn matched(&self, took: Duration) {
         self.match_policy.observe(took.as_secs_f64());
     }
 
-    /// A template's policy was applied.
+    /// Records the application of a template's policy.
     pub fn applied(&self, took: Duration, is_well: bool) {
         self.apply_policy.note(took, is_well);
         self.policy_attempts.note(is_well);
     }
 
-    /// All of them as OpenMetrics text, without its end.
+    /// Writes all metrics as OpenMetrics text, without the end marker.
     pub fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
         encode_registry(out, &self.registry.read())
     }
@@ -235,12 +236,12 @@ fn of_cluster(name: &str) -> Labels {
     vec![("member_cluster", name.to_owned())]
 }
 
-/// Karmada has a queue for each scope of bindings.
+/// Karmada has one queue per scope of bindings.
 fn queue_name(key: &BindingKey) -> &'static str {
     if key.is_cluster_scoped() { "cluster-binding-eviction" } else { "binding-eviction" }
 }
 
-/// Bindings that have to leave clusters and are still there, and those clusters: their turn has not come, or evictions are halted.
+/// Bindings waiting to be evicted, with the clusters, because of rate limits or halted evictions.
 #[derive(Default)]
 pub struct Waiting(Mutex<BTreeMap<BindingKey, BTreeSet<String>>>);
 
@@ -286,12 +287,12 @@ impl Collector for EvictionQueue {
                 }
             });
         }
-        let help = "Bindings that are looked at for evictions, or wait to be evicted";
+        let help = "Number of bindings queued or waiting for eviction";
         let mut metric = encoder.encode_descriptor("eviction_queue_depth", help, None, MetricType::Gauge)?;
         for (name, depth) in depth {
             metric.encode_family(&[("name", name)])?.encode_gauge(&depth)?;
         }
-        let help = "Bindings that wait to be evicted, by cluster and kind";
+        let help = "Number of bindings waiting for eviction, by cluster and kind";
         let mut metric = encoder.encode_descriptor("eviction_kind_total", help, None, MetricType::Gauge)?;
         for ((cluster, kind), waiting) in &kinds {
             let labels = [("member_cluster", cluster.as_str()), ("resource_kind", *kind)];
@@ -301,7 +302,7 @@ impl Collector for EvictionQueue {
     }
 }
 
-/// How the Clusters say they are.
+/// Metrics from the status of Clusters.
 struct Fleetwide(Fleet);
 
 impl fmt::Debug for Fleetwide {
@@ -316,20 +317,22 @@ const OF_CLUSTERS: [(&str, &str, OfCluster); 9] = [
     ("cluster_ready_state", "1 if the cluster is ready, 0 otherwise.", |cluster| {
         Some(f64::from(u8::from(is_ready(cluster))))
     }),
-    ("cluster_node_number", "Nodes of the cluster.", |cluster| {
+    ("cluster_node_number", "Number of nodes of the cluster.", |cluster| {
         cluster.status.node_summary.as_ref().map(|nodes| f64::from(nodes.total_num))
     }),
-    ("cluster_ready_node_number", "Ready nodes of the cluster.", |cluster| {
+    ("cluster_ready_node_number", "Number of ready nodes of the cluster.", |cluster| {
         cluster.status.node_summary.as_ref().map(|nodes| f64::from(nodes.ready_num))
     }),
-    ("cluster_memory_allocatable_bytes", "Memory the cluster has for pods.", |cluster| allocatable(cluster, "memory")),
-    ("cluster_cpu_allocatable_number", "CPUs the cluster has for pods.", |cluster| allocatable(cluster, "cpu")),
-    ("cluster_pod_allocatable_number", "Pods the cluster has room for in all.", |cluster| allocatable(cluster, "pods")),
-    ("cluster_memory_allocated_bytes", "Memory that pods of the cluster asked for.", |cluster| {
+    ("cluster_memory_allocatable_bytes", "Allocatable memory of the cluster.", |cluster| {
+        allocatable(cluster, "memory")
+    }),
+    ("cluster_cpu_allocatable_number", "Allocatable CPUs of the cluster.", |cluster| allocatable(cluster, "cpu")),
+    ("cluster_pod_allocatable_number", "Allocatable pods of the cluster.", |cluster| allocatable(cluster, "pods")),
+    ("cluster_memory_allocated_bytes", "Memory requested by pods of the cluster.", |cluster| {
         allocated(cluster, "memory")
     }),
-    ("cluster_cpu_allocated_number", "CPUs that pods of the cluster asked for.", |cluster| allocated(cluster, "cpu")),
-    ("cluster_pod_allocated_number", "Pods on nodes of the cluster.", |cluster| allocated(cluster, "pods")),
+    ("cluster_cpu_allocated_number", "CPUs requested by pods of the cluster.", |cluster| allocated(cluster, "cpu")),
+    ("cluster_pod_allocated_number", "Number of scheduled pods of the cluster.", |cluster| allocated(cluster, "pods")),
 ];
 
 fn allocatable(cluster: &Cluster, resource: &str) -> Option<f64> {
@@ -340,7 +343,7 @@ fn allocated(cluster: &Cluster, resource: &str) -> Option<f64> {
     amount(&cluster.status.resource_summary.as_ref()?.allocated, resource)
 }
 
-/// Where there is a list, what is not in it is nothing.
+/// A resource that is missing in a non-empty list is zero.
 fn amount(list: &ResourceList, resource: &str) -> Option<f64> {
     let text = |quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| {
         crowsnest_apimachinery::quantity::Quantity::parse(&quantity.0).map_or(0.0, |quantity| quantity.as_f64())
@@ -377,7 +380,7 @@ pub(crate) mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// What a collector tells, but for its explanations.
+    /// Text of a collector's metrics, without help lines.
     pub(crate) fn text(collector: impl Collector) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(collector));
@@ -387,12 +390,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_queue_of_evictions_is_counted_once_and_by_cluster() {
+    fn eviction_queue_is_counted_by_cluster() {
         let (queue, waiting) = (Queue::new("evictions"), Arc::new(Waiting::default()));
         for (namespace, name) in [("shop", "web"), ("shop", "db"), ("", "crd")] {
             queue.add(key(namespace, name));
         }
-        // It waits for its turn, and is looked at meanwhile.
+        // It waits for its turn, and is being reconciled.
         waiting.put(&key("shop", "web"), clusters(&["member1", "member2"]));
         waiting.put(&key("shop", "cache"), clusters(&["member1"]));
         waiting.put(&key("", "gone"), clusters(&["member1"]));
@@ -405,7 +408,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn clusters_are_told_as_far_as_they_tell() {
+    fn cluster_metrics_reflect_the_status() {
         let cluster = |status: serde_json::Value| -> Cluster {
             let object = json!({"metadata": {"name": "m"}, "spec": {"syncMode": "Push"}, "status": status});
             serde_json::from_value(object).expect("a cluster")

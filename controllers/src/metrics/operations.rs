@@ -1,5 +1,5 @@
-//! Operations on objects in members, by cluster and kind. The names are Karmada's, whose counters do not end in `_total`, as
-//! OpenMetrics requires of counters, so they have no type.
+//! Metrics of operations on member objects, by cluster and kind. Karmada's counters do not end in `_total`, as
+//! OpenMetrics requires, so they are exposed without a type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,16 +10,16 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-/// What came of an update, in Karmada's words.
+/// Result of an update, in Karmada's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
-    /// Nothing was written: it is as it should be, or could not be written.
+    /// Nothing was written, because the object is up to date or the write failed.
     None,
     Unchanged,
     Updated,
 }
 
-/// Something done to an object in a member.
+/// An operation on a member object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -27,7 +27,7 @@ pub enum Operation {
     Delete,
 }
 
-/// All that is told apart of a kind in a cluster.
+/// Operations that are counted separately.
 const ALL: [Operation; 5] = [
     Operation::Create,
     Operation::Update(Update::None),
@@ -36,17 +36,17 @@ const ALL: [Operation; 5] = [
     Operation::Delete,
 ];
 
-/// By [`ALL`]: those that failed, and those that went well.
+/// Counts of failures and successes, by index in [`ALL`].
 type Of = [[u64; 2]; ALL.len()];
-/// By kind, by API version, by cluster.
+/// Counts by cluster, API version and kind.
 type Counted = BTreeMap<String, BTreeMap<String, BTreeMap<String, Of>>>;
 
-/// See the module. Written by the execution controller, removed with the cluster.
+/// Counts of operations. The execution controller adds to them; a cluster's counts are removed with the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Operations(Arc<Mutex<Counted>>);
 
 impl Operations {
-    /// Nothing is allocated for what was counted before.
+    /// Counts an operation. Existing series are updated without allocation.
     pub fn note(&self, cluster: &str, (api_version, kind): (&str, &str), operation: Operation, is_well: bool) {
         let place = match operation {
             Operation::Create => 0,
@@ -67,7 +67,7 @@ impl Operations {
     }
 }
 
-/// Changes the value of a key, which is there afterwards.
+/// Updates the value of a key, which is inserted if missing.
 fn with<T: Default>(map: &mut BTreeMap<String, T>, key: &str, change: impl FnOnce(&mut T)) {
     match map.get_mut(key) {
         Some(value) => change(value),
@@ -82,7 +82,7 @@ struct Row<'a> {
     count: u64,
 }
 
-/// What has happened at all, by cluster and kind.
+/// Non-zero counts by cluster and kind.
 fn rows(counted: &Counted) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for (cluster, versions) in counted {
@@ -106,7 +106,7 @@ fn rows(counted: &Counted) -> Vec<Row<'_>> {
 }
 
 impl Operation {
-    /// What its metric tells beside the others. An object that is gone is created as any other is.
+    /// Additional label of the metric. Recreations of deleted objects are counted as creations.
     fn label(self) -> Option<(&'static str, &'static str)> {
         match self {
             Operation::Create => Some(("recreate", "false")),
@@ -121,13 +121,13 @@ impl Operation {
 type Meant = fn(Operation) -> bool;
 
 const FAMILIES: [(&str, &str, Meant); 3] = [
-    ("create_resource_to_cluster", "How often an object was created in a cluster, by result", |operation| {
+    ("create_resource_to_cluster", "Number of objects created in a cluster, by result", |operation| {
         operation == Operation::Create
     }),
-    ("update_resource_to_cluster", "How often an object was updated in a cluster, by result", |operation| {
+    ("update_resource_to_cluster", "Number of object updates in a cluster, by result", |operation| {
         matches!(operation, Operation::Update(_))
     }),
-    ("delete_resource_from_cluster", "How often an object was deleted in a cluster, by result", |operation| {
+    ("delete_resource_from_cluster", "Number of objects deleted in a cluster, by result", |operation| {
         operation == Operation::Delete
     }),
 ];
@@ -152,7 +152,7 @@ mod tests {
     use crate::metrics::tests::text;
 
     #[test]
-    fn what_is_done_in_clusters_is_told_under_karmadas_names_until_they_leave() {
+    fn operations_have_karmadas_metric_names_and_are_removed_with_the_cluster() {
         let operations = Operations::default();
         let (deployment, map) = (("apps/v1", "Deployment"), ("v1", "ConfigMap"));
         let updates = [Update::None, Update::Unchanged, Update::Updated].map(Operation::Update);

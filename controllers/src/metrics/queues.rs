@@ -1,5 +1,5 @@
-//! Metrics of the queues, under the names of client-go's work queues and of controller-runtime's controllers. The label is the
-//! name of the controller.
+//! Metrics of the work queues, with the names of client-go's work queues and of controller-runtime's controllers. The
+//! label is the name of the controller.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::runtime::workqueue::{Busy, Measured, RESULTS};
 
-/// See the module.
+/// Collector of work queue metrics.
 pub(super) struct Queues(pub(super) Vec<Box<dyn Busy + Send + Sync>>);
 
 impl fmt::Debug for Queues {
@@ -22,31 +22,39 @@ impl fmt::Debug for Queues {
 type Open = [(&'static str, Measured)];
 
 const GAUGES: [(&str, &str, fn(&Measured) -> f64); 3] = [
-    ("workqueue_depth", "Keys that wait for a worker", |queue| count(queue.depth)),
-    ("workqueue_unfinished_work_seconds", "How long workers have been at the keys that they have, in all", |queue| {
-        queue.unfinished.as_secs_f64()
-    }),
-    ("workqueue_longest_running_processor_seconds", "How long a worker has been at a key, at most", |queue| {
-        queue.longest.as_secs_f64()
-    }),
+    ("workqueue_depth", "Number of keys waiting for a worker", |queue| count(queue.depth)),
+    (
+        "workqueue_unfinished_work_seconds",
+        "Total time that workers have spent on the keys in progress, in seconds",
+        |queue| queue.unfinished.as_secs_f64(),
+    ),
+    (
+        "workqueue_longest_running_processor_seconds",
+        "Longest time that a worker has spent on a key in progress, in seconds",
+        |queue| queue.longest.as_secs_f64(),
+    ),
 ];
 
 const COUNTERS: [(&str, &str, fn(&Measured) -> u64); 2] = [
-    ("workqueue_adds", "Keys that were put into the queue", |queue| queue.counts.adds),
-    ("workqueue_retries", "Keys that were to be looked at again after a while", |queue| queue.counts.retries),
+    ("workqueue_adds", "Number of keys added", |queue| queue.counts.adds),
+    ("workqueue_retries", "Number of keys requeued with a delay", |queue| queue.counts.retries),
 ];
 
 const HISTOGRAMS: [(&str, &str, fn(&Measured) -> &Histogram); 2] = [
-    ("workqueue_queue_duration_seconds", "How long a key waits for a worker", |queue| &queue.counts.waited),
-    ("workqueue_work_duration_seconds", "How long a worker is at a key", |queue| &queue.counts.worked),
+    ("workqueue_queue_duration_seconds", "Time that a key waits for a worker, in seconds", |queue| {
+        &queue.counts.waited
+    }),
+    ("workqueue_work_duration_seconds", "Time that a worker spends on a key, in seconds", |queue| &queue.counts.worked),
 ];
 
 const WORKERS: [(&str, &str, fn(&Measured) -> usize); 2] = [
-    ("controller_runtime_active_workers", "Keys that are looked at", |queue| queue.active),
-    ("controller_runtime_max_concurrent_reconciles", "Keys that may be looked at at once", |queue| queue.workers),
+    ("controller_runtime_active_workers", "Number of keys being reconciled", |queue| queue.active),
+    ("controller_runtime_max_concurrent_reconciles", "Maximum number of concurrent reconciliations", |queue| {
+        queue.workers
+    }),
 ];
 
-#[expect(clippy::cast_precision_loss, reason = "a queue has fewer keys than a float can tell apart")]
+#[expect(clippy::cast_precision_loss, reason = "a queue has fewer keys than 2^53")]
 fn count(keys: usize) -> f64 {
     keys as f64
 }
@@ -62,7 +70,7 @@ impl Collector for Queues {
 }
 
 fn of_queues(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    // A queue is its controller's; both names are the same there, too.
+    // Queue and controller have the same name in controller-runtime, too.
     let labels = |name: &'static str| [("name", name), ("controller", name)];
     for (name, help, of) in GAUGES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -93,7 +101,7 @@ fn of_controllers(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
             metric.encode_family(&label(name))?.encode_gauge(&of(queue))?;
         }
     }
-    let (name, help) = ("controller_runtime_reconcile", "Looks that ended, by how they did");
+    let (name, help) = ("controller_runtime_reconcile", "Number of reconciliations, by result");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (name, queue) in open {
         for (result, ended) in RESULTS.into_iter().zip(queue.counts.results) {
@@ -101,13 +109,13 @@ fn of_controllers(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&ended, None)?;
         }
     }
-    let (name, help) = ("controller_runtime_reconcile_errors", "Looks that failed");
+    let (name, help) = ("controller_runtime_reconcile_errors", "Number of failed reconciliations");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (name, queue) in open {
         let errors = queue.counts.errors();
         metric.encode_family(&label(name))?.encode_counter::<NoLabelSet, _, f64>(&errors, None)?;
     }
-    let (name, help) = ("controller_runtime_reconcile_time_seconds", "How long a look takes");
+    let (name, help) = ("controller_runtime_reconcile_time_seconds", "Duration of a reconciliation, in seconds");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (name, queue) in open {
         queue.counts.looked.encode(metric.encode_family(&label(name))?)?;
@@ -124,12 +132,12 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
-    async fn a_queue_tells_what_waits_and_how_looks_end() {
+    async fn queue_metrics_count_keys_and_reconciliations() {
         let (queue, closed): (Queue<u8>, Queue<u8>) =
             (Queue::new("execution-controller"), Queue::new("remedy-controller"));
         closed.close();
         [1, 2, 3, 4].into_iter().for_each(|key| queue.add(key));
-        // Asked for a second time, it is in the queue once.
+        // A key that is added twice is queued once.
         queue.add(1);
         let stop = CancellationToken::new();
         let (end, again) = (stop.clone(), queue.clone());

@@ -1,4 +1,5 @@
-//! Metrics of the scheduler, under Karmada's names: attempts, durations of decisions and their steps, and pending bindings.
+//! Metrics of the scheduler, with Karmada's names: attempts, durations of decisions and their steps, and pending
+//! bindings.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +18,7 @@ use super::{Fixed, FixedHistograms};
 use crate::runtime::workqueue::Queue;
 use crowsnest_plan::scheduling::{Observer, Step, Trigger};
 
-/// What brings a binding to the scheduler. A policy's change is one of its bindings.
+/// Event that adds a binding to the scheduling queue. A change of a policy is an update of its bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     BindingAdd,
@@ -40,18 +41,18 @@ const STEPS: [(Step, &str); 4] = [
     (Step::AssignReplicas, "AssignReplicas"),
 ];
 
-/// Tries of one type that end in one way.
+/// Attempts of one type with one result.
 #[derive(Clone)]
 struct Tries {
     total: Counter,
     took: Histogram,
 }
 
-/// See the module. Each series is there from the beginning, so that nothing is looked up when something is noted.
+/// Metrics of scheduling attempts. All series exist from the start, so recording needs no lookups.
 pub struct Attempts {
     totals: Family<Fixed<2>, Counter>,
     durations: FixedHistograms<2>,
-    /// By result, by type.
+    /// By result and type.
     tries: [[Tries; 2]; 2],
     all_steps: FixedHistograms<1>,
     steps: [Histogram; STEPS.len()],
@@ -87,17 +88,21 @@ impl Attempts {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let (name, help) = ("karmada_scheduler_schedule_attempts", "How often a binding was scheduled, by result");
+        let (name, help) = ("karmada_scheduler_schedule_attempts", "Number of scheduling attempts, by result");
         registry.register(name, help, self.totals.clone());
         let name = "karmada_scheduler_e2e_scheduling_duration_seconds";
-        registry.register(name, "How long it takes to schedule a binding, by result", self.durations.clone());
+        registry.register(name, "Duration of scheduling a binding, by result", self.durations.clone());
         let name = "karmada_scheduler_scheduling_algorithm_duration_seconds";
-        registry.register(name, "How long a part of a decision takes", self.all_steps.clone());
+        registry.register(name, "Duration of a step of the scheduling algorithm", self.all_steps.clone());
         let name = "karmada_scheduler_queue_incoming_bindings";
-        registry.register(name, "What brought bindings to the scheduler", self.all_incoming.clone());
+        registry.register(
+            name,
+            "Number of bindings added to the scheduling queue, by event",
+            self.all_incoming.clone(),
+        );
     }
 
-    /// A decision was made and carried out, or not.
+    /// Records a scheduling attempt.
     pub fn tried(&self, trigger: Trigger, took: Duration, is_well: bool) {
         let scales = trigger == Trigger::ReplicasChanged;
         let tries = &self.tries[usize::from(is_well)][usize::from(scales)];
@@ -111,13 +116,13 @@ impl Attempts {
         }
     }
 
-    /// For one decision.
+    /// A stopwatch for one decision.
     pub fn stopwatch(&self) -> Stopwatch<'_> {
         Stopwatch { steps: &self.steps, began: Cell::new(Instant::now()) }
     }
 }
 
-/// Takes the time of a decision's steps.
+/// Measures the steps of a decision.
 pub struct Stopwatch<'a> {
     steps: &'a [Histogram; STEPS.len()],
     began: Cell<Instant>,
@@ -135,7 +140,7 @@ impl Observer for Stopwatch<'_> {
     }
 }
 
-/// Bindings that wait to be scheduled.
+/// Collector of pending bindings.
 pub(super) struct Pending(pub(super) Queue<BindingKey>);
 
 impl fmt::Debug for Pending {
@@ -147,7 +152,7 @@ impl fmt::Debug for Pending {
 impl Collector for Pending {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(pending) = self.0.pending() else { return Ok(()) };
-        let help = "Bindings that wait: for their turn, for another try, for something to change";
+        let help = "Number of pending bindings by queue: active, backoff or unschedulable";
         let mut metric = encoder.encode_descriptor("scheduler_pending_bindings", help, None, MetricType::Gauge)?;
         let queues =
             [("active", pending.active), ("backoff", pending.backoff), ("unschedulable", pending.unschedulable)];
@@ -168,7 +173,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     #[test]
-    fn tries_and_steps_are_told_under_karmadas_names() {
+    fn attempts_and_steps_have_karmadas_metric_names() {
         let attempts = Attempts::new();
         let mut registry = Registry::default();
         attempts.register(&mut registry);
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_told_apart() {
+    async fn pending_bindings_are_counted_by_queue() {
         let queue: Queue<BindingKey> = Queue::new("scheduling");
         let key = |name: &str| BindingKey::new("shop", name);
         ["failed", "tight", "later"].into_iter().for_each(|name| queue.add(key(name)));
@@ -213,7 +218,7 @@ mod tests {
                     _ => {
                         end.cancel();
                         again.add(BindingKey::new("shop", "new"));
-                        // Nothing went wrong with it.
+                        // A requeue is not a failure.
                         Ok(Outcome::Again(Duration::from_secs(1)))
                     }
                 }

@@ -1,12 +1,13 @@
-//! Services that span clusters.
+//! Multi-cluster services.
 //!
-//! As in KEP-1645, the [`ServiceExportController`] collects the EndpointSlices of exported Services from members into Works, the
-//! [`EndpointSliceController`] creates EndpointSlices of the control plane from them, and the [`ServiceImportController`] keeps
-//! the Service that stands for an import; the dependencies distributor propagates Service and slices with the import.
+//! As in KEP-1645, the [`ServiceExportController`] collects the EndpointSlices of exported Services from members into
+//! Works, the [`EndpointSliceController`] creates EndpointSlices of the control plane from them, and the
+//! [`ServiceImportController`] maintains the Service derived from an import. The dependencies distributor propagates
+//! Service and slices with the import.
 //!
-//! For MultiClusterServices, the [`MultiClusterServiceController`] claims the Service and dispatches what the
-//! [`EndpointSliceCollectController`] collected. The [`MultiClusterIngressController`] reports the clusters of an ingress's
-//! services.
+//! For MultiClusterServices, the [`MultiClusterServiceController`] claims the Service and dispatches the
+//! EndpointSlices collected by the [`EndpointSliceCollectController`]. The [`MultiClusterIngressController`] reports
+//! the clusters of an ingress' backend services.
 
 mod endpoint_slice;
 mod endpointslice_collect;
@@ -31,13 +32,14 @@ pub use self::multi_cluster_service::MultiClusterServiceController;
 pub use self::service_export::ServiceExportController;
 pub use self::service_import::ServiceImportController;
 
-/// With the dispatch of EndpointSlices, a controller of its own in Karmada, and the status of MultiClusterIngresses.
+/// Also controls dispatching EndpointSlices, which is a separate controller in Karmada, and the status of
+/// MultiClusterIngresses.
 const MULTI_CLUSTER_SERVICE: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
-/// What a member serves is listed within this, or it is looked at again later.
+/// Maximum wait for the first list of a member's resource, after which the key is requeued.
 const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A kind of a member that is listed and watched from now on; `None` where it is not served.
+/// Starts collecting a kind of a member. `None` if it is not served.
 async fn followed(
     context: &Context,
     cluster: &ClusterName,

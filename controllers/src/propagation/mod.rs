@@ -1,5 +1,4 @@
-//! Propagation: templates and policies become bindings, bindings become Works, Works become objects in members, and their status
-//! returns.
+//! Propagation: from templates and policies to bindings, Works and member objects, and status back to the templates.
 
 pub mod binding;
 pub mod binding_status;

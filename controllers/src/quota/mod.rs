@@ -1,4 +1,4 @@
-//! Quotas of the whole fleet.
+//! FederatedResourceQuotas.
 
 pub mod federated_resource_quota;
 pub mod over_quota;

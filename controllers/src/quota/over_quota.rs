@@ -1,5 +1,5 @@
 //! Bindings and FederatedResourceQuotas: serializes this process's writes in namespaces with a quota, and records
-//! refusals by a quota.
+//! requests that a quota rejected.
 //!
 //! Admission counts stored bindings, so two bindings that are admitted concurrently do not count each other. This
 //! module writes them one after another: the first is stored before the second is admitted.
@@ -29,7 +29,7 @@ impl Context {
         Ok(Some(self.binding_turns.take(namespace).await))
     }
 
-    /// Records in the journal that a quota refused the `wanted` clusters of a binding, with the `message` of the API
+    /// Records in the journal that a quota rejected the `wanted` clusters of a binding, from the `message` of the API
     /// server.
     pub(crate) async fn note_quota_denied(
         &self,

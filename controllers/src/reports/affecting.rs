@@ -27,7 +27,7 @@ use crowsnest_plan::scheduling::affected_by_cluster;
 use crowsnest_plan::selector::{best_precision, precision_of};
 use crowsnest_plan::work::construct;
 
-/// A template something proposed may matter to.
+/// A template that a proposed change may affect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Affected {
     pub resource: Resource,
@@ -36,7 +36,7 @@ pub struct Affected {
 }
 
 impl Reports {
-    /// Every template that something proposed may matter to.
+    /// All templates that a proposal may affect.
     pub async fn affected(&self, proposal: &Proposal) -> Result<BTreeSet<Affected>, Error> {
         let mut found = BTreeSet::new();
         for one in &proposal.objects {
@@ -60,7 +60,7 @@ impl Reports {
         }
     }
 
-    /// Those a policy selects, selected or holds. One that goes is nothing to those it does not hold.
+    /// Templates that a policy selects, selected, or has claimed. A deleted policy affects only those it has claimed.
     async fn selected(&self, policy: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let of = unstructured::namespace(policy.seen());
         let resources = self.context.cache.resources(&self.context.control_plane);
@@ -98,7 +98,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Those with a binding that an override selects or selected.
+    /// Templates whose binding an override policy selects or selected.
     async fn overridden(&self, policy: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let versions = policy.versions();
         let selectors: Vec<Vec<ResourceSelector>> =
@@ -115,7 +115,7 @@ impl Reports {
         self.bound(namespace, of_kind, selects, found).await
     }
 
-    /// Those with a binding whose kind a customization is about.
+    /// Templates with a binding, of the kind that a customization targets.
     async fn interpreted(&self, customization: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let typed =
             customization.versions().map(decode::<ResourceInterpreterCustomization>).collect::<Result<Vec<_>, _>>()?;
@@ -126,7 +126,7 @@ impl Reports {
         self.bound(None, of_kind, |_| true, found).await
     }
 
-    /// Those that are in a cluster, or may come there.
+    /// Templates that are in a cluster or may be scheduled to it.
     async fn placed(&self, cluster: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let name = unstructured::name(cluster.seen());
         let versions = cluster.versions().map(decode::<Cluster>).collect::<Result<Vec<_>, _>>()?;
@@ -139,7 +139,7 @@ impl Reports {
         self.bound(None, concerns, |_| true, found).await
     }
 
-    /// Those a quota of the namespace has refused what they need.
+    /// Templates whose scheduling a quota of the namespace has rejected.
     async fn refused(&self, quota: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let waits = |binding: &Value, _: &Value| {
             let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
@@ -149,7 +149,7 @@ impl Reports {
         self.bound(Some(unstructured::namespace(quota.seen())), waits, |_| true, found).await
     }
 
-    /// Those a rebalancer names. Without it nothing comes of it.
+    /// Templates that a rebalancer lists. Deleting a rebalancer affects none.
     async fn rebalanced(&self, rebalancer: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
         let Some(rebalancer) = rebalancer.after.as_ref().map(decode::<WorkloadRebalancer>).transpose()? else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Templates of bindings that are wanted, by the binding and its reference.
+    /// Templates of the bindings accepted by `wants`, which receives the binding and its resource reference.
     async fn bound(
         &self,
         namespace: Option<&str>,

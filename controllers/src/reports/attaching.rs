@@ -1,4 +1,4 @@
-//! Bindings of the dependencies of planned templates, as the dependencies distributor would leave them.
+//! Planned bindings of dependencies, as the dependencies distributor would write them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::whatif::UNKNOWN_ID;
 
-/// What is known of dependencies so far.
+/// Dependencies found so far.
 #[derive(Default)]
 pub(super) struct Attaching {
-    /// Bindings that have, had, or would have dependencies, as they would be.
+    /// Planned state of the bindings that have, had, or would have dependencies.
     parents: BTreeMap<BindingKey, Depending>,
-    /// Bindings of dependencies that would be otherwise.
+    /// Bindings of dependencies that would change.
     attached: BTreeMap<BindingKey, Arc<Value>>,
 }
 
-/// A binding with what its template needs.
+/// A binding with the dependencies of its template.
 struct Depending {
     permanent_id: String,
     clusters: Vec<TargetCluster>,
     wishes: Wishes,
     needs: Vec<Dependency>,
-    /// The binding itself, for what it wishes; none when it goes.
+    /// The binding itself. `None` if it would be deleted.
     binding: Option<Arc<Value>>,
 }
 
 impl Attaching {
-    /// A binding as those it goes along with would leave it.
+    /// The planned binding of a dependency, if it would change.
     pub(super) fn attached(&self, key: &BindingKey) -> Option<Arc<Value>> {
         self.attached.get(key).cloned()
     }
 
-    /// A binding goes, and needs nothing any more.
+    /// Records that a binding is deleted, and with it its dependencies.
     pub(super) fn went(&mut self, key: &BindingKey) {
         let gone = Depending {
             permanent_id: String::new(),
@@ -59,7 +59,8 @@ impl Attaching {
 }
 
 impl Planning<'_> {
-    /// Notes what a planned binding needs; what it would take along, by name or with `*` for a selection.
+    /// Records the dependencies of a planned binding, and returns references to them. The name in a reference is `*`
+    /// for a label selector.
     pub(super) async fn attach(
         &mut self,
         binding: &Value,
@@ -75,7 +76,7 @@ impl Planning<'_> {
             false => Vec::new(),
         };
         let told = needs.iter().map(reference).collect();
-        // Nothing of the whole cluster takes anything along, and a binding that never had clusters has nothing to pass on.
+        // Cluster-scoped bindings have no dependencies, and neither have bindings that were never scheduled.
         let is_scheduled = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).is_some();
         if !key.is_cluster_scoped() && (is_scheduled || !typed.spec.clusters.is_empty()) {
             let permanent_id = unstructured::label(binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or(UNKNOWN_ID);
@@ -91,19 +92,19 @@ impl Planning<'_> {
         Ok(told)
     }
 
-    /// Templates that would go along otherwise than now with those that are planned. They are to be planned, too.
+    /// Templates of dependencies whose binding would change. They must be planned as well.
     pub async fn dependencies(&mut self) -> Result<BTreeSet<Affected>, Error> {
         let mut affected = BTreeSet::new();
         let parents = std::mem::take(&mut self.attaching.parents);
         for (key, depending) in &parents {
             let kept = self.attach_all(key, depending, &parents, &mut affected).await?;
-            self.let_others_go(key, &kept, &parents, &mut affected).await?;
+            self.detach_others(key, &kept, &parents, &mut affected).await?;
         }
         self.attaching.parents = parents;
         Ok(affected)
     }
 
-    /// Names of the bindings of all that is needed.
+    /// Attaches all dependencies. Returns the names of their bindings.
     async fn attach_all(
         &mut self,
         key: &BindingKey,
@@ -135,8 +136,8 @@ impl Planning<'_> {
         Ok(kept)
     }
 
-    /// What went along before and is not needed any more.
-    async fn let_others_go(
+    /// Detaches bindings that are no longer dependencies.
+    async fn detach_others(
         &mut self,
         key: &BindingKey,
         kept: &BTreeSet<String>,
@@ -171,7 +172,7 @@ impl Planning<'_> {
         self.attaching.attached.insert(key, Arc::new(binding));
     }
 
-    /// The objects a dependency means, as they would be.
+    /// The planned objects that a dependency refers to.
     async fn needed(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Arc<Value>>, Error> {
         let found = self.reports.resource_of(&dependency.api_version, &dependency.kind).await;
         let resource = match found {
@@ -196,7 +197,7 @@ impl Planning<'_> {
         Ok(all)
     }
 
-    /// The binding of a dependency as it would be so far.
+    /// The planned binding of a dependency.
     async fn as_attached(&self, key: &BindingKey) -> Result<Option<Arc<Value>>, Error> {
         match self.attaching.attached(key) {
             Some(binding) => Ok(Some(binding)),
@@ -207,7 +208,7 @@ impl Planning<'_> {
         }
     }
 
-    /// The bindings that require an attached one, as they would be.
+    /// The planned bindings that require a dependency.
     async fn others(
         &self,
         attached: Option<&Value>,

@@ -24,7 +24,7 @@ use crowsnest_plan::whatif::{UNKNOWN_ID, claimed};
 use crowsnest_plan::work::construct;
 
 impl Reports {
-    /// Explains a template; `None` when there is none.
+    /// Explains a template. Returns `None` if it does not exist.
     pub async fn explain(
         &self,
         resource: &Resource,
@@ -51,7 +51,8 @@ impl Reports {
         Ok(Some(told))
     }
 
-    /// Which policy it follows and which lost; what keeps the binding from saying what the policy says.
+    /// Adds the matching policies and the one that claims the template, and the reasons why the binding differs from
+    /// that policy.
     fn explain_policies(
         &self,
         resource: &Resource,
@@ -89,7 +90,7 @@ impl Reports {
         } else if let Choice::Unselected(policy) = &choice {
             told.policy = Some(PolicyName::of(policy));
         }
-        // What only goes along with others needs no policy.
+        // Dependencies need no policy.
         let attached = existing.and_then(|binding| unstructured::at(binding, &["spec", "requiredBy"])).is_some();
         if attached && choice == Choice::Unmatched {
             return;
@@ -214,16 +215,16 @@ pub(super) fn parent(snapshot: &BindingSnapshot) -> ObjectReference {
     ObjectReference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
 }
 
-/// The priority a binding has, which nothing here depends on.
+/// The priority of a binding. Plans do not depend on it.
 pub(super) fn priority_of(binding: Option<&Value>) -> Option<i32> {
     let priority =
         binding.and_then(|binding| unstructured::integer(binding, &["spec", "schedulePriority", "priority"]));
-    // A priority of 0 is not written.
+    // A priority of 0 is omitted.
     let has = binding.is_some_and(|binding| unstructured::at(binding, &["spec", "schedulePriority"]).is_some());
     priority.and_then(|priority| i32::try_from(priority).ok()).or(has.then_some(0))
 }
 
-/// The same is told once.
+/// Removes duplicates.
 fn dedup(waiting: &mut Vec<Waiting>) {
     let mut seen: Vec<Waiting> = Vec::new();
     waiting.retain(|one| {

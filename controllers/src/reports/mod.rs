@@ -1,7 +1,7 @@
-//! Reports: why an object is where it is, and where it would be after a change.
+//! Reports: explains where an object is placed and why, and where it would be placed after a change.
 //!
-//! Reports are computed on request from the current state and write nothing, so a restart loses nothing. The stored form of a
-//! proposed object comes from a dry run of the control plane.
+//! Reports are computed on request from the current state and are not stored. The stored form of a proposed object is
+//! obtained by a dry run against the control plane.
 
 mod affecting;
 mod attaching;
@@ -46,7 +46,7 @@ use crowsnest_plan::report::SchedulingReport;
 use crowsnest_plan::scheduling::{Plan, World, explain, is_placed_as_set};
 use crowsnest_plan::work::construct::BindingIdentity;
 
-/// Answers questions about propagation.
+/// Computes explanations and plans.
 #[derive(Clone)]
 pub struct Reports {
     context: Arc<Context>,
@@ -65,13 +65,13 @@ impl PolicyObject {
     }
 }
 
-/// What the templates of one namespace are measured by.
+/// Policies that apply to templates of a namespace.
 struct Scope {
     policies: Vec<PolicyObject>,
     overrides: OverrideObjects,
 }
 
-/// Override policies of both scopes, as they are for one namespace.
+/// Override policies that apply to a namespace.
 struct OverrideObjects {
     cluster_wide: Vec<(String, OverrideSpec)>,
     namespaced: Vec<(String, OverrideSpec)>,
@@ -85,7 +85,7 @@ impl OverrideObjects {
         traced::apply(manifest, cluster, &as_plan(&self.cluster_wide), &as_plan(&self.namespaced))
     }
 
-    /// Those a propagation policy waits for that are not there.
+    /// Override policies that a propagation policy depends on and that do not exist.
     fn missing(&self, policy: &Policy<'_>) -> Vec<String> {
         let of_scope = if policy.namespace.is_empty() { &self.cluster_wide } else { &self.namespaced };
         let wanted = policy.spec.dependent_overrides.iter();
@@ -98,7 +98,7 @@ impl Reports {
         Reports { context, scheduling }
     }
 
-    /// The resource of templates that is called so (`deployments.apps`).
+    /// The template resource with this name, such as `deployments.apps`.
     pub fn template_resource(&self, group_resource: &str) -> Option<Arc<Resource>> {
         let resources = self.context.cache.resources(&self.context.control_plane);
         resources
@@ -116,12 +116,12 @@ impl Reports {
         self.context.kinds.binding(scope)
     }
 
-    /// Key of a template's binding, also before there is one.
+    /// Key of a template's binding, whether or not it exists.
     pub async fn binding_key(&self, template: &ObjectIdentity<'_>) -> Result<BindingKey, Error> {
         binding_key_of(&self.context, template).await
     }
 
-    /// All objects of a collection as they would be: what is proposed stands in the place of what is there.
+    /// Objects of a collection, with those of the proposal in place of the stored ones.
     async fn as_proposed(
         &self,
         resource: &Resource,
@@ -176,7 +176,7 @@ impl Reports {
         Ok(OverrideObjects { cluster_wide, namespaced })
     }
 
-    /// Kinds and namespaces the detector never looks at.
+    /// True for kinds and namespaces that the detector ignores.
     fn is_never_propagated(&self, resource: &Resource, namespace: &str, name: &str) -> bool {
         let skipped = !namespace.is_empty()
             && (is_reserved_namespace(namespace) || self.context.config.skipped_namespaces.contains(namespace));
@@ -190,7 +190,8 @@ impl Reports {
         self.context.get_full(self.binding_resource(key.scope()), &key.namespace, &key.name).await
     }
 
-    /// What the scheduler says of a binding as things are now, or in an imagined fleet. Estimators elsewhere are asked of what is.
+    /// Runs the scheduler for a binding in the current state of the clusters, or in an assumed one. Remote estimators
+    /// only know the current state.
     async fn schedule(
         &self,
         binding: &Value,
@@ -226,7 +227,7 @@ impl Reports {
         })
     }
 
-    /// The Work with which a binding takes its template to a cluster.
+    /// The Work for a template in a cluster.
     async fn work(&self, cluster: &str, binding: &Value, template: &Value) -> Result<Option<Arc<Value>>, Error> {
         let name = ObjectIdentity::of(template).work_name(unstructured::name(binding));
         let key = WorkKey::new(execution_namespace(cluster), name);
@@ -243,20 +244,20 @@ impl Reports {
     }
 }
 
-/// The object itself where the cache has all of it, else without secret values.
+/// The complete object if the cache has it, otherwise the object without secret values.
 fn shared(cached: &Cached) -> Arc<Value> {
     cached.full().unwrap_or_else(|| Arc::new(cached.view().clone()))
 }
 
-/// The spec of a policy; one that cannot be read counts as none, as for the controllers.
+/// The spec of a policy. A policy that cannot be decoded is ignored, as the controllers do.
 fn spec_of<T: DeserializeOwned>(policy: &Value) -> Option<T> {
     let spec = policy.get("spec").unwrap_or(&Value::Null);
     T::deserialize(spec)
-        .inspect_err(|error| tracing::warn!(policy = unstructured::name(policy), %error, "policy cannot be read"))
+        .inspect_err(|error| tracing::warn!(policy = unstructured::name(policy), %error, "cannot decode a policy"))
         .ok()
 }
 
-/// The template with what one cluster runs of it.
+/// The manifest for one cluster, with its replicas or completions.
 async fn share_of(
     interpreter: &Interpreter,
     spec: &ResourceBindingSpec,
@@ -274,7 +275,7 @@ async fn share_of(
     Ok(manifest)
 }
 
-/// Group, version and kind where a cluster that says what it serves does not serve them.
+/// Group, version and kind, if the cluster reports its APIs and does not serve this one.
 fn unserved(cluster: &Cluster, api_version: &str, kind: &str) -> Option<String> {
     let enablements = &cluster.status.api_enablements;
     let serves = enablements

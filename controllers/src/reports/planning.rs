@@ -1,5 +1,5 @@
-//! Plans of templates after a proposed change. Templates are planned one after another: capacity and quota that one uses are not
-//! available to the next, as in the queue of the scheduler.
+//! Plans templates after a proposed change. Templates are planned one after another: capacity and quota that one uses
+//! are not available to the next, as in the queue of the scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crowsnest_plan::waiting::{self, BindingState, Cause, TemplateState, waits, w
 use crowsnest_plan::whatif::{UNKNOWN_ID, claimed, manifest_of, settle};
 use crowsnest_plan::work::construct;
 
-/// Bytes of manifests in one answer; differences are told beyond that, too.
+/// Maximum size of the manifests in one response, in bytes. Differences are not limited.
 const MOST_MANIFESTS: usize = 32 << 20;
 
-/// A plan that is being made.
+/// A plan that is being computed.
 pub struct Planning<'p> {
     pub(super) reports: &'p Reports,
     pub(super) proposal: &'p Proposal,
-    /// With the customizations that are proposed, if any are.
+    /// With the proposed customizations. `None` if there are none.
     interpreter: Option<Interpreter>,
-    /// How many bytes of manifests may still be told.
+    /// Bytes of manifests that still fit into the response.
     room: AtomicUsize,
     scopes: BTreeMap<String, Arc<Scope>>,
     pub(super) supposed: Supposed,
-    /// What became of the bindings that were looked at.
+    /// Planned bindings.
     pub(super) bindings: BTreeMap<BindingKey, ResourceBinding>,
     pub(super) attaching: Attaching,
     plans: Vec<(Affected, TemplatePlan)>,
 }
 
-/// A binding before and after, and in between: `base` is as its dependents have it.
+/// A binding before and after. In `base`, the dependencies are updated as well.
 struct Bound<'b> {
     before: Option<&'b Value>,
     base: Option<&'b Value>,
@@ -55,7 +55,7 @@ struct Bound<'b> {
 }
 
 impl Reports {
-    /// Begins a plan; `manifests` are told with it or not.
+    /// Starts a plan, with `manifests` in the response or not.
     pub async fn planning<'p>(&'p self, proposal: &'p Proposal, manifests: bool) -> Result<Planning<'p>, Error> {
         Ok(Planning {
             reports: self,
@@ -72,8 +72,8 @@ impl Reports {
 }
 
 impl Planning<'_> {
-    /// Plans each template; with each, whether the caller may see what is in it. Those that go come first: what they used of
-    /// their quotas is there for the others. One that was planned before is planned again.
+    /// Plans each template, with a flag that is true if the caller may read its content. Deleted templates are
+    /// planned first, so that the others can use their quota. A template that was planned before is planned again.
     pub async fn plan(&mut self, templates: &[(Affected, bool)]) -> Result<(), Error> {
         let goes = |(one, _): &&(Affected, bool)| {
             let given = self.proposal.find(&one.resource, &one.namespace, &one.name);
@@ -81,7 +81,7 @@ impl Planning<'_> {
         };
         let (going, staying): (Vec<_>, Vec<_>) = templates.iter().partition(goes);
         for (affected, readable) in going.into_iter().chain(staying) {
-            let Some(plan) = self.plan_or_say(affected, *readable).await? else { continue };
+            let Some(plan) = self.plan_template(affected, *readable).await? else { continue };
             match self.plans.iter_mut().find(|(known, _)| known == affected) {
                 Some((_, known)) => *known = plan,
                 None => self.plans.push((affected.clone(), plan)),
@@ -90,24 +90,22 @@ impl Planning<'_> {
         Ok(())
     }
 
-    /// The plans, and what a reader should know of them.
+    /// The plans, and notices for the user.
     pub async fn finish(mut self) -> Result<(Vec<TemplatePlan>, Vec<String>), Error> {
         let mut notices = self.reports.notices(&mut self.supposed, self.proposal).await?;
         let plans: Vec<TemplatePlan> = self.plans.into_iter().map(|(_, plan)| plan).collect();
         let takes_room = |plan: &&TemplatePlan| plan.clusters.iter().any(|cluster| cluster.replicas.is_some());
         if plans.iter().filter(takes_room).count() > 1 {
             let text = match self.reports.context.config.gates.scheduling_overcommit_protection {
-                true => {
-                    "templates are planned one after another, as they are told: what one takes of a cluster the next does not get"
-                }
-                false => "each template is planned by itself: what one takes of a cluster the next does not see",
+                true => "templates are planned in the listed order: capacity used by one is not available to the next",
+                false => "each template is planned independently: capacity used by the others is not considered",
             };
             notices.push(text.to_owned());
         }
         Ok((plans, notices))
     }
 
-    async fn plan_or_say(&mut self, affected: &Affected, readable: bool) -> Result<Option<TemplatePlan>, Error> {
+    async fn plan_template(&mut self, affected: &Affected, readable: bool) -> Result<Option<TemplatePlan>, Error> {
         let Affected { resource, namespace, name } = affected;
         let given = self.proposal.find(resource, namespace, name);
         let before = match given {
@@ -115,10 +113,10 @@ impl Planning<'_> {
             None => self.reports.context.get_full(resource, namespace, name).await?,
         };
         let goes = given.is_some_and(|given| given.after.is_none());
-        // What was deleted meanwhile has no future.
+        // It was deleted in the meantime.
         let Some(after) = given.and_then(|given| given.after.as_ref()).or(before.as_deref()) else { return Ok(None) };
         let planned = match goes {
-            true => self.plan_going(after, readable).await,
+            true => self.plan_deleted(after, readable).await,
             false => self.plan_one(resource, (before.as_deref(), after), readable).await,
         };
         match planned {
@@ -156,7 +154,7 @@ impl Planning<'_> {
         let preemption = reports.context.config.gates.propagation_policy_preemption;
         let settled = settle(template, &policies, |policy| self.proposes(policy), preemption);
         let mut plan = nothing_yet(template);
-        plan.policy_before = before.and_then(followed);
+        plan.policy_before = before.and_then(claiming_policy);
         plan.policies = PolicyReport::all(&settled.considered);
         let policy = match &settled.choice {
             Choice::Follow(policy) | Choice::Preempt(policy) => Some(policy),
@@ -166,7 +164,7 @@ impl Planning<'_> {
         let claim_before = Claim::of(template);
         let template = settled.unclaimed.as_ref().unwrap_or(template);
         let missing = policy.map(|policy| scope.overrides.missing(policy)).unwrap_or_default();
-        // Without its overrides a policy claims nothing.
+        // A policy claims no template until its overrides exist.
         let (template, rebound) = match policy.filter(|_| missing.is_empty()) {
             None => (template.clone(), None),
             Some(policy) => {
@@ -175,12 +173,13 @@ impl Planning<'_> {
                 (template, Some(rebound))
             }
         };
-        // A lazy policy's own changes wait; those of a template that is proposed do not.
+        // Changes of a policy with lazy activation take effect with the next change of the template, and a proposed
+        // template is such a change.
         let is_given = self.proposal.find(resource, namespace, unstructured::name(&template)).is_some();
         let waits_for_template = policy.is_some_and(|policy| policy.is_lazy()) && !is_given;
         let never_propagated = reports.is_never_propagated(resource, namespace, unstructured::name(&template));
         let told = rebound.as_ref().filter(|_| waits_for_template || is_blocked(rebound.as_ref()));
-        // What only goes along with others needs no policy.
+        // Dependencies need no policy.
         let is_attached = |binding: &Arc<Value>| unstructured::at(binding, &["spec", "requiredBy"]).is_some();
         if settled.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
             plan.waiting = waiting::of_template(&TemplateState {
@@ -195,7 +194,7 @@ impl Planning<'_> {
             Some(BindingPlan::Create(binding) | BindingPlan::Update(binding)) if plan.waiting.is_empty() => {
                 Some(Arc::new(binding))
             }
-            _ => base.clone().map(|base| let_go(base, &claim_before, settled.unclaimed.is_some())),
+            _ => base.clone().map(|base| release_from_policy(base, &claim_before, settled.unclaimed.is_some())),
         };
         if let Some(binding) = binding {
             let bound = Bound { before: binding_before.as_deref(), base: base.as_deref(), after: &binding };
@@ -209,11 +208,11 @@ impl Planning<'_> {
         Ok(plan)
     }
 
-    /// A template that is deleted takes its binding with it, and that its Works.
-    async fn plan_going(&mut self, template: &Value, readable: bool) -> Result<TemplatePlan, Error> {
+    /// Plans a deleted template: its binding and Works are deleted as well.
+    async fn plan_deleted(&mut self, template: &Value, readable: bool) -> Result<TemplatePlan, Error> {
         let reports = self.reports;
         let mut plan = nothing_yet(template);
-        plan.policy_before = followed(template);
+        plan.policy_before = claiming_policy(template);
         let Some(binding) = reports.binding(template).await? else { return Ok(plan) };
         let typed: ResourceBinding = decode(&binding)?;
         reports.read_quotas(&mut self.supposed, self.proposal, unstructured::namespace(template)).await?;
@@ -236,7 +235,8 @@ impl Planning<'_> {
                 change: Change::Removed,
                 replicas_before,
                 manifest_before: manifest.filter(|one| self.has_room(one)),
-                message: stays.then(|| "the object stays in the cluster: preserveResourcesOnDeletion".to_owned()),
+                message: stays
+                    .then(|| "the object is kept in the cluster: preserveResourcesOnDeletion is set".to_owned()),
                 ..unchanged(&name)
             });
         }
@@ -244,7 +244,7 @@ impl Planning<'_> {
         Ok(plan)
     }
 
-    /// What the detector would do about the binding.
+    /// The binding as the detector would write it.
     async fn rebind(
         &self,
         policy: &Policy<'_>,
@@ -264,7 +264,7 @@ impl Planning<'_> {
         Ok(binding::plan(&intent, existing))
     }
 
-    /// Clusters for the binding as it would be, and what each of them gets.
+    /// Schedules the planned binding, and plans what each cluster receives.
     async fn place(
         &mut self,
         scope: &Scope,
@@ -279,7 +279,7 @@ impl Planning<'_> {
         plan.required_by = typed.spec.required_by.iter().map(parent).collect();
         reports.read_quotas(&mut self.supposed, self.proposal, &key.namespace).await?;
         let recorded = self.bindings.get(&key).or(before.as_ref()).cloned();
-        // A quota may refuse what the template needs before anything is scheduled: all stays as it was.
+        // If a quota rejects the requests of the template, nothing is scheduled and everything is kept.
         if let Err(refusal) = self.supposed.admit(recorded.as_ref(), &typed) {
             plan.waiting.push(waits(Cause::QuotaExceeded, refusal.message));
             let base = bound.base.map(decode::<ResourceBinding>).transpose()?;
@@ -310,8 +310,7 @@ impl Planning<'_> {
         Ok(())
     }
 
-    /// What taints, rebalancers and the scheduler would make of the binding; which clusters it has to leave for their
-    /// taints.
+    /// Applies taints, rebalancers and the scheduler to the binding. Returns the clusters from which taints evict it.
     async fn schedule(
         &mut self,
         binding: &Value,
@@ -324,7 +323,7 @@ impl Planning<'_> {
         let evicted = reports.evict(&self.supposed, &mut typed.spec).await?;
         for one in &evicted {
             if let Evicted::At(cluster, at) = one {
-                let message = format!("leaves {cluster} at {at}: its taints are tolerated until then");
+                let message = format!("will be evicted from {cluster} at {at}, when tolerationSeconds end");
                 plan.waiting.push(waits_in(cluster, Cause::Eviction, message));
             }
         }
@@ -336,7 +335,7 @@ impl Planning<'_> {
         }
         let (decided, report) = reports.schedule(binding, typed, Some(&mut self.supposed.imagined)).await?;
         plan.scheduling = Some(report);
-        // What others schedule, and what is suspended, stays where it is.
+        // Bindings of other schedulers and suspended bindings keep their clusters.
         let clusters = match decided {
             Plan::Schedule { clusters, .. } => clusters,
             Plan::Clear { .. } => Vec::new(),
@@ -356,7 +355,7 @@ impl Planning<'_> {
         Ok(evicted)
     }
 
-    /// What of a binding's own stands in the way, but for what this plan decides.
+    /// Reasons in the binding itself that block it, except those that the plan decides.
     fn suspensions(&self, binding: &Value, typed: &ResourceBinding) -> Vec<waiting::Waiting> {
         let state = BindingState {
             binding,
@@ -370,7 +369,7 @@ impl Planning<'_> {
         waiting::of_binding(&state).into_iter().filter(|one| stays(one.cause)).collect()
     }
 
-    /// Takes the room for a manifest, if there is any left.
+    /// Reserves space for a manifest in the response. Returns false if there is none left.
     pub(super) fn has_room(&self, manifest: &Value) -> bool {
         let room = self.room.load(Ordering::Relaxed);
         let left = if room == 0 { None } else { room.checked_sub(manifest.to_string().len()) };
@@ -388,8 +387,8 @@ impl Planning<'_> {
     }
 }
 
-/// The binding as its policy lets it go, if it does.
-fn let_go(binding: Arc<Value>, claim: &Claim, goes: bool) -> Arc<Value> {
+/// The binding, released from its policy if that is deleted.
+fn release_from_policy(binding: Arc<Value>, claim: &Claim, goes: bool) -> Arc<Value> {
     match claim::release(&binding, claim.id()).filter(|_| goes) {
         None => binding,
         Some(patch) => {
@@ -400,8 +399,8 @@ fn let_go(binding: Arc<Value>, claim: &Claim, goes: bool) -> Arc<Value> {
     }
 }
 
-/// The policy that holds a template.
-fn followed(template: &Value) -> Option<PolicyName> {
+/// The policy that claims a template.
+fn claiming_policy(template: &Value) -> Option<PolicyName> {
     match Claim::of(template) {
         Claim::None => None,
         Claim::Policy { namespace, name, .. } => Some(PolicyName::propagation(&namespace, &name)),
@@ -409,7 +408,7 @@ fn followed(template: &Value) -> Option<PolicyName> {
     }
 }
 
-/// Whether the binding has to wait for something that no plan changes.
+/// True if the binding waits for something that the plan cannot change.
 fn is_blocked(binding: Option<&BindingPlan>) -> bool {
     matches!(binding, Some(BindingPlan::WaitForGarbageCollection))
 }

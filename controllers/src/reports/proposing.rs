@@ -1,4 +1,4 @@
-//! Proposed objects, as the control plane would store them.
+//! Proposed objects, in the form in which the control plane would store them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::report::{emptied, masked};
 use crowsnest_plan::whatif::{UNKNOWN_ID, applied};
 
-/// What an object is to propagation.
+/// Role of an object in propagation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Policy,
@@ -29,40 +29,40 @@ pub enum Role {
     Template,
 }
 
-/// What is to be done with an object.
+/// Proposed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// As `kubectl apply` would.
+    /// Server-side semantics of `kubectl apply`.
     Apply,
     Delete,
 }
 
-/// An object as it would be stored, or would be no more.
+/// An object with its current and its proposed state.
 #[derive(Debug, Clone)]
 pub struct Proposed {
     pub resource: Resource,
     pub role: Role,
-    /// What is stored now.
+    /// The stored object.
     pub before: Option<Arc<Value>>,
-    /// What would be stored; nothing when it is to be deleted.
+    /// The object that would be stored. `None` if it is deleted.
     pub after: Option<Value>,
-    /// Whether the caller may see what is stored.
+    /// True if the caller may read the stored object.
     pub readable: bool,
 }
 
 impl Proposed {
-    /// The object as it would be, or as it was before it went.
+    /// The proposed object, or the stored one if it is deleted.
     pub fn seen(&self) -> &Value {
         self.after.as_ref().or(self.before.as_deref()).unwrap_or(&Value::Null)
     }
 
-    /// What it was and what it would be.
+    /// The stored and the proposed object.
     pub(super) fn versions(&self) -> impl Iterator<Item = &Value> {
         self.before.as_deref().into_iter().chain(&self.after)
     }
 }
 
-/// Everything that is proposed together.
+/// All objects of a proposal.
 #[derive(Debug, Clone, Default)]
 pub struct Proposal {
     pub objects: Vec<Proposed>,
@@ -84,7 +84,7 @@ impl Proposal {
 }
 
 impl Reports {
-    /// What objects of a resource are to propagation; none when they are nothing to it that can be planned.
+    /// Role of a resource. `None` if it has no effect that can be planned.
     pub fn role_of(&self, resource: &Resource) -> Option<Role> {
         let kinds = &self.context.kinds;
         if *resource == kinds.propagation_policy || *resource == kinds.cluster_propagation_policy {
@@ -104,7 +104,8 @@ impl Reports {
         }
     }
 
-    /// Learns from the control plane what would be stored: defaults, validation and admission are its own, in a dry run.
+    /// Obtains the object that would be stored by a dry run, which applies the control plane's defaulting, validation
+    /// and admission.
     pub async fn propose(
         &self,
         resource: Resource,
@@ -115,10 +116,11 @@ impl Reports {
         let objects = &self.context.objects;
         let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
         if wish == Wish::Delete {
-            // Whoever protects an object refuses now; one that is not there is not found.
+            // Admission may reject the deletion. Fails with NotFound if the object does not exist.
             objects.would_delete(target).await?;
         }
-        // What the caller may not see is not made use of: neither answers nor refusals can tell of it then.
+        // An object that the caller may not read is not used, so that neither the plan nor an error reveals its
+        // content.
         let before = objects.get(target).await?.map(|before| if readable { before } else { emptied(before) });
         let after = match wish {
             Wish::Delete => None,
@@ -126,7 +128,10 @@ impl Reports {
                 let wanted = applied(before.as_ref(), given);
                 Some(match before {
                     Some(_) => objects.would_replace(target, &wanted).await?,
-                    None => not_yet_known(role, objects.would_create(&resource, target.namespace, &wanted).await?),
+                    None => without_generated_fields(
+                        role,
+                        objects.would_create(&resource, target.namespace, &wanted).await?,
+                    ),
                 })
             }
         };
@@ -134,7 +139,7 @@ impl Reports {
         Ok(Proposed { role, before: before.map(Arc::new), after, readable, resource })
     }
 
-    /// The interpreter with the customizations that are proposed; `None` when there are none.
+    /// An interpreter with the proposed customizations. `None` if there are none.
     pub(super) async fn proposed_interpreter(&self, proposal: &Proposal) -> Result<Option<Interpreter>, Error> {
         if proposal.of(Role::Customization).next().is_none() {
             return Ok(None);
@@ -149,8 +154,8 @@ impl Reports {
     }
 }
 
-/// A dry run makes ids up; the real ones will be others.
-fn not_yet_known(role: Role, mut object: Value) -> Value {
+/// Removes fields that a dry run generates and that will have other values.
+fn without_generated_fields(role: Role, mut object: Value) -> Value {
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
         unstructured::remove(&mut object, &["metadata", field]);
     }

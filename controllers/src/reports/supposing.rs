@@ -1,4 +1,4 @@
-//! Assumptions of a plan beside its templates: changed clusters, rebalancers, and quotas with the usage so far.
+//! Assumed state for a plan besides templates: changed clusters, rebalancers, and quotas with their usage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crowsnest_plan::eviction::{self, TaintDecision};
 use crowsnest_plan::quota::{self as plan, Usage};
 use crowsnest_plan::rebalance;
 
-/// The fleet as it would be, but for its templates.
+/// Assumed state of the clusters, rebalancers and quotas.
 pub(super) struct Supposed {
     pub imagined: Imagined,
-    /// Those that would be otherwise.
+    /// Clusters that are changed or deleted.
     clusters: BTreeMap<String, Arc<Cluster>>,
-    /// With the time of each.
+    /// With the time of the trigger.
     rebalancers: Vec<(WorkloadRebalancer, Time)>,
-    /// By namespace, with what is used of them; read when they are asked for first.
+    /// By namespace, with the current usage. Read on first use.
     quotas: BTreeMap<String, Vec<FederatedResourceQuota>>,
     now: Timestamp,
 }
 
-/// What taints do to a target.
+/// Effect of taints on a target.
 pub(super) enum Evicted {
     Now(String),
     At(String, Timestamp),
@@ -65,7 +65,7 @@ impl Reports {
         Ok(Supposed { imagined, clusters, rebalancers, quotas: BTreeMap::new(), now })
     }
 
-    /// A cluster as it would be.
+    /// The cluster in its assumed state.
     pub(super) async fn supposed(&self, supposed: &Supposed, name: &str) -> Result<Option<Arc<Cluster>>, Error> {
         match supposed.clusters.get(name) {
             Some(cluster) => Ok(Some(Arc::clone(cluster))),
@@ -73,8 +73,8 @@ impl Reports {
         }
     }
 
-    /// The spec without targets whose taints it does not tolerate, and with a task for each; what is tolerated for a time
-    /// only is told as well.
+    /// Removes targets from the spec whose taints are not tolerated, and adds an eviction task for each. Targets
+    /// whose taints are tolerated for a limited time are returned as well.
     pub(super) async fn evict(
         &self,
         supposed: &Supposed,
@@ -115,7 +115,7 @@ impl Reports {
         self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
     }
 
-    /// The quotas of a namespace, if they are enforced, with what its bindings use.
+    /// Reads the quotas of a namespace with the usage of its bindings, if quotas are enforced.
     pub(super) async fn read_quotas(
         &self,
         supposed: &mut Supposed,
@@ -146,24 +146,22 @@ impl Reports {
         Ok(())
     }
 
-    /// What readers should know of what is supposed: quotas that are exceeded already, taints that evict nothing, workloads
-    /// nobody knows.
+    /// Notices for the user: exceeded quotas, taints without effect, and workloads without a binding.
     pub(super) async fn notices(&self, supposed: &mut Supposed, proposal: &Proposal) -> Result<Vec<String>, Error> {
         let mut notices = Vec::new();
         for one in proposal.of(Role::Quota).filter(|one| one.after.is_some()) {
             let (namespace, name) = (unstructured::namespace(one.seen()), unstructured::name(one.seen()));
             self.read_quotas(supposed, proposal, namespace).await?;
-            notices.extend(supposed.exceeded(namespace, name));
+            notices.extend(supposed.exceeded_notices(namespace, name));
         }
         let is_enforced = self.context.config.gates.federated_quota_enforcement;
         if !is_enforced && proposal.of(Role::Quota).next().is_some() {
-            let text = "quotas refuse nothing here: the gate FederatedQuotaEnforcement is off";
+            let text = "quotas are not enforced: the feature gate FederatedQuotaEnforcement is disabled";
             notices.push(text.to_owned());
         }
         let tainted = |cluster: &Arc<Cluster>| has_no_execute(cluster);
         if supposed.clusters.values().any(tainted) && !self.evicts_by_taint() {
-            let text =
-                "NoExecute taints evict nothing here: the gate Failover or --enable-no-execute-taint-eviction is off";
+            let text = "NoExecute taints do not evict: the feature gate Failover or --enable-no-execute-taint-eviction is disabled";
             notices.push(text.to_owned());
         }
         for (rebalancer, _) in &supposed.rebalancers {
@@ -177,7 +175,7 @@ impl Reports {
                 };
                 if !found {
                     let ObjectReference { kind, namespace, name, .. } = workload;
-                    notices.push(format!("{kind} {namespace}/{name} has no binding that could be scheduled anew"));
+                    notices.push(format!("{kind} {namespace}/{name} has no binding that could be rescheduled"));
                 }
             }
         }
@@ -190,12 +188,12 @@ fn has_no_execute(cluster: &Cluster) -> bool {
 }
 
 impl Supposed {
-    /// Whether a cluster would leave the fleet.
+    /// True if the cluster would be deleted.
     pub(super) fn leaves(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 
-    /// When a rebalancer would ask for the binding of a template to be scheduled anew.
+    /// When a rebalancer would trigger rescheduling of a template's binding.
     pub(super) fn rebalances(&self, template: &Value, spec: &ResourceBindingSpec) -> Option<Time> {
         let workload = ObjectReference {
             api_version: unstructured::api_version(template).to_owned(),
@@ -209,7 +207,7 @@ impl Supposed {
         news.max_by_key(|at| at.0).cloned()
     }
 
-    /// Records what a binding would use, unless a quota refuses it.
+    /// Adds the requests of a binding to the usage, unless a quota rejects that.
     pub(super) fn admit(&mut self, old: Option<&ResourceBinding>, new: &ResourceBinding) -> Result<(), Refusal> {
         let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
         let Some(quotas) = self.quotas.get_mut(namespace) else { return Ok(()) };
@@ -218,7 +216,7 @@ impl Supposed {
                 *known = changed;
             }
         }
-        // Nothing that is supposed is lost on its way: less is so at once.
+        // Lower usage is recorded immediately, since a plan cannot lose an update.
         let mut less = old.map(|old| plan::usage(&old.spec)).unwrap_or_default();
         for (name, amount) in plan::usage(&new.spec) {
             *less.entry(name).or_default() -= amount;
@@ -228,7 +226,7 @@ impl Supposed {
         Ok(())
     }
 
-    /// Takes back what a binding used that goes.
+    /// Subtracts the usage of a deleted binding.
     pub(super) fn give_back(&mut self, binding: &ResourceBinding) {
         let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
         self.take_back(namespace, &plan::usage(&binding.spec));
@@ -246,8 +244,8 @@ impl Supposed {
         }
     }
 
-    /// Where more is used already than a quota would allow.
-    fn exceeded(&self, namespace: &str, name: &str) -> Vec<String> {
+    /// Notices about limits that are below the current usage.
+    fn exceeded_notices(&self, namespace: &str, name: &str) -> Vec<String> {
         let is_it = |quota: &&FederatedResourceQuota| quota.metadata.name.as_deref() == Some(name);
         let Some(quota) = self.quotas.get(namespace).and_then(|quotas| quotas.iter().find(is_it)) else {
             return Vec::new();

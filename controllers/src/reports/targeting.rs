@@ -1,4 +1,4 @@
-//! Manifest that one cluster would get of a template, beside that of its current Work.
+//! The planned manifest of a template in one cluster, compared to that of the current Work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of};
 use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
 use crowsnest_plan::work::construct::{self, BindingIdentity, WorkPlan};
 
-/// How long a member may take to say whether it has an object of that name.
-const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout of the request whether a member has an object with this name.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A template, before and after.
 pub(super) struct Subject<'s> {
@@ -81,13 +81,13 @@ impl Planning<'_> {
             override_error,
             work: work.as_deref(),
         };
-        // What is about to be made is the plan itself, and how applying went was before it.
+        // The plan itself resolves pending Works, and a previous apply failure is not part of it.
         let before = |cause: Cause| matches!(cause, Cause::WorkPending | Cause::ApplyFailed);
         plan.waiting.extend(waiting::of_target(&state).into_iter().filter(|one| !before(one.cause)));
         Ok(told)
     }
 
-    /// The Work that would be, beside the one there is.
+    /// Compares the planned Work with the current one.
     async fn compare(
         &self,
         subject: &Subject<'_>,
@@ -124,7 +124,7 @@ impl Planning<'_> {
         Ok(())
     }
 
-    /// Clusters that have it and are to have it no more.
+    /// Clusters from which the template is removed.
     pub(super) async fn plan_leaving(
         &self,
         subject: &Subject<'_>,
@@ -138,9 +138,9 @@ impl Planning<'_> {
             let manifest = work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.shown(one.clone()));
             let message = match subject.is_evicted(&name) {
                 true if construct::purged_directly(&subject.spec).contains(&name.as_str()) => {
-                    Some("its taints are not tolerated; the copy goes before another is made".to_owned())
+                    Some("its taints are not tolerated; the copy is deleted before it is replaced".to_owned())
                 }
-                true => Some("its taints are not tolerated; the copy stays until something has replaced it".to_owned()),
+                true => Some("its taints are not tolerated; the copy is kept until it is replaced".to_owned()),
                 false if self.supposed.leaves(&name) => Some(format!("cluster {name} leaves the fleet")),
                 false => why_not(scheduling, &name),
             };
@@ -157,8 +157,8 @@ impl Planning<'_> {
 }
 
 impl Reports {
-    /// Why a member would not take a manifest: it has an object of that name which is not ours. A member that cannot be
-    /// asked says nothing.
+    /// Why a member would reject a manifest: it has an object with this name that Crowsnest does not manage. `None`
+    /// if the member does not respond.
     async fn conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
         let name = member.metadata.name.as_deref().unwrap_or_default();
         let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };
@@ -172,7 +172,7 @@ impl Reports {
                 let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
                 let member = Objects::new(client);
                 let asked = member.get(Target::new(&resource, namespace, name));
-                match tokio::time::timeout(MEMBER_ANSWERS_WITHIN, asked).await {
+                match tokio::time::timeout(MEMBER_TIMEOUT, asked).await {
                     Ok(Ok(found)) => found,
                     Ok(Err(_)) | Err(_) => None,
                 }
@@ -187,12 +187,12 @@ impl Reports {
 }
 
 impl Subject<'_> {
-    /// A manifest that is stored, for the caller's eyes.
+    /// A stored manifest, without content that the caller may not read.
     pub(super) fn shown(&self, manifest: Value) -> Value {
         if self.readable { manifest } else { emptied(manifest) }
     }
 
-    /// A Work that is stored, likewise.
+    /// A stored Work, without content that the caller may not read.
     fn shown_work(&self, work: &Value) -> Value {
         let mut work = work.clone();
         let manifests = work.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);
@@ -208,7 +208,7 @@ impl Subject<'_> {
         self.evicted.iter().any(|one| matches!(one, Evicted::Now(name) if name == cluster))
     }
 
-    /// Clusters that have it and are to have it no more, with the replicas they had.
+    /// Clusters from which the template is removed, with the replicas they had.
     fn leaving(&self, targets: &[TargetCluster], works_in: Vec<String>) -> BTreeMap<String, Option<i32>> {
         let had = self.spec_before.as_ref().map(construct::targets).unwrap_or_default();
         let mut leaving: BTreeMap<String, Option<i32>> = works_in.into_iter().map(|cluster| (cluster, None)).collect();
@@ -236,13 +236,13 @@ pub(super) fn unchanged(cluster: &str) -> ClusterPlan {
     }
 }
 
-/// Why a cluster is left, as the last look at it says.
+/// Why a cluster was not selected, according to the scheduling report.
 fn why_not(scheduling: Option<&SchedulingReport>, cluster: &str) -> Option<String> {
     let term = scheduling?.terms.last()?;
     let seen = term.clusters.iter().find(|one| one.name == cluster)?;
     Some(match &seen.rejected {
         Some(rejected) => rejected.reason.clone(),
-        None if !seen.selected => "spread constraints leave it out".to_owned(),
-        None => "no replica is left for it".to_owned(),
+        None if !seen.selected => "not selected by the spread constraints".to_owned(),
+        None => "no replicas are assigned to it".to_owned(),
     })
 }

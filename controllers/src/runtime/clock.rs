@@ -1,4 +1,4 @@
-//! Wall and monotonic clock of the controllers. Tests can advance either.
+//! Wall and monotonic clock of the controllers. Tests can advance both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,11 +8,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crowsnest_plan::health::Moment;
 
-/// Cheap to clone; all clones are the same clock.
+/// Clock. Clones are cheap and share the same time.
 #[derive(Debug, Clone)]
 pub struct Clock {
     began: Instant,
-    /// How far it is ahead of the machine's clocks, in milliseconds: the wall's, and the monotonic one.
+    /// Offsets from the machine's wall clock and monotonic clock, in milliseconds.
     ahead: Arc<(AtomicI64, AtomicI64)>,
 }
 
@@ -23,14 +23,14 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Now, on the wall's clock.
+    /// Current wall time.
     pub fn wall(&self) -> Timestamp {
         let wall = Timestamp::now();
         let ahead = SignedDuration::from_millis(self.ahead.0.load(Ordering::Relaxed));
         wall.checked_add(ahead).unwrap_or(wall)
     }
 
-    /// Now, on the wall's clock in whole seconds, as Kubernetes keeps times.
+    /// Current time of both clocks. The wall time is in whole seconds, as in Kubernetes.
     pub fn now(&self) -> Moment {
         let wall = self.wall();
         let paused = u64::try_from(self.ahead.1.load(Ordering::Relaxed)).unwrap_or_default();
@@ -40,13 +40,13 @@ impl Clock {
         }
     }
 
-    /// Lets the wall's clock jump, as when somebody sets it.
+    /// Advances only the wall clock, as when it is set.
     pub fn jump(&self, by: SignedDuration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.ahead.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Lets both clocks jump ahead, as when the machine slept.
+    /// Advances both clocks, as after the machine was suspended.
     pub fn sleep(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.ahead.0.fetch_add(by, Ordering::Relaxed);

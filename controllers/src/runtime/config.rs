@@ -1,4 +1,4 @@
-//! Configuration of the controllers. `Default` is Karmada's; the conformance profile shortens the periods.
+//! Configuration of the controllers. `Default` has Karmada's values; the conformance profile has shorter periods.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crowsnest_plan::scheduling::Plugins;
 pub struct Periods {
     /// Period of the status collection of a member.
     pub cluster_status: Duration,
-    /// How long a member must answer well before it counts as ready again.
+    /// How long the health check of a member must succeed before it is ready again.
     pub cluster_success_threshold: Duration,
-    /// How long a member must fail before it counts as not ready.
+    /// How long it must fail before the member is not ready.
     pub cluster_failure_threshold: Duration,
-    /// Period of the check of the Lease of an agent that reports the status of its cluster.
+    /// Period of checking the Leases of agents that report the status of their cluster.
     pub cluster_monitor: Duration,
-    /// Time without a renewed Lease after which such a cluster is Unknown.
+    /// Time without a renewed Lease after which the cluster's status is Unknown.
     pub cluster_monitor_grace: Duration,
-    /// The grace period of a cluster whose agent has not reported yet.
+    /// Grace period of a cluster whose agent has not reported yet.
     pub cluster_startup_grace: Duration,
     pub graceful_eviction_timeout: Duration,
     /// Period of the descheduler.
@@ -91,32 +91,33 @@ pub struct Config {
     pub controllers: Selection,
     pub periods: Periods,
     pub workers: Workers,
-    /// Bindings that name another scheduler are left to it.
+    /// Bindings with another scheduler name are ignored.
     pub scheduler_name: String,
     /// Filters and scores of the scheduler.
     pub plugins: Plugins,
     pub propagate_empty_workloads: bool,
     /// Scheduler estimators that are queried in addition to the built-in estimates.
     pub estimators: Option<Estimators>,
-    /// APIs whose objects follow no policy. They may still be what others depend on.
+    /// APIs whose objects are never claimed by a policy. They may still be dependencies of others.
     pub skipped_apis: SkippedApis,
-    /// Namespaces that are never propagated, beside the reserved ones.
+    /// Namespaces that are never propagated, in addition to the reserved ones.
     pub skipped_namespaces: SkippedNamespaces,
-    /// Whether NoExecute taints evict.
+    /// Enables the eviction of bindings by NoExecute taints.
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
     pub failover_safety: Safety,
-    /// Share of all clusters whose simultaneous loss is doubted rather than believed.
+    /// Share of clusters that are not ready at which evictions halt, and at which a simultaneous loss is doubted.
     pub unhealthy_cluster_threshold: f64,
-    /// Evictions by taints per second. `None`: a rate that is safe, or Karmada's.
+    /// Evictions by taints per second. `None`: the default of `failover_safety`.
     pub eviction_rate: Option<f64>,
     /// Evictions by taints per second while many clusters are not ready. Karmada has no such limit.
     pub secondary_eviction_rate: f64,
-    /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
+    /// Lets ClusterTaintPolicies add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
-    /// Which metrics of pods count for FederatedHPAs, and when they ask for something else.
+    /// Which pod metrics count for FederatedHPAs.
     pub counting: Counting,
-    /// Whether impersonation in members includes UID and extra, by a role beside Karmada's.
+    /// Adds UID and extra to impersonation in members, which requires a ClusterRole in addition to Karmada's.
+    /// Karmada's.
     pub impersonate_whole: bool,
     /// Maximum size of the decoded objects, and of the pending writes, in bytes each.
     pub decoded_bytes: usize,
@@ -158,7 +159,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether NoExecute taints evict: the gate and the switch.
+    /// True if NoExecute taints evict bindings: both the gate and the flag must be set.
     pub fn evicts_by_taint(&self) -> bool {
         self.gates.failover && self.no_execute_taint_eviction
     }
@@ -171,7 +172,8 @@ impl Config {
         Rates { full: self.eviction_rate.unwrap_or(standard), slow: self.secondary_eviction_rate }
     }
 
-    /// Every feature gate and controller enabled, and short periods: the configuration of the recorded scenarios.
+    /// The configuration of the recorded scenarios: all feature gates and controllers are enabled, with short
+    /// periods.
     pub fn conformance() -> Self {
         let second = Duration::from_secs(1);
         Config {

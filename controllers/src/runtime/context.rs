@@ -59,7 +59,7 @@ pub struct Kinds {
     pub node: Resource,
     pub pod: Resource,
     pub resource_quota: Resource,
-    /// Read live: the cache leaves Leases out.
+    /// Read from the API server, since Leases are not cached.
     pub lease: Resource,
     pub priority_class: Resource,
     pub cluster_role: Resource,
@@ -117,12 +117,12 @@ impl Kinds {
         }
     }
 
-    /// Whether a resource is one of the two of bindings.
+    /// Returns true for ResourceBinding and ClusterResourceBinding.
     pub fn is_of_bindings(&self, resource: &Resource) -> bool {
         [&self.resource_binding, &self.cluster_resource_binding].contains(&resource)
     }
 
-    /// Whether a resource is one of the two of policies.
+    /// Returns true for PropagationPolicy and ClusterPropagationPolicy.
     pub fn is_of_policies(&self, resource: &Resource) -> bool {
         [&self.propagation_policy, &self.cluster_propagation_policy].contains(&resource)
     }
@@ -132,7 +132,7 @@ impl Kinds {
         [&self.resource_binding, &self.cluster_resource_binding]
     }
 
-    /// Propagation policies of a namespace and of all.
+    /// Namespaced and cluster-scoped propagation policies.
     pub fn policies(&self) -> [&Resource; 2] {
         [&self.propagation_policy, &self.cluster_propagation_policy]
     }
@@ -159,7 +159,7 @@ pub struct Context {
     pub kinds: Kinds,
     pub config: Config,
     pub metrics: ControllerMetrics,
-    /// Placements of bindings.
+    /// Recorded placements of bindings.
     pub placements: Placements,
     pub distinct_bindings: DistinctBindings,
     /// Serializes writes of bindings by namespace.
@@ -168,7 +168,7 @@ pub struct Context {
     bindings: Decodings<work::ResourceBinding>,
 }
 
-/// The control plane's Services, read from the cache, for webhooks that are addressed by a Service reference.
+/// The control plane's Services, read from the cache, for webhooks with a Service reference.
 struct Services {
     cache: Cache,
     services: Resource,
@@ -182,12 +182,12 @@ impl webhook::Services for Services {
     }
 }
 
-/// Maximum numbers of decoded clusters and bindings in memory. Only bindings that changed recently are needed, since several
-/// controllers read a binding when it changes.
+/// Maximum numbers of decoded clusters and bindings in memory. Bindings are decoded by several controllers when they
+/// change, so only recently changed ones are kept.
 const CLUSTERS: usize = 2048;
 const BINDINGS: usize = 1024;
 
-/// Reads a typed object out of an untyped one.
+/// Decodes an untyped object.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(value).map_err(|source| Error::Decode {
         what: format!("{} {}/{}", unstructured::kind(value), unstructured::namespace(value), unstructured::name(value)),
@@ -241,7 +241,7 @@ impl Context {
         Ok(binding.filter(|binding| !unstructured::is_terminating(binding)))
     }
 
-    /// An object of the control plane to decide by, without secret values.
+    /// An object of the control plane from the cache, without secret values.
     pub async fn get_redacted(
         &self,
         resource: &Resource,
@@ -251,7 +251,7 @@ impl Context {
         self.cache.get(&self.control_plane, &resource.gvr, namespace, name).await
     }
 
-    /// A cached object with everything in it.
+    /// The complete object of a cached one.
     pub async fn full(&self, resource: &Resource, cached: &Cached) -> Result<Option<Arc<Value>>, Error> {
         if let Some(full) = cached.full() {
             return Ok(Some(full));
@@ -265,7 +265,7 @@ impl Context {
         self.cache.list(&self.control_plane, &resource.gvr, namespace).await
     }
 
-    /// All objects of a collection of any size, a few at a time, in no order.
+    /// All objects of a large collection, read in batches, in no particular order.
     pub fn stream(
         &self,
         resource: &Resource,
@@ -274,7 +274,7 @@ impl Context {
         self.cache.stream(&self.control_plane, &resource.gvr, namespace)
     }
 
-    /// Namespace and name of everything in a collection.
+    /// Namespace and name of every object in a collection.
     pub async fn keys(&self, resource: &Resource) -> Result<Vec<NamespacedName>, Error> {
         self.cache.keys(&self.control_plane, &resource.gvr).await
     }
@@ -291,7 +291,7 @@ impl Context {
         Ok(keys.into_iter().map(BindingKey::from).collect())
     }
 
-    /// Objects that carry a label, one of [`crate::cache::chosen_labels`], whatever its value.
+    /// Objects that have a label, one of [`crate::cache::chosen_labels`], with any value.
     pub async fn labelled(&self, resource: &Resource, label: &str) -> Result<Vec<Cached>, Error> {
         self.cache.labelled(&self.control_plane, &resource.gvr, label, None).await
     }
@@ -301,17 +301,17 @@ impl Context {
         self.cache.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
     }
 
-    /// Objects that carry a label, one of [`crate::cache::chosen_labels`], with a value.
+    /// Objects that have a label, one of [`crate::cache::chosen_labels`], with this value.
     pub async fn with_label(&self, resource: &Resource, label: &str, value: &str) -> Result<Vec<Cached>, Error> {
         self.cache.labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
     }
 
-    /// Objects that carry a permanent id under a label.
+    /// Objects with this permanent id in a label.
     pub async fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Cached>, Error> {
         if id.is_empty() { Ok(Vec::new()) } else { self.with_label(resource, label, id).await }
     }
 
-    /// The same without the objects' bodies.
+    /// Headers of the objects with this permanent id in a label.
     pub async fn headers_with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Header>, Error> {
         match id {
             "" => Ok(Vec::new()),
@@ -319,12 +319,12 @@ impl Context {
         }
     }
 
-    /// Now, on both clocks.
+    /// Current time of both clocks.
     pub fn moment(&self) -> Moment {
         self.config.clock.now()
     }
 
-    /// Now, in whole seconds as Kubernetes keeps times.
+    /// Current wall time in whole seconds.
     pub fn now(&self) -> Timestamp {
         self.moment().wall
     }
@@ -341,7 +341,7 @@ impl Context {
         Ok(keys.iter().filter_map(|key| ClusterName::parse(&key.name).ok()).collect())
     }
 
-    /// Names of the clusters that are registered and not leaving.
+    /// Names of the registered clusters that are not being deleted.
     pub async fn clusters(&self) -> Result<Vec<ClusterName>, Error> {
         let headers = self.cache.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
         let staying = headers.iter().filter(|cluster| !cluster.terminating);
@@ -389,7 +389,7 @@ impl Context {
         Ok(self.written(resource, created))
     }
 
-    /// Replaces an object that was read from the cache and changed.
+    /// Replaces an object that was read from the cache and modified.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
         let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
@@ -404,7 +404,7 @@ impl Context {
         Ok(self.written(resource, replaced))
     }
 
-    /// Patches `object`, if it is still the version read.
+    /// Patches the object unless it has changed since it was read.
     pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
         let _turn = self.quota_turn(resource, unstructured::namespace(object)).await?;
         let _write = self.write_load().begin();
@@ -423,13 +423,13 @@ impl Context {
         self.objects.delete(Target::new(resource, namespace, name)).await
     }
 
-    /// Deletes the object, if it is still the version read.
+    /// Deletes the object unless it has changed since it was read.
     pub async fn delete_unchanged(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
         self.objects.delete_at(target, Some(unstructured::resource_version(object))).await
     }
 
-    /// Removes a finalizer, if the object has it. An object that went with its last finalizer is fine.
+    /// Removes a finalizer, if the object has it. An object deleted with its last finalizer is not an error.
     pub async fn remove_finalizer(&self, resource: &Resource, object: &Value, finalizer: &str) -> Result<(), Error> {
         if !unstructured::has_finalizer(object, finalizer) {
             return Ok(());
@@ -446,7 +446,7 @@ impl Context {
     }
 }
 
-/// A patch with the version that it was made for, so that it fails after another client's write.
+/// Adds the object's resourceVersion to a patch, so that it conflicts with writes of other clients.
 fn guarded(object: &Value, mut patch: Value) -> Value {
     unstructured::set(&mut patch, &["metadata", "resourceVersion"], json!(unstructured::resource_version(object)));
     patch

@@ -1,4 +1,4 @@
-//! The contract between a controller and the runtime.
+//! The interface between a controller and the runtime.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -99,7 +99,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Whether a write is deferred, so that its key will return to the queue.
+    /// True if a write is deferred, so that its key will be requeued.
     fn has_deferred_writes(&self) -> bool {
         false
     }

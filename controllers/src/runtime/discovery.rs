@@ -1,5 +1,5 @@
-//! Discovery of the control plane: periodic, and after a definition or an aggregated API changes until discovery shows the
-//! change. A server reports a kind as established shortly before it serves it.
+//! Discovery of the control plane: periodic, and after a change of a CustomResourceDefinition or APIService until
+//! discovery shows the change. An API server reports a kind as established shortly before it serves it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::runtime::context::Context;
 const EXPECTED: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 /// Delay between attempts of the first discovery.
 const FIRST_DISCOVERY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-/// Longest wait for an expected change; after it, the periodic discovery finds the change.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of an expected change. After it, the periodic discovery finds the change.
+const EXPECTED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What discovery has to show once a definition is in effect.
+/// Resources that discovery must show after a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Expected {
     served: Vec<Gvr>,
@@ -56,7 +56,7 @@ impl Expected {
     }
 
     fn of_api_service(service: &Value, deleted: bool) -> Option<Self> {
-        // Without a service the server answers for the group itself, as its definitions say.
+        // Local APIServices have no service and follow from the CustomResourceDefinitions.
         unstructured::at(service, &["spec", "service"]).filter(|service| service.is_object())?;
         let group = unstructured::text(service, &["spec", "group"]);
         let group_version = format!("{group}/{}", unstructured::text(service, &["spec", "version"]));
@@ -89,7 +89,7 @@ fn has_condition(object: &Value, kind: &str) -> bool {
     })
 }
 
-/// Keeps the catalog and the collected template resources up to date with what the control plane serves.
+/// Updates the catalog and the detector's template resources from discovery.
 pub struct Discoverer {
     context: Arc<Context>,
     detector: Arc<ResourceDetector>,
@@ -107,7 +107,7 @@ impl Discoverer {
         }
     }
 
-    /// Follows the control plane: periodically, and when a definition changed.
+    /// Runs discovery periodically, and after a change until discovery shows it.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
         let period = self.context.config.periods.discovery;
         let mut looks = 0;
@@ -134,7 +134,7 @@ impl Discoverer {
     async fn discover(&self) -> Result<(), Error> {
         let served = self.context.catalog.refresh(&self.context.control_plane).await?;
         self.detector.follow(&served);
-        self.seen(&served);
+        self.remove_met(&served);
         Ok(())
     }
 
@@ -146,25 +146,25 @@ impl Discoverer {
         };
         if let Some(expected) = expected.filter(|_| !change.initial) {
             let key = (change.resource.kind.clone(), unstructured::name(change.object()).to_owned());
-            self.expected.lock().insert(key, (expected, Instant::now() + PATIENCE));
+            self.expected.lock().insert(key, (expected, Instant::now() + EXPECTED_TIMEOUT));
             self.wake.notify_one();
         }
     }
 
-    /// Takes in what discovery shows.
-    fn seen(&self, served: &ApiResources) {
+    /// Removes expected changes that discovery shows.
+    fn remove_met(&self, served: &ApiResources) {
         let now = Instant::now();
         self.expected.lock().retain(|(kind, name), (expected, until)| {
             let met = expected.is_met(served);
             if !met && *until <= now {
-                tracing::warn!(kind, name, "discovery does not show what it says");
+                tracing::warn!(kind, name, "discovery does not show an expected change");
             }
             !met && *until > now
         });
     }
 
-    /// Waits until discovery should be asked: after `period`, sooner while something is expected. `looks` counts how
-    /// often that was in vain.
+    /// Waits until the next discovery: after `period`, sooner while a change is expected. `looks` counts unsuccessful
+    /// attempts.
     async fn due(&self, period: Duration, looks: &mut u32) {
         let pause = match self.expected.lock().is_empty() {
             true => period,

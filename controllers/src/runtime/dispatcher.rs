@@ -1,4 +1,4 @@
-//! The dispatcher: brings changes of the cache to the caches of controllers and to the controllers that watch them.
+//! The dispatcher: passes changes of the cache to the caches of controllers, and to the controllers that watch them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::runtime::discovery::Discoverer;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Busy;
 
-/// All controllers of a process.
+/// All controllers and their caches.
 pub(crate) struct Dispatcher {
     context: Arc<Context>,
     caches: Caches,
@@ -42,15 +42,15 @@ impl Dispatcher {
         self.controllers.iter().map(|controller| controller.queue())
     }
 
-    /// Resources of the control plane that the controllers need, each once.
+    /// Resources of the control plane that the controllers watch, without duplicates.
     pub(crate) fn resources(&self) -> Vec<Resource> {
         let needed = self.controllers.iter().flat_map(|controller| controller.resources());
         let distinct: BTreeMap<Gvr, Resource> = needed.map(|resource| (resource.gvr.clone(), resource)).collect();
         distinct.into_values().collect()
     }
 
-    /// Enqueues every key of every controller that has no resync period of its own. Keys that cannot be listed do not keep other
-    /// controllers from theirs; the first error is returned.
+    /// Enqueues every key of every controller without a resync period of its own. A failed list of keys does not
+    /// affect other controllers; the first error is returned.
     pub(crate) async fn full_resync(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for controller in &self.controllers {
@@ -84,7 +84,7 @@ impl Dispatcher {
                 () = tokio::time::sleep(self.context.config.periods.full_resync) => {}
                 () = self.resync.requested() => {}
             }
-            // Queues keep the keys that they have, and the next resync enqueues the others.
+            // Queues keep their keys, and the next resync enqueues the others.
             if let Err(error) = self.full_resync().await {
                 tracing::error!(%error, "full resync failed");
             }

@@ -1,4 +1,4 @@
-//! Reading and writing untyped objects of one API server.
+//! Client for untyped objects of one API server.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::path_segment;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::runtime::write_fence::{Fence, Now};
 
-/// A resource as requests need it.
+/// A resource, as requests address it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     pub gvr: Gvr,
@@ -18,7 +18,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The resource of a known type.
+    /// The resource of a typed API.
     pub fn of<K: crowsnest_api::Kind>() -> Self {
         Resource {
             gvr: Gvr::of::<K>(),
@@ -80,10 +80,10 @@ impl std::fmt::Display for Target<'_> {
     }
 }
 
-/// Query of a dry run that refuses unknown fields, as kubectl does.
+/// Query of a dry run with strict field validation, as in kubectl.
 const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest-plan";
 
-/// Requests to one API server.
+/// Client for one API server.
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
@@ -95,7 +95,7 @@ impl Objects {
         Self::fenced(client, Fence::default())
     }
 
-    /// Refuses writes once `fence` has ended.
+    /// A client that rejects writes once `fence` has ended.
     pub fn fenced(client: Client, fence: Fence) -> Self {
         Objects { client, fence }
     }
@@ -124,8 +124,8 @@ impl Objects {
         let asking = self.client.request(request);
         let answered = match self.fence.ends() {
             false => asking.await,
-            // Requests in progress are abandoned: the rest of the lease is for writes that cannot be called back, and without an
-            // answer the controllers would not stop for minutes.
+            // Requests in progress are aborted: the remaining lease time is for writes that cannot be cancelled, and
+            // without a response the controllers would not stop for minutes.
             true => tokio::select! {
                 answered = asking => answered,
                 () = self.fence.ended() => return Err(Error::Fenced(what)),
@@ -134,7 +134,7 @@ impl Objects {
         answered.map_err(|source| Error::request(what, source))
     }
 
-    /// The object, or `None` when it does not exist.
+    /// Returns `None` if the object does not exist.
     pub async fn get(&self, target: Target<'_>) -> Result<Option<Value>, Error> {
         match self.send(Method::GET, &target.path(), "", None).await {
             Ok(object) => Ok(Some(object)),
@@ -143,7 +143,7 @@ impl Objects {
         }
     }
 
-    /// The response to a path with its query, such as metrics.
+    /// The response to a GET of a path with its query, such as metrics.
     pub async fn read(&self, path: &str) -> Result<Value, Error> {
         self.send(Method::GET, path, "", None).await
     }
@@ -153,18 +153,18 @@ impl Objects {
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 
-    /// Creates in a dry run: the object as it would be stored.
+    /// Creates in a dry run. Returns the object that would be stored.
     pub async fn would_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
         let path = resource.path(namespace, "", "") + DRY_RUN;
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 
-    /// Replaces in a dry run: the object as it would be stored.
+    /// Replaces in a dry run. Returns the object that would be stored.
     pub async fn would_replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
         self.send(Method::PUT, &(target.path() + DRY_RUN), "application/json", Some(object)).await
     }
 
-    /// Replaces the object; its resource version guards against overwriting another client's change.
+    /// Replaces the object. Conflicts if another client has changed it since it was read.
     pub async fn replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
         self.send(Method::PUT, &target.path(), "application/json", Some(object)).await
     }
@@ -181,7 +181,8 @@ impl Objects {
         self.send(Method::PATCH, &target.path(), "application/merge-patch+json", Some(patch)).await
     }
 
-    /// Deletes, with dependents left to the garbage collector. An object that does not exist is no error.
+    /// Deletes in the background: dependents are left to the garbage collector. An object that does not exist is not
+    /// an error.
     pub async fn delete(&self, target: Target<'_>) -> Result<(), Error> {
         self.delete_with(target, "Background", None).await
     }
@@ -191,7 +192,7 @@ impl Objects {
         self.delete_with(target, "Foreground", None).await
     }
 
-    /// Deletes, but only while the object has this resource version, if one is given.
+    /// Deletes, if the object still has the given resourceVersion.
     pub async fn delete_at(&self, target: Target<'_>, resource_version: Option<&str>) -> Result<(), Error> {
         self.delete_with(target, "Background", resource_version).await
     }
@@ -219,7 +220,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::mpsc;
 
-    /// An API server that says what it was asked, and answers nothing.
+    /// An API server that reports the methods of requests and never responds.
     fn silent() -> (Client, mpsc::UnboundedReceiver<Method>) {
         let (told, asked) = mpsc::unbounded_channel();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -245,7 +246,7 @@ mod tests {
 
     #[rstest]
     #[tokio::test]
-    async fn what_is_under_way_ends_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
+    async fn requests_in_progress_end_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
         let (client, mut asked) = silent();
         let fence = Fence::closed();
         fence.extend(Now::read(), Duration::from_secs(3600));
@@ -254,13 +255,13 @@ mod tests {
         assert_eq!(asked.recv().await, Some(method.clone()));
         fence.close();
         assert!(matches!(asking.await.unwrap(), Err(Error::Fenced(_))));
-        // And nobody is asked after it.
+        // No further request is sent.
         assert!(matches!(ask(objects, method).await, Err(Error::Fenced(_))));
         assert!(asked.is_empty());
     }
 
     #[tokio::test]
-    async fn whoever_only_watches_asks_and_writes_nothing() {
+    async fn with_a_closed_fence_reads_are_sent_and_writes_rejected() {
         let (client, mut asked) = silent();
         let objects = Objects::fenced(client, Fence::closed());
         assert!(matches!(ask(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));

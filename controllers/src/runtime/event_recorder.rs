@@ -1,8 +1,8 @@
-//! Event recorder: Events on objects of the control plane (`core/v1`). Repeated events increase a count.
+//! Event recorder: Events (`core/v1`) on objects of the control plane. Repeated events increase a count.
 //!
-//! Recording never waits. Events of successes are recorded at a bounded rate, and dropped while the control plane is under write
-//! load ([`WriteLoad`]). Events of failures are written more slowly then; a recorder that cannot keep up drops the newest. Equal
-//! events of one object always have the same writer, so that they are counted together.
+//! Recording never blocks. Events of successes are rate-limited, and dropped while the control plane is under write
+//! load ([`WriteLoad`]). Under load, events of failures are written more slowly, and the newest are dropped if the
+//! queue is full. Equal events of an object always have the same writer, which counts them.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,16 +37,16 @@ struct Entry {
     message: String,
 }
 
-/// Events written at once.
+/// Number of events that are written concurrently.
 const WRITERS: usize = 4;
-/// Events that may wait for each writer.
+/// Capacity of the queue of each writer.
 const WAITING: usize = 1024;
-/// Events each writer remembers, to count up equal ones.
+/// Number of events that each writer keeps to count repetitions.
 const REMEMBERED: usize = 2048;
 /// Interval between two failure events of a writer while the control plane is under write load.
 const SLOWLY: Duration = Duration::from_millis(100);
 
-/// Successes a second, and how many may come at once.
+/// Rate of success events per second, and their burst.
 const RATE: f64 = 50.0;
 const BURST: f64 = 200.0;
 
@@ -62,7 +62,7 @@ impl Allowance {
         Allowance { left: BURST, at: now }
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token, if available.
     fn take(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.at);
         self.left = (self.left + since.as_secs_f64() * RATE).min(BURST);
@@ -79,7 +79,7 @@ struct Shared {
     writers: Vec<mpsc::Sender<Entry>>,
     allowance: Mutex<Allowance>,
     write_load: Arc<WriteLoad>,
-    /// Events noted and not written yet.
+    /// Number of events that are recorded and not written yet.
     waiting: Arc<watch::Sender<usize>>,
 }
 
@@ -90,7 +90,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The recorder and the task that writes for it.
+    /// Returns the recorder and the task that writes its events.
     pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
         let write_load = Arc::new(WriteLoad::default());
         let waiting = Arc::new(watch::Sender::new(0));
@@ -106,7 +106,7 @@ impl Events {
         (events, async move { drop(writing.await) })
     }
 
-    /// The writes that events give way to.
+    /// The write load, under which events are delayed or dropped.
     pub fn write_load(&self) -> &Arc<WriteLoad> {
         &self.shared.write_load
     }
@@ -129,16 +129,16 @@ impl Events {
         self.note(&template, severity, reason, message);
     }
 
-    /// Notes that something happened to `regarding` (any object with apiVersion, kind and metadata).
+    /// Records an event on `regarding` (any object with apiVersion, kind and metadata).
     pub fn note(&self, regarding: &Value, severity: Severity, reason: &'static str, message: impl Into<String>) {
-        if severity == Severity::Normal && !self.may_tell_success() {
+        if severity == Severity::Normal && !self.may_record_success() {
             return;
         }
         let entry = Entry { regarding: reference(regarding), severity, reason, message: message.into() };
         let mut hasher = DefaultHasher::new();
         (unstructured::uid(regarding), unstructured::name(regarding), reason, &entry.message).hash(&mut hasher);
         let writer = hasher.finish() as usize % self.shared.writers.len();
-        // Counted before a writer can have written it.
+        // Incremented before a writer can write it.
         self.shared.waiting.send_modify(|waiting| *waiting += 1);
         if self.shared.writers[writer].try_send(entry).is_err() {
             self.shared.waiting.send_modify(|waiting| *waiting -= 1);
@@ -146,19 +146,19 @@ impl Events {
         }
     }
 
-    /// Waits until everything noted so far is written, or dropped.
+    /// Waits until all events recorded so far are written or dropped.
     pub async fn flushed(&self) {
         let mut waiting = self.shared.waiting.subscribe();
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         drop(waiting.wait_for(|waiting| *waiting == 0).await);
     }
 
-    /// Whether nothing waits to be written.
+    /// True if no event is pending.
     pub fn is_flushed(&self) -> bool {
         *self.shared.waiting.borrow() == 0
     }
 
-    fn may_tell_success(&self) -> bool {
+    fn may_record_success(&self) -> bool {
         !self.shared.write_load.is_busy() && self.shared.allowance.lock().take(Instant::now())
     }
 }
@@ -173,7 +173,7 @@ fn reference(regarding: &Value) -> Value {
 
 type Key = (String, &'static str, String);
 
-/// Where an event was written, and how often it has happened.
+/// A written Event, with its count.
 struct Written {
     namespace: String,
     name: String,
@@ -256,17 +256,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn successes_come_at_a_bounded_rate() {
+    fn success_events_are_rate_limited() {
         let start = Instant::now();
         let mut allowance = Allowance::new(start);
         let taken = |allowance: &mut Allowance, now| (0..1000).filter(|_| allowance.take(now)).count();
         assert_eq!(taken(&mut allowance, start), 200);
         assert_eq!(taken(&mut allowance, start + Duration::from_millis(100)), 5);
-        assert_eq!(taken(&mut allowance, start + Duration::from_secs(60)), 200, "no more is saved up");
-        assert_eq!(taken(&mut allowance, start), 0, "a clock that stands still gives nothing");
+        assert_eq!(taken(&mut allowance, start + Duration::from_secs(60)), 200, "tokens are limited to the burst");
+        assert_eq!(taken(&mut allowance, start), 0, "no tokens without elapsed time");
     }
 
-    /// A recorder whose writers never write, and what waits for them.
+    /// A recorder whose writers never write, with the receivers of their queues.
     fn recorder() -> (Events, Vec<mpsc::Receiver<Entry>>) {
         let (writers, receivers) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
         let allowance = Mutex::new(Allowance::new(Instant::now()));
@@ -280,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn only_failures_are_told_while_others_wait_and_equal_ones_go_one_way() {
+    fn under_load_only_failures_are_recorded_and_equal_events_share_a_writer() {
         let (events, mut receivers) = recorder();
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "1"}});
         let busy: Vec<_> = (0..100).map(|_| events.write_load().begin()).collect();
         for severity in [Severity::Normal, Severity::Warning, Severity::Normal, Severity::Warning] {
-            events.note(&template, severity, "SyncFailed", "the same words");
+            events.note(&template, severity, "SyncFailed", "the same message");
         }
         let mut told = waiting(&mut receivers);
         told.retain(|entries| !entries.is_empty());

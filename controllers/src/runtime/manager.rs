@@ -26,9 +26,9 @@ use crate::runtime::{Registry, Setup};
 /// Reason why the controllers are not healthy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unwell {
-    #[error("the control plane has not been read yet")]
+    #[error("the initial sync with the control plane has not finished")]
     Starting,
-    /// A task stopped by itself. Only a restart recovers.
+    /// A task stopped unexpectedly. Only a restart recovers.
     #[error("{0}")]
     Broken(String),
 }
@@ -44,9 +44,9 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts all controllers against the control plane of the cache's fleet. The cache has to be opened with
-    /// [`crate::cache::chosen_labels`]. Returns at once; [`Manager::health`] reports when the control plane has been
-    /// read, and when a task has stopped.
+    /// Starts all controllers against the control plane of the cache's fleet. The cache must have been opened with
+    /// [`crate::cache::chosen_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync with
+    /// the control plane has finished, and when a task has stopped.
     pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
         Self::start_with(&Registry::default(), index, config, stop)
     }
@@ -56,8 +56,8 @@ impl Manager {
         Self::run(registry, index, config, stop, false)
     }
 
-    /// Follows the control plane as [`Manager::start`] does, so that [`Manager::reports`] answers, and does nothing:
-    /// another process acts.
+    /// Caches the control plane like [`Manager::start`], so that [`Manager::reports`] works, but runs no controllers,
+    /// since another process does.
     pub fn observe(index: Index, config: Config, stop: CancellationToken) -> Self {
         Self::run(&Registry::default(), index, Config { fence: Fence::closed(), ..config }, stop, true)
     }
@@ -69,7 +69,7 @@ impl Manager {
         let events = Objects::fenced(fleet.control_plane(), config.fence.clone());
         let (events, writer) = Events::new(events, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
-        // Entries about completed writes are written even after the fence has ended.
+        // Entries about completed writes are recorded even after the fence has ended.
         let (objects, write_load) = (Objects::new(fleet.control_plane()), Arc::clone(events.write_load()));
         let (journal, entries) =
             Journal::new(objects, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
@@ -92,7 +92,7 @@ impl Manager {
         Manager { context, dispatcher, scheduler, health: reader, stop, supervisor }
     }
 
-    /// `Ok` once the control plane has been read and while all tasks run.
+    /// `Ok` after the initial sync with the control plane, while all tasks run.
     pub fn health(&self) -> watch::Receiver<Result<(), Unwell>> {
         self.health.clone()
     }
@@ -107,13 +107,13 @@ impl Manager {
         MetricsReader(Arc::clone(&self.context))
     }
 
-    /// Runs a full resync now, beside the periodic ones.
+    /// Runs a full resync now, in addition to the periodic ones.
     pub async fn full_resync(&self) -> Result<(), Error> {
         self.dispatcher.full_resync().await
     }
 
-    /// Waits until all changes of the cache and all writes of this process have been dispatched, all queues are empty, and all
-    /// events and entries are written.
+    /// Waits until all changes of the cache and all writes of this process have been dispatched, all queues are
+    /// empty, and all events and journal entries are written.
     pub async fn idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let (mut undispatched, mut dispatched) = (self.context.cache.undispatched(), self.context.cache.dispatched());
@@ -123,7 +123,7 @@ impl Manager {
             let is_dispatched = *undispatched.borrow_and_update() == 0 && self.context.cache.is_dispatched();
             let idle =
                 is_dispatched && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
-            // A key of a write in between may be in a queue that was checked before.
+            // A write in the meantime may have enqueued a key in a queue that was checked before.
             if idle && !undispatched.has_changed().unwrap_or_default() {
                 if events.is_flushed() && journal.is_flushed() {
                     return;
@@ -146,7 +146,7 @@ impl Manager {
         self.dispatcher.queues().map(|queue| (queue.name(), *queue.finished().borrow())).collect()
     }
 
-    /// Waits for so many more reconciles of all controllers together.
+    /// Waits for this many more reconciles of all controllers together.
     pub async fn looked(&self, times: u64) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let mut wanted = None;
@@ -160,16 +160,16 @@ impl Manager {
         }
     }
 
-    /// Number of objects and headers that all controllers have read so far.
+    /// Total number of objects and headers that all controllers have read.
     pub fn objects_read(&self) -> u64 {
         self.context.cache.objects_read()
     }
 
-    /// Stops the controllers after their running reconciles.
+    /// Stops the controllers once their running reconciles have finished.
     pub async fn stop(self) {
         self.stop.cancel();
         if let Err(error) = self.supervisor.await {
-            tracing::error!(%error, "the controllers' supervisor died");
+            tracing::error!(%error, "the controllers' supervisor failed");
         }
     }
 }
@@ -179,7 +179,7 @@ impl Manager {
 pub struct MetricsReader(Arc<Context>);
 
 impl MetricsReader {
-    /// All of it as OpenMetrics text, without its end.
+    /// Writes all metrics as OpenMetrics text, without the terminating `# EOF`.
     pub fn write(&self, out: &mut String) -> std::fmt::Result {
         self.0.metrics.write(out)
     }

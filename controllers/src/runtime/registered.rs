@@ -20,12 +20,12 @@ use crate::runtime::workqueue::{Busy, Priority, Queue};
 
 pub(crate) type Task = BoxFuture<'static, Result<(), String>>;
 
-/// See the module.
+/// A registered controller, independent of its key type.
 #[async_trait]
 pub(crate) trait Registered: Send + Sync {
     fn queue(&self) -> &dyn Busy;
 
-    /// Resources of the control plane that the controller needs collected.
+    /// Resources of the control plane that the controller watches.
     fn resources(&self) -> Vec<Resource>;
 
     /// Enqueues the keys of a change.
@@ -155,7 +155,7 @@ impl<C: Controller> Registered for Entry<C> {
     }
 }
 
-/// Resyncs a controller that has a period of its own, at once and then after each period.
+/// Resyncs a controller with a resync period of its own: immediately, and then periodically.
 async fn keep_resyncing<C: Controller>(
     controller: Arc<C>,
     queue: Queue<C::Key>,

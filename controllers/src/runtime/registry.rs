@@ -64,7 +64,7 @@ impl Registration {
     }
 }
 
-/// Controllers that a process knows. `Default` has all of [`CONTROLLERS`].
+/// Registered controllers. `Default` has all of [`CONTROLLERS`].
 #[derive(Clone)]
 pub struct Registry(Vec<Registration>);
 
@@ -109,6 +109,10 @@ mod tests {
         switches.dedup();
         let names: Vec<&str> = switches.iter().flat_map(|switch| switch.names()).copied().collect();
         let distinct: BTreeSet<&str> = names.iter().copied().collect();
-        assert_eq!((names.len(), distinct.len()), (29, 28), "the cluster controller and its leases share a name");
+        assert_eq!(
+            (names.len(), distinct.len()),
+            (29, 28),
+            "the cluster controller and its Lease monitor share a name"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! REST mapper: the resource of a kind, per cluster. Reads discovery again for an unknown kind and after a while, and learns from
-//! the cache. Clusters are queried independently, so that one that does not respond delays no other.
+//! REST mapper: the resource of a kind, per cluster. Runs discovery for an unknown kind, at most once per interval,
+//! and also takes the resources that the cache has discovered. Clusters are queried independently, so that one that
+//! does not respond does not delay others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 
 /// Time within which an unknown kind is not looked up again.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of discovery in a member.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Entry {
     resources: Arc<ApiResources>,
     /// Result of the last discovery.
     told: Option<Discovered>,
     asked: Instant,
-    /// Resources last learned from the cache; discovery since then is newer.
+    /// Resources last taken from the cache; those of a later discovery are newer.
     learned: Option<Arc<ApiResources>>,
 }
 
-/// The served resources of every cluster.
+/// The served resources of all clusters.
 pub struct Catalog {
     fleet: Fleet,
     known: RwLock<HashMap<ClusterName, Entry>>,
@@ -49,7 +50,7 @@ impl Catalog {
         Some(Resource { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
     }
 
-    /// The resource of a kind, by discovery when it is not known.
+    /// The resource of a kind. Runs discovery if it is not known.
     pub async fn find(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Result<Resource, Error> {
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
@@ -59,7 +60,7 @@ impl Catalog {
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
         }
-        let fresh = self.known.read().get(cluster).is_some_and(|entry| entry.asked.elapsed() < ASK_AGAIN);
+        let fresh = self.known.read().get(cluster).is_some_and(|entry| entry.asked.elapsed() < RETRY_INTERVAL);
         if !fresh {
             self.refresh(cluster).await?;
         }
@@ -74,11 +75,11 @@ impl Catalog {
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
         let before = self.known.read().get(cluster).and_then(|entry| entry.told.clone());
-        let told = match timeout(ANSWER_WITHIN, discover_again(&client, before.as_ref())).await {
+        let told = match timeout(DISCOVERY_TIMEOUT, discover_again(&client, before.as_ref())).await {
             Ok(told) => told?,
             Err(_) => {
-                let seconds = ANSWER_WITHIN.as_secs();
-                return Err(Error::Waiting(format!("{cluster} has not said within {seconds} s what it serves")));
+                let seconds = DISCOVERY_TIMEOUT.as_secs();
+                return Err(Error::Waiting(format!("discovery in cluster {cluster} timed out after {seconds} s")));
             }
         };
         let resources = Arc::clone(&told.resources);
@@ -89,7 +90,7 @@ impl Catalog {
         Ok(resources)
     }
 
-    /// Learns the served resources from the cache.
+    /// Takes the served resources from the cache.
     pub fn learn(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
         let mut known = self.known.write();
         let is_old = |entry: &Entry| entry.learned.as_ref().is_some_and(|learned| Arc::ptr_eq(learned, served));

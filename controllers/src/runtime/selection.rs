@@ -6,16 +6,16 @@ use std::str::FromStr;
 use super::controller::Switch;
 use super::registry::Registry;
 
-/// Names that are enabled. `Default` is Karmada's.
+/// Enabled names. `Default` is Karmada's selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection(BTreeSet<&'static str>);
 
-/// A `--controllers` list that cannot be applied.
+/// An invalid `--controllers` list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
-    #[error("there is no controller {name:?} here; known are {known}, each also with a - before it, and *", known = known.join(", "))]
+    #[error("unknown controller {name:?}; known controllers: {known} (prefix a name with - to disable it), and *", known = known.join(", "))]
     Unknown { name: String, known: Vec<&'static str> },
-    #[error("{} are one controller here: name all of them, with or without a -, or none", .0.join(", "))]
+    #[error("{} select the same controller: enable or disable all of them together", .0.join(", "))]
     OneController(Vec<&'static str>),
 }
 
@@ -45,8 +45,8 @@ impl Selection {
         Selection(Registry::default().switches().flat_map(Switch::names).copied().collect())
     }
 
-    /// Parses a list for the controllers of a registry: `*` enables the defaults, `name` one more, `-name` one less; the first
-    /// entry of a name counts.
+    /// Parses a list for the controllers of a registry: `*` enables the defaults, `name` enables a controller, and
+    /// `-name` disables it. The first entry of a name takes effect.
     pub fn parse(registry: &Registry, list: &str) -> Result<Self, SelectionError> {
         let all: BTreeSet<&'static str> = registry.switches().flat_map(Switch::names).copied().collect();
         let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
@@ -69,12 +69,12 @@ impl Selection {
         }
     }
 
-    /// Whether a name is enabled.
+    /// Returns true if a name is enabled.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// Whether the controller of a switch runs.
+    /// Returns true if the controller of a switch runs.
     pub fn runs(&self, switch: Switch) -> bool {
         match switch {
             Switch::Always | Switch::Parts(_) => true,
@@ -116,13 +116,13 @@ mod tests {
     #[rstest]
     #[case("*,-mcs", "bindingStatus, cluster, clusterStatus")]
     #[case("Cluster", "\"Cluster\"")]
-    #[case("*,-workStatus", "execution, workStatus are one controller")]
-    #[case("multiclusterservice", "endpointsliceDispatch, multiclusterservice are one controller")]
+    #[case("*,-workStatus", "execution, workStatus select the same controller")]
+    #[case("multiclusterservice", "endpointsliceDispatch, multiclusterservice select the same controller")]
     #[case(
         "*,-federatedResourceQuotaStatus",
-        "federatedResourceQuotaEnforcement, federatedResourceQuotaStatus, federatedResourceQuotaSync are one"
+        "federatedResourceQuotaEnforcement, federatedResourceQuotaStatus, federatedResourceQuotaSync select the same"
     )]
-    fn refused_lists(#[case] list: &str, #[case] message: &str) {
+    fn invalid_lists(#[case] list: &str, #[case] message: &str) {
         let error = list.parse::<Selection>().expect_err("refused").to_string();
         assert!(error.contains(message), "{error}");
     }

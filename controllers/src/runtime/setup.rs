@@ -1,4 +1,4 @@
-//! Construction of controllers: the shared context, triggers of other controllers, and state that several of them share.
+//! Construction of controllers: the shared context, triggers of other controllers, and shared state.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -21,12 +21,12 @@ impl<K> Clone for Trigger<K> {
 }
 
 impl<K: Key> Trigger<K> {
-    /// Enqueues `key`. While it is being reconciled, it is reconciled once more afterwards.
+    /// Enqueues `key`. If it is being reconciled, it is reconciled again afterwards.
     pub fn add(&self, key: K) {
         self.0.add(key);
     }
 
-    /// Enqueues `key` with the priority that it has from now on.
+    /// Enqueues `key`, and sets its priority.
     pub fn add_with_priority(&self, key: K, priority: Priority) {
         self.0.add_first(key, priority);
     }
@@ -66,19 +66,20 @@ impl Setup {
         Setup { context, resync: Resync::default(), created: Mutex::default() }
     }
 
-    /// State that several controllers share, one value of each type.
+    /// State that several controllers share, one instance of each type.
     pub fn shared<T: Send + Sync + 'static>(&self, create: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
         let known = self.created.lock().get(&TypeId::of::<T>()).cloned();
         if let Some(known) = known.and_then(|known| known.downcast().ok()) {
             return known;
         }
-        // `create` may use this setup, so the lock is not held.
+        // `create` may use this setup, so the lock must not be held.
         let created = create(self);
         self.created.lock().insert(TypeId::of::<T>(), Arc::<T>::clone(&created));
         created
     }
 
-    /// Another controller, for its methods. Two controllers must not need each other; a trigger has no such limit.
+    /// Another controller, to call its methods. Two controllers must not depend on each other; triggers are not
+    /// restricted.
     pub fn controller<C: Controller>(&self) -> Arc<C> {
         self.shared(|setup| Arc::new(C::new(setup)))
     }
@@ -87,7 +88,7 @@ impl Setup {
         Trigger(self.queue::<C>())
     }
 
-    /// The queue of a controller. It is closed, and keeps no keys, where the controller is disabled.
+    /// The queue of a controller. It is closed, and discards keys, if the controller is disabled.
     pub(crate) fn queue<C: Controller>(&self) -> Queue<C::Key> {
         let queue = self.shared(|setup| {
             let queue = Queue::new(C::NAME);

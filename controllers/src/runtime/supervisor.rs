@@ -1,4 +1,5 @@
-//! The supervisor: starts the tasks of all controllers once the control plane has been read, and reports when one stops.
+//! The supervisor: starts the tasks of all controllers after the initial sync with the control plane, and reports
+//! when one stops.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,19 +16,21 @@ use crate::cache::{EventHandler, Informer};
 use crate::runtime::context::Context;
 use crate::runtime::manager::Unwell;
 
-/// Longest wait for the first list of a template resource: one that cannot be listed must not hold up the propagation of others.
+/// Timeout of the initial list of a template resource, so that one that cannot be listed does not block the
+/// propagation of others.
 const FIRST_LIST: Duration = Duration::from_secs(10);
 
-/// Tasks of a process beside those of controllers.
+/// Tasks that do not belong to a controller.
 pub(crate) struct Services {
     pub informer: Informer,
     pub event_recorder: Task,
     pub journal: Task,
-    /// Ends the journal, after everything else.
+    /// Stops the journal, after all other tasks.
     pub close_journal: CancellationToken,
 }
 
-/// Runs all tasks until `stop`. `health` becomes `Ok` after the first read of the control plane, and an error when a task stops by itself.
+/// Runs all tasks until `stop`. `health` becomes `Ok` after the initial sync with the control plane, and an error if
+/// a task stops unexpectedly.
 pub(crate) async fn supervise(
     dispatcher: Arc<Dispatcher>,
     context: Arc<Context>,
@@ -40,7 +43,8 @@ pub(crate) async fn supervise(
     tasks.spawn(services.informer.run(handler, stop.clone()));
     tasks.spawn(services.event_recorder);
     tasks.spawn(services.journal);
-    // Ends at once with `stop`: no changes are dispatched from then on, and the next leader in this process waits for this end.
+    // Stops immediately with `stop`: from then on no changes are dispatched, and the next leader in this process
+    // waits for this task.
     let reading = read_control_plane(&dispatcher, &context);
     stop.run_until_cancelled(observed(reading, &mut tasks, &health, &stop)).await;
     dispatcher.prepare().await;
@@ -48,12 +52,12 @@ pub(crate) async fn supervise(
     tasks.spawn(Arc::clone(&dispatcher.discoverer).run(stop.clone()));
     tasks.spawn(Arc::clone(&dispatcher).keep_resyncing(stop.clone()));
     if !stop.is_cancelled() {
-        health.send_if_modified(become_well);
+        health.send_if_modified(set_healthy);
     }
     loop {
         let ended = tokio::select! {
             ended = tasks.join_next() => ended,
-            // The journal ends last: it writes the entries of the others.
+            // The journal stops last, since it writes the entries of the others.
             () = stop.cancelled(), if tasks.len() == 1 => {
                 services.close_journal.cancel();
                 tasks.join_next().await
@@ -64,7 +68,7 @@ pub(crate) async fn supervise(
     }
 }
 
-/// Waits for `reading`, and reports tasks that end meanwhile: it may depend on one of them, and never end then.
+/// Waits for `reading`, and reports tasks that stop meanwhile, since `reading` may depend on them and never finish.
 async fn observed(
     reading: impl Future<Output = ()>,
     tasks: &mut JoinSet<Result<(), String>>,
@@ -80,7 +84,7 @@ async fn observed(
     }
 }
 
-/// Makes the process unwell, unless the task was stopped.
+/// Sets `health` to an error, unless the task was stopped.
 fn report(
     ended: Result<Result<(), String>, JoinError>,
     health: &watch::Sender<Result<(), Unwell>>,
@@ -88,7 +92,7 @@ fn report(
 ) {
     let reason = match ended {
         Ok(Ok(())) if stop.is_cancelled() => return,
-        Ok(Ok(())) => "a task ended by itself".to_owned(),
+        Ok(Ok(())) => "a task stopped unexpectedly".to_owned(),
         Ok(Err(reason)) => reason,
         Err(error) => format!("a task panicked: {error}"),
     };
@@ -96,8 +100,8 @@ fn report(
     drop(health.send_replace(Err(Unwell::Broken(reason))));
 }
 
-/// The health of a process whose controllers run. What is broken stays so.
-fn become_well(health: &mut Result<(), Unwell>) -> bool {
+/// Sets `health` to `Ok`, unless a task has stopped. Returns true if it did.
+fn set_healthy(health: &mut Result<(), Unwell>) -> bool {
     let is_broken = matches!(health, Err(Unwell::Broken(_)));
     if !is_broken {
         *health = Ok(());
@@ -105,7 +109,7 @@ fn become_well(health: &mut Result<(), Unwell>) -> bool {
     !is_broken
 }
 
-/// Makes the end of a task an error, unless it was stopped.
+/// Returns an error if the task ends before `stop`.
 pub(crate) fn expect_stop(
     task: impl Future<Output = ()> + Send + 'static,
     name: &'static str,
@@ -118,7 +122,8 @@ pub(crate) fn expect_stop(
     .boxed()
 }
 
-/// Collects the resources that controllers watch and waits for their first lists: decisions made on half of them would be wrong.
+/// Collects the resources that controllers watch, and waits for their initial lists, so that controllers do not
+/// decide by incomplete state.
 async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
     let (control_plane, cache) = (&context.control_plane, &context.cache);
     let needed = dispatcher.resources();
@@ -139,18 +144,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_while_the_control_plane_is_read_is_reported() {
+    async fn a_task_that_panics_during_the_initial_sync_is_reported() {
         let mut tasks = JoinSet::new();
         tasks.spawn(async { panic!("on purpose") });
         let stop = CancellationToken::new();
         let (health, mut told) = watch::channel(Err(Unwell::Starting));
-        // It waits for what the task would have brought.
+        // The sync waits for the task.
         let reading = std::future::pending();
         tokio::select! {
             () = observed(reading, &mut tasks, &health, &stop) => panic!("nothing was read"),
             broken = told.wait_for(|health| matches!(health, Err(Unwell::Broken(_)))) => drop(broken.unwrap()),
         }
-        assert!(!health.send_if_modified(become_well), "what is broken does not become well");
+        assert!(!health.send_if_modified(set_healthy), "a stopped task stays reported");
         assert!(matches!(&*health.borrow(), Err(Unwell::Broken(reason)) if reason.starts_with("a task panicked")));
     }
 }

@@ -1,4 +1,4 @@
-//! Watches: which changes a controller is notified of, and the keys that each of them enqueues.
+//! Watches: the changes a controller is notified of, and the keys that each of them enqueues.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::runtime::workqueue::Priority;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request<K> {
     pub key: K,
-    /// `None`: the priority that the key has, or the default of a new one.
+    /// `None`: the current priority of the key, or the default.
     pub priority: Option<Priority>,
-    /// Delay that gathers several changes into one reconcile.
+    /// Delay, to batch several changes in one reconcile.
     pub after: Duration,
 }
 
@@ -38,12 +38,12 @@ impl<K> Requests<K> {
         Requests { requests: Vec::new(), all: Some(Duration::ZERO) }
     }
 
-    /// All of them if a condition holds.
+    /// All keys, if the condition holds.
     pub fn all_if(condition: bool) -> Self {
         if condition { Self::all() } else { Self::none() }
     }
 
-    /// One key if a condition holds.
+    /// One key, if the condition holds.
     pub fn one_if(condition: bool, key: impl FnOnce() -> K) -> Self {
         condition.then(key).into()
     }
@@ -94,13 +94,13 @@ impl<K> FromIterator<Request<K>> for Requests<K> {
 /// Objects that are watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// These resources of the control plane. The runtime collects them and waits for their first list.
+    /// These resources of the control plane. The runtime collects them and waits for their initial lists.
     ControlPlane(Vec<Resource>),
-    /// These resources of the control plane, where it serves them; the detector has them collected as templates.
+    /// These resources of the control plane, if it serves them. The detector collects them as templates.
     Templates(Vec<Resource>),
     /// Every collected resource of the control plane.
     AllOfControlPlane,
-    /// A resource of members in any version, by group and plural name.
+    /// A resource of members by group and plural name, in any version.
     Members(&'static str, &'static str),
     /// Every collected resource of members.
     AllOfMembers,
@@ -129,12 +129,12 @@ impl Source {
         }
     }
 
-    /// Watches with a function from a change to keys, which reads nothing but what the controller remembers.
+    /// Watches with a function from a change to keys, which uses only the controller's in-memory state.
     pub fn map<C: Controller>(self, map: fn(&C, &Change) -> Requests<C::Key>) -> Watch<C> {
         Watch { source: self, handler: Handler::Map(map) }
     }
 
-    /// Watches with a function that finds the keys in the cache.
+    /// Watches with a function that reads the cache to find the keys.
     pub fn find<C: Controller>(self, find: Find<C>) -> Watch<C> {
         Watch { source: self, handler: Handler::Find(find) }
     }
@@ -154,7 +154,7 @@ pub struct Watch<C: Controller> {
 }
 
 impl<C: Controller> Watch<C> {
-    /// Keys that a change enqueues; none if it is of another source.
+    /// Keys that a change enqueues. None if it is not a change of this source.
     pub(super) async fn requests(&self, controller: &C, change: &Change) -> Result<Requests<C::Key>, Error> {
         if !self.source.has(change) {
             return Ok(Requests::none());

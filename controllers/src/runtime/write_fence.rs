@@ -1,15 +1,15 @@
-//! Write fence: until when this process may write as the leader. The holder of the leader election Lease sets it; it is read
-//! before each write.
+//! Write fence: the time until which this process may write as the leader. The holder of the leader election Lease
+//! sets it; it is checked before each write.
 //!
-//! A fence ends by the clocks of this process before another process can hold the Lease. Of the monotonic and the wall clock, the
-//! one that advanced further counts, since the former stands still while a machine sleeps.
+//! A fence ends by the clocks of this process before another process can acquire the Lease. Of the monotonic and the
+//! wall clock, the one that advanced more is used, since the monotonic clock stops while a machine is suspended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
-/// One moment on both clocks.
+/// A point in time on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     pub mono: Instant,
@@ -21,7 +21,7 @@ impl Now {
         Now { mono: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Time until `later`; zero once either clock has reached it.
+    /// Time until `later`, or zero once either clock has reached it.
     fn until(&self, later: &Until) -> Duration {
         let mono = later.mono.saturating_duration_since(self.mono);
         let wall = later.wall.map_or(mono, |wall| wall.duration_since(self.wall).unwrap_or_default());
@@ -33,49 +33,49 @@ impl Now {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Until {
     mono: Instant,
-    /// `None` where the clock cannot represent the time.
+    /// `None` if the clock cannot represent the time.
     wall: Option<SystemTime>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is no other process.
+    /// No other process writes.
     Alone,
-    /// Other processes write; this one reads.
+    /// Another process writes; this one only reads.
     Watching,
     Until(Until),
     Closed,
 }
 
-/// Cheap to clone; all clones are the same fence.
+/// Write fence. Clones are cheap and share the state.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<watch::Sender<State>>);
 
 impl Default for Fence {
-    /// For a process that is alone with its control plane: never closed.
+    /// A fence without leader election, which never closes.
     fn default() -> Self {
         Fence(Arc::new(watch::Sender::new(State::Alone)))
     }
 }
 
 impl Fence {
-    /// A fence that refuses writes until it is extended.
+    /// A fence that rejects writes until it is extended.
     pub fn closed() -> Self {
         Fence(Arc::new(watch::Sender::new(State::Watching)))
     }
 
-    /// Allows writes for this time after `from`, the moment before the request for the Lease.
+    /// Allows writes for a duration after `from`, the time before the request for the Lease was sent.
     pub fn extend(&self, from: Now, lasts: Duration) {
         let until = Until { mono: from.mono + lasts, wall: from.wall.checked_add(lasts) };
         self.0.send_replace(State::Until(until));
     }
 
-    /// Refuses writes from now on.
+    /// Rejects writes from now on.
     pub fn close(&self) {
         self.0.send_replace(State::Closed);
     }
 
-    /// Remaining time for writes; `None` without a limit.
+    /// Remaining time for writes, or `None` if there is no limit.
     pub fn left(&self, now: Now) -> Option<Duration> {
         match *self.0.borrow() {
             State::Alone => None,
@@ -88,12 +88,12 @@ impl Fence {
         self.left(now) != Some(Duration::ZERO)
     }
 
-    /// Whether the fence can end, as that of a leader.
+    /// Returns true if the fence can end, which is so for leaders.
     pub fn ends(&self) -> bool {
         matches!(*self.0.borrow(), State::Until(_) | State::Closed)
     }
 
-    /// Returns true if the fence has ended. A former leader then stops reading as well as writing.
+    /// Returns true if the fence has ended. A former leader must stop reading as well as writing.
     pub fn is_over(&self, now: Now) -> bool {
         self.ends() && !self.is_open(now)
     }
@@ -108,17 +108,17 @@ impl Fence {
                 return;
             }
             let wait = if self.ends() { self.left(now) } else { None };
-            // The sender lives as long as this fence.
+            // The sender lives as long as `self`.
             tokio::select! {
-                () = tokio::time::sleep(wait.unwrap_or(LONGEST).min(LONGEST)) => {}
+                () = tokio::time::sleep(wait.unwrap_or(MAX_WAIT).min(MAX_WAIT)) => {}
                 _ = changes.changed() => {}
             }
         }
     }
 }
 
-/// Period of the check of the clocks.
-const LONGEST: Duration = Duration::from_secs(1);
+/// Maximum time between checks of the clocks.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -134,7 +134,7 @@ mod tests {
     #[case::the_machine_slept(1, 30, 0)]
     #[case::somebody_set_the_clock_back(10, 2, 0)]
     #[case::somebody_set_the_clock_back_early(3, 0, 7)]
-    fn the_clock_that_went_farther_counts(#[case] mono: u32, #[case] wall: u32, #[case] left: u64) {
+    fn the_clock_that_advanced_more_counts(#[case] mono: u32, #[case] wall: u32, #[case] left: u64) {
         let fence = Fence::closed();
         let from = Now::read();
         fence.extend(from, 10 * SECOND);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_the_end_hears_of_it() {
+    async fn the_end_wakes_waiting_tasks() {
         let fence = Fence::default();
         assert!(fence.is_open(Now::read()));
         let waiting = fence.clone();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_watches_reads_on() {
+    fn a_closed_fence_allows_reads() {
         let fence = Fence::closed();
         let now = Now::read();
         assert!(!fence.is_open(now) && !fence.is_over(now));

@@ -1,4 +1,4 @@
-//! Locks by name: one holder at a time for each name, others wait.
+//! Named locks: one holder per name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ type Turn = tokio::sync::Mutex<()>;
 pub struct Turns(Mutex<HashMap<String, Weak<Turn>>>);
 
 impl Turns {
-    /// Locks a name until the guard is dropped; waits while another holder has the lock.
+    /// Acquires the lock of a name, until the guard is dropped.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock();

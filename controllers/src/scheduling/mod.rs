@@ -1,4 +1,4 @@
-//! Scheduling: bindings get their clusters and replicas.
+//! Scheduling: assigns clusters and replicas to bindings.
 
 pub mod descheduler;
 pub mod scheduler;

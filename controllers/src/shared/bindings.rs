@@ -1,4 +1,4 @@
-//! Bindings of templates.
+//! Names of bindings.
 
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::object_identity::ObjectIdentity;
@@ -6,8 +6,9 @@ use crowsnest_api::object_identity::ObjectIdentity;
 use crate::Error;
 use crate::runtime::context::Context;
 
-/// Key of the binding that refers to an object; of the one to be created where none does. Bindings keep their names: the object that
-/// has the usual name first keeps it, and another one has a distinct name even after the first is deleted.
+/// Key of the binding that refers to an object, or of the one to create if there is none. Bindings keep their names:
+/// the first object with a usual name keeps it, and another object has a distinct name even after the first is
+/// deleted.
 pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> Result<BindingKey, Error> {
     let usual = object.usual_binding_key();
     let is_usual_taken = match is_bound(context, object, &usual).await? {
@@ -27,7 +28,7 @@ pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> R
     }
 }
 
-/// True if a binding refers to an object; `None` if there is no such binding.
+/// Returns true if a binding refers to an object. `None` if the binding does not exist.
 async fn is_bound(context: &Context, object: &ObjectIdentity<'_>, key: &BindingKey) -> Result<Option<bool>, Error> {
     let binding = context.get_redacted(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
     Ok(binding.map(|binding| object.is_template_of(binding.view())))

@@ -4,7 +4,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
 use crowsnest_plan::conditions;
 
-/// Whether a member takes writes.
+/// Returns true if a member is ready.
 pub fn is_ready(cluster: &Cluster) -> bool {
     conditions::is_true(&cluster.status.conditions, condition::READY)
 }

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::{Resource, Target};
 
-/// The template a binding refers to, with everything in it; `None` if there is none that the binding may refer to
+/// The complete template that a binding refers to. `None` if it does not exist, or the binding must not refer to it
 /// ([`reference::check`]).
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =
@@ -21,7 +21,7 @@ pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(R
         Err(error) => return Err(error),
     };
     if let Err(why) = reference::check(unstructured::namespace(binding), &reference, resource.namespaced) {
-        tracing::warn!(namespace = unstructured::namespace(binding), binding = unstructured::name(binding), %why, "binding not followed");
+        tracing::warn!(namespace = unstructured::namespace(binding), binding = unstructured::name(binding), %why, "ignoring a binding with an invalid reference");
         return Ok(None);
     }
     if context.cache.is_synced(&context.control_plane, &resource.gvr) {

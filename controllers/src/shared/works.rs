@@ -8,13 +8,13 @@ use crowsnest_plan::work::holder::Holder;
 use crate::Error;
 use crate::runtime::context::{Context, new_id};
 
-/// Parses a cluster's name out of an execution namespace.
+/// Parses the name of the cluster from an execution namespace.
 pub fn member_of(namespace: &str) -> Option<ClusterName> {
     cluster_of_execution_namespace(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
 }
 
-/// Creates or updates a Work, unless it is as it should be; whether it was written. A binding does not take over the Work of
-/// another binding that exists, or of a FederatedResourceQuota: names of Works do not contain the API group.
+/// Creates or updates a Work, unless it is up to date. Returns true if it was written. A binding does not take over
+/// the Work of another existing binding or FederatedResourceQuota, since names of Works do not contain the API group.
 pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
     let resource = &context.kinds.work;
     let existing = context.get_full(resource, &desired.namespace, &desired.name).await?;
@@ -27,7 +27,7 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
         };
         if is_held {
             let (namespace, name) = (&desired.namespace, &desired.name);
-            return Err(Error::Apply(format!("work {namespace}/{name} is held by {held}")));
+            return Err(Error::Apply(format!("work {namespace}/{name} belongs to {held}")));
         }
     }
     match desired.plan(existing.as_deref(), &new_id()) {

@@ -1,4 +1,4 @@
-//! FederatedHPAs and CronFederatedHPAs, from metrics and clocks to a template's replicas.
+//! Tests of FederatedHPAs and CronFederatedHPAs, from metrics and schedules to a template's replicas.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn autoscaler(name: &str, target: &str, least: i64, most: i64) -> Value {
                 "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
 }
 
-/// Lets the control plane serve the metrics that somebody puts there.
+/// Defines PodMetrics in the control plane, so that tests can create them.
 async fn serve_metrics(home: &Home, control_plane: &Objects) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let manifest = json!({
@@ -57,7 +57,7 @@ async fn serve_metrics(home: &Home, control_plane: &Objects) {
     home.gone(control_plane, &pod_metrics(), "default", "none").await;
 }
 
-/// A ready pod of a cluster, and what it uses of the cpu.
+/// Creates a ready pod in a cluster, with its CPU usage.
 async fn run(home: &Home, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
     let pods = builtin("", "pods", "Pod");
     let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}});
@@ -92,7 +92,7 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     let home = Home::start_as(&["m1", "m2"], Config { periods, ..conformance }).await;
     let control_plane = home.objects();
 
-    // Nothing to scale, then nothing that says where it goes, then no metrics.
+    // First there is no target, then no binding, then no metrics.
     control_plane.create(&federated(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
     let unable =
         |wanted: &'static str| move |object: &Value| reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted);
@@ -117,7 +117,7 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     assert_eq!(reason(&told, "ScalingActive"), Some(("FailedGetResourceMetric", message)));
     assert_eq!(told["status"]["currentReplicas"], 2);
 
-    // Twice as much is used as should be, by two pods in each of two clusters: the template gets twice as many.
+    // Usage is twice the target, by two pods in each of two clusters: the template's replicas are doubled.
     serve_metrics(&home, &control_plane).await;
     for (cluster, name) in [("m1", "web-a"), ("m1", "web-b"), ("m2", "web-c"), ("m2", "web-d")] {
         run(&home, &control_plane, cluster, name, "100m").await;
@@ -125,7 +125,7 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
     let reached = |object: &Value| {
         let status = &object["status"];
-        // While the clusters have not followed the template, more is asked for than there may be.
+        // Until the clusters have followed the template, more replicas are desired than the maximum.
         let limited = reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
         status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !limited
     };
@@ -142,14 +142,14 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
         home.when(&home.member(member), &deployments, "default", "web", scaled).await;
     }
 
-    // Two that scale the same pods stand still.
+    // Two autoscalers of the same pods do not scale.
     control_plane.create(&federated(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
     let ambiguous = |object: &Value| reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
     let told = home.when(&control_plane, &federated(), "default", "second", ambiguous).await;
     let message = "pods by selector app=web are controlled by multiple HPAs: [{h default} {second default}]";
     assert_eq!(reason(&told, "ScalingActive").unwrap().1, message);
     control_plane.delete(Target::new(&federated(), "default", "second")).await.unwrap();
-    // The bounds count without metrics, too.
+    // Bounds apply without metrics as well.
     let bounds = json!({"spec": {"maxReplicas": 3}});
     control_plane.merge(Target::new(&federated(), "default", "h"), &bounds).await.unwrap();
     home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 3).await;
@@ -170,13 +170,13 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     home.stop().await;
 }
 
-fn by_the_clock(name: &str, target: Value, rules: Value) -> Value {
+fn cron_hpa(name: &str, target: Value, rules: Value) -> Value {
     json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "CronFederatedHPA",
         "metadata": {"name": name, "namespace": "default"}, "spec": {"scaleTargetRef": target, "rules": rules}})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_run_by_the_clock() {
+async fn rules_run_on_schedule() {
     let home = Home::start(&[]).await;
     let control_plane = home.objects();
     let deployments = builtin("apps", "deployments", "Deployment");
@@ -187,7 +187,7 @@ async fn rules_run_by_the_clock() {
         {"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true},
         {"name": "bad", "schedule": "0 0 L * *", "targetReplicas": 7},
     ]);
-    control_plane.create(&cron(), "default", &by_the_clock("c", web, rules)).await.unwrap();
+    control_plane.create(&cron(), "default", &cron_hpa("c", web, rules)).await.unwrap();
     home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
     let executed = |object: &Value| object["status"]["executionHistories"][0]["successfulExecutions"].is_array();
     let told = home.when(&control_plane, &cron(), "default", "c", executed).await;
@@ -198,28 +198,28 @@ async fn rules_run_by_the_clock() {
     assert_eq!((&histories[1], histories.as_array().unwrap().len()), (&json!({"ruleName": "off"}), 2));
     let refused = home.told("StartRuleFailed", "c").await;
     assert!(refused.starts_with("cron expression failed to be parsed: failed to parse int from L"), "{refused}");
-    // Only the newest is kept.
+    // Only the newest entry is kept.
     let before = first["scheduleTime"].clone();
     let again = |object: &Value| {
         let runs = &object["status"]["executionHistories"][0]["successfulExecutions"];
         runs.as_array().is_some_and(|runs| runs.len() == 1 && runs[0]["scheduleTime"] != before)
     };
     home.when(&control_plane, &cron(), "default", "c", again).await;
-    // A rule that goes takes its history along.
+    // The history of a removed rule is removed.
     let rest =
         json!({"spec": {"rules": [{"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true}]}});
     control_plane.merge(Target::new(&cron(), "default", "c"), &rest).await.unwrap();
     let left = |object: &Value| object["status"]["executionHistories"] == json!([{"ruleName": "off"}]);
     home.when(&control_plane, &cron(), "default", "c", left).await;
 
-    // A FederatedHPA gets bounds, and what is not there fails.
+    // The bounds of a FederatedHPA are scaled, and a missing target is a failure.
     control_plane.create(&federated(), "default", &autoscaler("h", "ghost", 1, 3)).await.unwrap();
     let hpa = |name| json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA", "name": name});
     let rules = json!([{"name": "r", "schedule": "@every 1s", "targetMinReplicas": 5, "targetMaxReplicas": 8}]);
-    control_plane.create(&cron(), "default", &by_the_clock("bounds", hpa("h"), rules.clone())).await.unwrap();
+    control_plane.create(&cron(), "default", &cron_hpa("bounds", hpa("h"), rules.clone())).await.unwrap();
     let bound = |object: &Value| object["spec"]["minReplicas"] == 5 && object["spec"]["maxReplicas"] == 8;
     home.when(&control_plane, &federated(), "default", "h", bound).await;
-    control_plane.create(&cron(), "default", &by_the_clock("lost", hpa("nobody"), rules)).await.unwrap();
+    control_plane.create(&cron(), "default", &cron_hpa("lost", hpa("nobody"), rules)).await.unwrap();
     let failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
     let told = home.when(&control_plane, &cron(), "default", "lost", failed).await;
     let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";

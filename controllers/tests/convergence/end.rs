@@ -1,4 +1,4 @@
-//! What the fleet has come to in one namespace, without what differs from one to the next: ids, versions, times, its name.
+//! Final state of one namespace, without values that differ between namespaces: ids, versions, times, and its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::text;
 use crate::home::Home;
 
-/// What is there, by where and what it is.
+/// Objects by cluster, resource and name.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct End(BTreeMap<String, Value>);
 
@@ -44,7 +44,7 @@ impl End {
         End(serde_json::from_str(&whole).expect("JSON"))
     }
 
-    /// What is not as in another one.
+    /// Differences to another final state.
     pub fn differences(&self, other: &End, name: &str) -> Vec<String> {
         let keys: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let differ = keys.into_iter().filter(|key| self.0.get(*key) != other.0.get(*key));
@@ -67,7 +67,7 @@ async fn all(objects: &Objects, gvr: &Gvr) -> Vec<Value> {
     serde_json::from_value(list["items"].take()).expect("items")
 }
 
-/// Of a cluster-scoped resource those with the namespace in their name.
+/// Objects of the namespace. Of cluster-scoped resources, those with the namespace as a prefix of their name.
 async fn of_namespace(objects: &Objects, gvr: &Gvr, namespace: &str) -> Vec<Value> {
     let mut found = all(objects, gvr).await;
     found.retain(|object| match text(object, "/metadata/namespace") {
@@ -77,7 +77,7 @@ async fn of_namespace(objects: &Objects, gvr: &Gvr, namespace: &str) -> Vec<Valu
     found
 }
 
-/// One that nobody requires any more waits for the next who does.
+/// A dependency's binding that nothing requires is kept for the next one that does.
 fn is_needed(binding: &Value) -> bool {
     ["/spec/placement", "/spec/requiredBy"].iter().any(|part| binding.pointer(part).is_some())
 }
@@ -108,7 +108,7 @@ fn copy(object: &Value) -> Value {
     json!({"labels": without_ids(&object["metadata"]["labels"]), "facts": facts})
 }
 
-/// Type and status of each.
+/// Type and status of each condition.
 fn conditions(object: &Value) -> BTreeMap<&str, &str> {
     let conditions = object["status"]["conditions"].as_array();
     conditions.into_iter().flatten().map(|one| (text(one, "/type"), text(one, "/status"))).collect()
@@ -131,7 +131,7 @@ fn binding_facts(binding: &Value) -> Value {
     })
 }
 
-/// What names overrides stays when the last of them goes, as Karmada has it: it tells of what was, too.
+/// The annotation of applied overrides stays when the last one is removed, as in Karmada.
 fn work_facts(work: &Value) -> Value {
     let annotations = work["metadata"]["annotations"].as_object().into_iter().flatten();
     let notes: BTreeMap<&String, &Value> =

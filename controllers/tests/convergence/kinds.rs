@@ -1,4 +1,5 @@
-//! One of each built-in kind, what it depends on, overrides, a namespace: propagated to every member, and reported on there.
+//! Objects of all built-in kinds, with dependencies, overrides and a namespace, are propagated to every member, and
+//! their status is collected.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +19,12 @@ const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
 #[serde(deny_unknown_fields)]
 struct Entry {
     object: Value,
-    /// Cluster-scoped.
+    /// True for a cluster-scoped object.
     #[serde(default)]
     cluster: bool,
-    /// What every member says of its copy.
+    /// Status of the copy in every member.
     status: Option<Value>,
-    /// It says which generation that is of.
+    /// True if the status has an observedGeneration.
     #[serde(default)]
     observed: bool,
 }
@@ -41,12 +42,12 @@ impl Entry {
         text(&self.object, "/metadata/name")
     }
 
-    /// Which policy it is for.
+    /// Name of the policy that selects it.
     fn to(&self) -> Option<&str> {
         self.object["metadata"]["labels"]["to"].as_str()
     }
 
-    /// The resource and name of its binding.
+    /// Resource and name of its binding.
     fn binding(&self) -> (Resource, String) {
         let name = binding_name(text(&self.object, "/kind"), self.name());
         match self.cluster {
@@ -67,7 +68,7 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
-/// Brings everything to the members and waits until all of it has come back.
+/// Propagates all objects to the members, and waits until their status has been collected.
 pub async fn propagate(home: &Home) {
     let control_plane = home.objects();
     for member in MEMBERS {
@@ -93,14 +94,14 @@ pub async fn propagate(home: &Home) {
     for member in MEMBERS {
         home.when(&home.member(member), &team, "", "team", |_| true).await;
     }
-    // What the autoscaler scales is left to the members.
+    // The replicas of the autoscaler's target are retained from the members.
     let marked = |web: &Value| web["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] == "true";
     let deployments =
         resource_of(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": ""}}));
     home.when(&control_plane, &deployments, "default", "web", marked).await;
 }
 
-/// Policies and overrides.
+/// Creates policies and overrides.
 async fn steer(control_plane: &Objects, entries: &[Entry]) {
     let selectors = |cluster: bool| -> Vec<Value> {
         let labelled = entries.iter().filter(|entry| entry.cluster == cluster && entry.to() == Some("members"));
@@ -155,7 +156,7 @@ async fn steer(control_plane: &Objects, entries: &[Entry]) {
     }
 }
 
-/// Says in every member what became of the copy, and waits until the binding says so.
+/// Sets the status of the copies in all members, and waits until it is in the binding.
 async fn report(home: &Home, entry: &Entry) {
     let Some(status) = &entry.status else { return };
     let resource = entry.resource();

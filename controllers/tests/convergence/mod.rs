@@ -1,5 +1,5 @@
-//! Whatever order things come in, the fleet ends the same; and what is as it should be is left alone, also by loops that
-//! begin anew.
+//! The final state does not depend on the order of changes, and objects that are up to date are not written, also by
+//! restarted controllers.
 
 mod end;
 mod kinds;
@@ -14,7 +14,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The resource of an object's kind; it is namespaced if the object is.
+/// The resource of an object. It is namespaced if the object has a namespace.
 fn resource_of(object: &Value) -> Resource {
     let (group, version) = text(object, "/apiVersion").split_once('/').unwrap_or(("", text(object, "/apiVersion")));
     let kind = text(object, "/kind");
@@ -27,7 +27,7 @@ fn resource_of(object: &Value) -> Resource {
     Resource::builtin(group, version, &plural, kind, object.pointer("/metadata/namespace").is_some())
 }
 
-/// What differs of two times.
+/// Tables with writes between two points in time.
 fn moved<'a>(before: &'a Tables, after: &'a Tables) -> Vec<&'a String> {
     after.iter().filter(|(table, version)| before.get(*table) != Some(*version)).map(|(table, _)| table).collect()
 }
@@ -38,13 +38,13 @@ const CLUSTERS: &str = "control plane cluster.karmada.io/clusters";
 type Tables = std::collections::BTreeMap<String, u64>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
+async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
     let home = Home::start(&["m1", "m2"]).await;
     kinds::propagate(&home).await;
     home.quiet().await;
 
-    // A second look writes nothing, and members are not even asked. What Clusters say of what was just brought there comes
-    // in its own time, which is not without end.
+    // A full resync writes nothing, and sends no requests to members. The status of Clusters may still change with
+    // the objects that were just created there.
     for look in 0.. {
         let before = home.written();
         home.requests.take();
@@ -55,8 +55,8 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
         if look < 10 && moved == [CLUSTERS] {
             continue;
         }
-        assert!(moved.is_empty(), "a second look wrote {moved:?}");
-        assert!(asked.is_empty(), "a second look asked {asked:#?}");
+        assert!(moved.is_empty(), "a full resync wrote {moved:?}");
+        assert!(asked.is_empty(), "a full resync requested {asked:#?}");
         break;
     }
 
@@ -80,7 +80,7 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_whose_writer_came_no_further_is_told() {
+async fn a_scheduling_result_without_status_is_completed() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let weights = ["m1", "m2"].map(|name| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1}));
@@ -93,7 +93,7 @@ async fn a_result_whose_writer_came_no_further_is_told() {
     home.when(&control_plane, &crate::binding(), "default", "web-deployment", scheduled).await;
     home.quiet().await;
 
-    // As it is between the two writes: the result is there, and nothing says so.
+    // The state between the two writes: the result is stored, and its status is not.
     let binding = crate::binding();
     let target = Target::new(&binding, "default", "web-deployment");
     let untold =

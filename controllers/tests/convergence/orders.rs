@@ -1,4 +1,4 @@
-//! The same things in any order.
+//! Random orders of the same changes.
 
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Target};
 use rand::rngs::StdRng;
@@ -13,10 +13,10 @@ use super::{resource_of, text};
 use crate::home::{Home, LONGEST};
 
 const ORDERS: usize = 6;
-/// How often the loops come to rest between two steps.
+/// Probability of waiting until all controllers are idle between two steps.
 const RESTS: f64 = 0.2;
 
-/// What somebody does; the object says to what.
+/// A change of an object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Step {
@@ -39,14 +39,14 @@ impl Step {
     }
 }
 
-/// The same orders each time where changes are judged, unless somebody asks for others.
+/// A fixed seed in CI, a random one elsewhere. The environment variable CROWSNEST_ORDER_SEED overrides both.
 fn seed() -> u64 {
     let usual = || if std::env::var("CI").as_deref() == Ok("true") { 1 } else { rand::random() };
     std::env::var("CROWSNEST_ORDER_SEED").map_or_else(|_| usual(), |text| text.parse().expect("a number"))
 }
 
-/// Everything of the chains, in an order of its own and in a namespace of its own.
-async fn happen(home: &Home, namespace: &str, rng: &mut StdRng) {
+/// Applies all steps in a random order, in a new namespace.
+async fn apply_all(home: &Home, namespace: &str, rng: &mut StdRng) {
     let objects = home.objects();
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     objects.create(&resource_of(&own), "", &own).await.unwrap();
@@ -65,14 +65,14 @@ async fn happen(home: &Home, namespace: &str, rng: &mut StdRng) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_order_things_come_in_the_fleet_ends_the_same() {
+async fn the_final_state_does_not_depend_on_the_order_of_changes() {
     let seed = seed();
     println!("CROWSNEST_ORDER_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let home = Home::start(&["m1", "m2"]).await;
     let namespaces: Vec<String> = (0..ORDERS).map(|nth| format!("order-{nth}")).collect();
     for namespace in &namespaces {
-        happen(&home, namespace, &mut rng).await;
+        apply_all(&home, namespace, &mut rng).await;
     }
     let until = Instant::now() + 2 * LONGEST;
     let end = loop {

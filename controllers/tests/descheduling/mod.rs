@@ -1,4 +1,4 @@
-//! Replicas that no node of their cluster takes find another one.
+//! Unschedulable replicas move to another cluster.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn ready(binding: &Value, cluster: &str) -> Option<i64> {
     items.find(|item| item["clusterName"] == cluster)?["status"]["readyReplicas"].as_i64()
 }
 
-/// A pod of a member, and what became of it.
+/// Creates a pod in a member, with a status.
 async fn add_pod(member: &Objects, name: &str, node: &str, cpu: &str, owner: Option<&Value>, status: Value) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
@@ -51,7 +51,7 @@ async fn add_pod(member: &Objects, name: &str, node: &str, cpu: &str, owner: Opt
     member.merge(Target::new(&pods(), "default", name).status(), &json!({"status": status})).await.unwrap();
 }
 
-/// What a Deployment's controller would have made of it.
+/// Creates the ReplicaSet that the Deployment controller would create.
 async fn add_replica_set(member: &Objects, deployment: &Value) -> Value {
     let mut template = deployment["spec"]["template"].clone();
     template["metadata"]["labels"]["pod-template-hash"] = json!("1");
@@ -68,7 +68,7 @@ async fn add_replica_set(member: &Objects, deployment: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_node_takes_moves_to_another_cluster() {
+async fn unschedulable_replicas_move_to_another_cluster() {
     let periods = Periods {
         descheduling: Duration::from_millis(200),
         unschedulable_threshold: Duration::ZERO,
@@ -88,7 +88,7 @@ async fn what_no_node_takes_moves_to_another_cluster() {
     let halves = |binding: &Value| given(binding) == [("m1", 2), ("m2", 2)];
     home.when(&control_plane, &binding(), "default", "web-deployment", halves).await;
 
-    // Something else takes the node's room, so that one of two pods does not find any.
+    // Another pod uses most of the node, so that one of two pods is unschedulable.
     let member = home.member("m1");
     add_pod(&member, "other", "n1", "3", None, json!({"phase": "Running"})).await;
     let applied = home.when(&member, &deployment(), "default", "web", |_| true).await;

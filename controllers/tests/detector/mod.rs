@@ -1,4 +1,4 @@
-//! Which templates a change has looked at, and when a policy's change reaches bindings.
+//! Tests of the detector: which templates a change enqueues, and when changes of policies take effect.
 
 use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_controllers::runtime::Config;
@@ -27,7 +27,7 @@ fn placed_in(cluster: &str) -> Value {
     json!({"clusterAffinity": {"clusterNames": [cluster]}})
 }
 
-/// A policy whose bindings nobody schedules, for what else its selector says.
+/// A policy that no scheduler handles, with additional fields in its selector.
 fn unscheduled(name: &str, api_version: &str, kind: &str, selector: Value) -> Value {
     let mut policy = policy(name, kind, api_version, placed_in("m1"));
     policy["metadata"]["finalizers"] = json!(["karmada.io/propagation-policy-controller"]);
@@ -55,7 +55,8 @@ async fn move_to(control_plane: &Objects, policy: &str, cluster: &str) {
     merge(control_plane, &propagation_policy(), policy, json!({"spec": {"placement": placed_in(cluster)}})).await;
 }
 
-/// Waits until everything that was done so far to templates and policies has been looked at: what comes last of either is.
+/// Waits until all previous changes of templates and policies have been reconciled, by means of a later change of
+/// each.
 async fn settled(home: &Home, witness: &'static str) {
     let control_plane = home.objects();
     let bound = |binding: &Value| binding["spec"]["placement"] == placed_in(witness);
@@ -70,7 +71,7 @@ async fn settled(home: &Home, witness: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lazy_policy_waits_for_its_templates_users() {
+async fn a_lazy_policy_takes_effect_when_its_template_changes() {
     let home = Home::start(&[]).await;
     let control_plane = home.objects();
     let create = async |resource: &Resource, object: Value| {
@@ -82,7 +83,7 @@ async fn a_lazy_policy_waits_for_its_templates_users() {
     create(&config_map(), labelled("app", "old")).await;
     settled(&home, "w1").await;
 
-    // What was there before is claimed, and bound when its user changes it.
+    // Existing templates are claimed, and bound when they change.
     create(&propagation_policy(), lazy("p", json!({"name": "app"}))).await;
     home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
     settled(&home, "w2").await;
@@ -90,14 +91,15 @@ async fn a_lazy_policy_waits_for_its_templates_users() {
     merge(&control_plane, &config_map(), "app", json!({"data": {"a": "2"}})).await;
     app(&is_placed_in("m1")).await;
 
-    // So is a change of the policy.
+    // A change of the policy is deferred as well.
     move_to(&control_plane, "p", "m2").await;
     settled(&home, "w3").await;
     app(&is_placed_in("m1")).await;
     merge(&control_plane, &config_map(), "app", json!({"data": {"a": "3"}})).await;
     app(&is_placed_in("m2")).await;
 
-    // What comes after its policy is bound at once, and so is what another policy has let go.
+    // A template that is created after its policy is bound immediately, and so is one that another policy has
+    // released.
     create(&propagation_policy(), lazy("q", json!({"labelSelector": {"matchLabels": {"app": "new"}}}))).await;
     create(&config_map(), labelled("late", "new")).await;
     home.when(&control_plane, &binding(), "default", "late-configmap", is_placed_in("m1")).await;
@@ -109,7 +111,7 @@ async fn a_lazy_policy_waits_for_its_templates_users() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_edit_under_a_lazy_policy_outlives_the_process() {
+async fn a_change_under_a_lazy_policy_is_found_after_a_restart() {
     let home = Home::start(&[]).await;
     let control_plane = home.objects();
     let mut wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
@@ -136,11 +138,11 @@ async fn an_edit_under_a_lazy_policy_outlives_the_process() {
     home.stop().await;
 }
 
-/// Templates that no change below is about: claimed by another policy, and claimed by none.
+/// Number of templates that no change below affects: half are claimed by another policy, half by none.
 const BYSTANDERS: u64 = 120;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_looks_only_at_what_it_touches() {
+async fn a_policy_enqueues_only_templates_that_it_affects() {
     let home = Home::start(&[]).await;
     let control_plane = home.objects();
     let create = async |resource: &Resource, namespace: &str, object: Value| {
@@ -177,13 +179,13 @@ async fn a_policy_looks_only_at_what_it_touches() {
         (cluster_policy(), "", of_any_namespace),
     ];
     for (n, (resource, namespace, policy)) in policies.into_iter().enumerate() {
-        // Its template is looked at because of the policy, and once more because it was claimed.
+        // Its template is reconciled after the change of the policy, and again after the claim.
         let (looks, read) = (home.looks("resource detector").await, home.manager.objects_read());
         create(&resource, namespace, policy.clone()).await;
         let bound = format!("one-{n}-configmap");
         home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
         let looked = home.looks("resource detector").await - looks;
-        assert!((1..=3).contains(&looked), "{looked} looks because of {policy}");
+        assert!((1..=3).contains(&looked), "{looked} reconciles because of {policy}");
         let read = home.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of {policy}");
 
@@ -192,12 +194,12 @@ async fn a_policy_looks_only_at_what_it_touches() {
         let moved = json!({"spec": {"placement": placed_in("m2")}});
         control_plane.merge(Target::new(&resource, namespace, name), &moved).await.unwrap();
         home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
-        assert_eq!(home.looks("resource detector").await - looks, 1, "looks because of a change of {policy}");
+        assert_eq!(home.looks("resource detector").await - looks, 1, "reconciles because of a change of {policy}");
         let read = home.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of a change of {policy}");
     }
 
-    // A policy that claims many looks at those.
+    // A policy that claims many templates enqueues all of them.
     let looks = home.looks("resource detector").await;
     move_to(&control_plane, "many", "m2").await;
     for n in 0..BYSTANDERS / 2 {
@@ -208,7 +210,7 @@ async fn a_policy_looks_only_at_what_it_touches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_customization_looks_only_at_its_kind() {
+async fn a_customization_enqueues_only_its_kind() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let config_maps = policy("config-maps", "ConfigMap", "v1", placed_in("m1"));
@@ -244,13 +246,13 @@ async fn a_customization_looks_only_at_its_kind() {
     let after = home.manager.looks();
     for queue in queues {
         let looked = after[queue] - before[queue];
-        assert!(looked < 10, "{looked} looks of {queue} because of one Deployment's customization");
+        assert!(looked < 10, "{looked} reconciles of {queue} because of one Deployment's customization");
     }
     home.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_override_policy_looks_only_at_namespaces_it_means() {
+async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let namespaces = Resource::builtin("", "v1", "namespaces", "Namespace", false);
@@ -281,7 +283,7 @@ async fn an_override_policy_looks_only_at_namespaces_it_means() {
         assert_eq!(home.looks("namespace-sync-controller").await - before, 1, "{name}");
     }
 
-    // However it is written, a namespace that is to be left alone is.
+    // The label that skips a namespace is case-insensitive.
     let skips = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
         "name": "private", "labels": {"namespace.karmada.io/skip-auto-propagation": "True"}}});
     let shared = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}});
@@ -294,7 +296,7 @@ async fn an_override_policy_looks_only_at_namespaces_it_means() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn priorities_are_those_of_classes_and_only_in_namespaces() {
+async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
     let home = Home::start(&[]).await;
     let control_plane = home.objects();
     let wanted = json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "urgent"});
@@ -331,7 +333,7 @@ async fn priorities_are_those_of_classes_and_only_in_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn templates_are_told_who_took_them_over_and_why_they_are_not_bound() {
+async fn events_on_templates_report_preemption_and_failures() {
     let home = Home::start(&[]).await;
     let control_plane = home.objects();
     let low = unscheduled("low", "v1", "ConfigMap", json!({}));
@@ -359,7 +361,7 @@ async fn templates_are_told_who_took_them_over_and_why_they_are_not_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_switched_off_or_skipped_is_left_alone() {
+async fn disabled_controllers_and_skipped_objects_have_no_effect() {
     let config = Config {
         controllers: "*,-namespace".parse().unwrap(),
         skipped_apis: "v1/ConfigMap".parse().unwrap(),
@@ -383,7 +385,7 @@ async fn what_is_switched_off_or_skipped_is_left_alone() {
     home.stop().await;
 }
 
-/// Names of Roles may contain colons and capitals, names of bindings must not.
+/// Names of Roles may contain colons and capitals, which names of bindings must not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
     let home = Home::start(&["m1"]).await;
@@ -417,9 +419,9 @@ async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
     let before = home.written();
     home.manager.full_resync().await.unwrap();
     home.quiet().await;
-    assert_eq!(before, home.written(), "a second pass wrote something");
+    assert_eq!(before, home.written(), "a full resync wrote something");
 
-    // The others keep their bindings without the first.
+    // The others keep their bindings after the first is deleted.
     control_plane.delete(Target::new(&roles, "default", "a:b")).await.unwrap();
     control_plane.delete(Target::new(&binding(), "default", "a.b-role")).await.unwrap();
     home.gone(&m1, &roles, "default", "a:b").await;

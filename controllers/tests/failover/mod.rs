@@ -1,4 +1,4 @@
-//! Workloads that leave clusters, stay, and come back.
+//! Tests of failover: evictions, and the failback to the previous cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,14 +29,14 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": {"k": "v"}})
 }
 
-/// To the first cluster, else to the second.
+/// The first cluster, or else the second.
 fn one_or_other(first: &str, second: &str) -> Value {
     json!({"clusterAffinities": [
         {"affinityName": "one", "clusterNames": [first]}, {"affinityName": "two", "clusterNames": [second]},
     ]})
 }
 
-/// A policy for what it names, of whichever kind that is.
+/// A policy that selects an object of this kind by the policy's name.
 fn named(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {
     let mut policy = policy(name, kind, api_version, placement);
     policy["spec"]["resourceSelectors"][0]["name"] = json!(name);
@@ -56,13 +56,13 @@ fn is_in(cluster: &str) -> impl Fn(&Value) -> bool {
     move |binding| binding["spec"]["clusters"].as_array().is_some_and(|to| to.len() == 1 && to[0]["name"] == cluster)
 }
 
-/// In one cluster, and leaving none.
+/// Scheduled to one cluster, with no evictions in progress.
 fn has_settled_in(cluster: &str) -> impl Fn(&Value) -> bool {
     move |binding| is_in(cluster)(binding) && binding["spec"].get("gracefulEvictionTasks").is_none()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
+async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
     let periods = Periods { graceful_eviction_timeout: Duration::from_secs(1), ..Config::conformance().periods };
     let home = Home::start_as(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
     let control_plane = home.objects();
@@ -79,7 +79,7 @@ async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
     let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
     home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
 
-    // Its replacement never gets well, so the copy stays beyond its time.
+    // Its replacement never becomes healthy, so the copy is kept beyond the timeout.
     drain(&home, "m1").await;
     home.when(&m2, &deployment(), "default", "web", |_| true).await;
     let waits = |binding: &Value| {
@@ -95,11 +95,11 @@ async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
     assert_eq!(back["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
     home.gone(&m2, &deployment(), "default", "web").await;
     let told = home.told("EvictionCancelled", "web").await;
-    assert_eq!(told, "Evict from cluster m1 is called off: nothing has replaced the copy.");
+    assert_eq!(told, "Evict from cluster m1 is cancelled: the copy has not been replaced.");
     let same = home.when(&m1, &deployment(), "default", "web", |_| true).await;
-    assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was taken out meanwhile");
+    assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was deleted meanwhile");
 
-    // The scheduler stays with it.
+    // The scheduler keeps the cluster.
     home.quiet().await;
     home.manager.full_resync().await.unwrap();
     home.quiet().await;
@@ -107,8 +107,8 @@ async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
     home.stop().await;
 }
 
-/// A cluster whose agent, which is Karmada's and not there, says whether it is ready.
-async fn tell_of(home: &Home, cluster: &str, ready: &str) {
+/// Sets the Ready condition of a cluster as Karmada's agent would.
+async fn report_ready(home: &Home, cluster: &str, ready: &str) {
     let condition = json!({"type": "Ready", "status": ready, "reason": "Told", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let (objects, clusters) = (home.objects(), clusters());
@@ -117,7 +117,7 @@ async fn tell_of(home: &Home, cluster: &str, ready: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
+async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     for (name, first, second) in [("app", "m1", "m2"), ("drained", "m2", "p1")] {
@@ -132,17 +132,17 @@ async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
         let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name}, "spec": {"syncMode": "Pull"}});
         control_plane.create(&clusters(), "", &cluster).await.unwrap();
-        tell_of(&home, name, "False").await;
+        report_ready(&home, name, "False").await;
     }
     drain(&home, "m1").await;
     let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
     home.when(&control_plane, &clusters(), "", "m1", halted).await;
     let told = home.told("EvictionsHalted", "m1").await;
-    assert!(told.starts_with("nothing is evicted from clusters that are not ready: "), "{told}");
+    assert!(told.starts_with("evictions from clusters that are not ready are halted: "), "{told}");
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
-    // What an administrator drains is ready, and goes.
+    // The cluster that an administrator drains is ready, so evictions from it continue.
     drain(&home, "m2").await;
     let leaves = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m2";
     home.when(&control_plane, &binding(), "default", "drained-configmap", leaves).await;
@@ -151,7 +151,7 @@ async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
     for name in ["p1", "p2"] {
-        tell_of(&home, name, "True").await;
+        report_ready(&home, name, "True").await;
     }
     home.when(&control_plane, &binding(), "default", "app-configmap", is_in("m2")).await;
     let resumed = |cluster: &Value| !condition_is(cluster, "EvictionsHalted", "True");
@@ -159,8 +159,8 @@ async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
     home.stop().await;
 }
 
-/// A ConfigMap, and a policy of the same name that wants it home.
-async fn homesick(home: &Home, name: &str, when: &str) {
+/// Creates a ConfigMap, and a policy with the same name that requests failback.
+async fn with_failback(home: &Home, name: &str, when: &str) {
     let control_plane = home.objects();
     control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
     let mut wanted = named(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
@@ -176,11 +176,11 @@ fn remembers_home(binding: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workloads_go_home_one_by_one() {
+async fn workloads_fail_back_one_by_one() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
-    homesick(&home, "a", "after=0s,rate=1/h").await;
-    homesick(&home, "b", "after=1h").await;
+    with_failback(&home, "a", "after=0s,rate=1/h").await;
+    with_failback(&home, "b", "after=1h").await;
     drain(&home, "m1").await;
     let moved = |binding: &Value| has_settled_in("m2")(binding) && remembers_home(binding);
     for name in ["a-configmap", "b-configmap"] {
@@ -198,9 +198,9 @@ async fn workloads_go_home_one_by_one() {
     home.gone(&m2, &config_maps(), "default", "a").await;
     home.when(&home.member("m1"), &config_maps(), "default", "a", |_| true).await;
     let told = home.told("ReturnHome", "a").await;
-    assert_eq!(told, "Going home to m1: they have been well again for long enough.");
+    assert_eq!(told, "Failing back to m1: healthy again for long enough.");
 
-    // One has gone, so the next one waits for its turn, when its time has come, too.
+    // One has failed back, so the next one waits for the rate, even if its delay has passed.
     let wish = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
     merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=1/h")).await;
     home.quiet().await;
@@ -214,9 +214,9 @@ async fn workloads_go_home_one_by_one() {
     home.stop().await;
 }
 
-/// Of application failover Karmada asks no gate.
+/// In Karmada, application failover has no feature gate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workload_that_is_unwell_moves_with_the_default_gates() {
+async fn an_unhealthy_workload_fails_over_with_default_feature_gates() {
     let home = Home::start_as(&["m1", "m2"], Config { gates: Gates::default(), ..Config::conformance() }).await;
     let control_plane = home.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
@@ -264,7 +264,7 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
         "spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]}});
     m1.create(&pods, "default", &pod).await.unwrap();
 
-    // It waits for what it owns; the test is the garbage collector of the member.
+    // It waits for its dependents. The test acts as the garbage collector of the member.
     drain(&home, "m1").await;
     let going = |object: &Value| object["metadata"]["finalizers"] == json!(["foregroundDeletion"]);
     home.when(&m1, &deployment(), "default", "web", going).await;
@@ -284,7 +284,7 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_policy_or_a_binding_says_of_failover_counts_at_once() {
+async fn failover_annotations_of_policies_and_bindings_take_effect_immediately() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
@@ -308,7 +308,7 @@ async fn what_a_policy_or_a_binding_says_of_failover_counts_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn evictions_are_counted_as_karmada_counts_them() {
+async fn metrics_of_evictions_are_karmadas() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
@@ -349,7 +349,7 @@ async fn evictions_are_counted_as_karmada_counts_them() {
     home.stop().await;
 }
 
-/// The resource versions of all bindings.
+/// The resourceVersions of all bindings.
 async fn versions(home: &Home) -> BTreeMap<String, String> {
     let kind = kube::api::GroupVersionKind::gvk("work.karmada.io", "v1alpha2", "ResourceBinding");
     let kind = ApiResource::from_gvk_with_plural(&kind, "resourcebindings");
@@ -359,7 +359,7 @@ async fn versions(home: &Home) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_taint_touches_only_those_that_do_not_tolerate_it() {
+async fn a_taint_affects_only_bindings_that_do_not_tolerate_it() {
     const EACH: usize = 70;
     let home = Home::start(&["m1", "m2", "m3"]).await;
     let control_plane = home.objects();

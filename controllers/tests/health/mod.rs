@@ -1,4 +1,5 @@
-//! Clusters that fail, by one signal and by several, that go away together, that leave, and that Karmada's own agent reports of.
+//! Tests of cluster health: failures of one and of several signals, simultaneous failures, removal of clusters, and
+//! clusters whose agent reports.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ fn taints(cluster: &Value) -> Vec<&str> {
     taints.into_iter().flatten().filter_map(|taint| taint["key"].as_str()).collect()
 }
 
-/// Gives a cluster an address where nobody is, or its own back.
+/// Changes the address of a cluster. Returns the previous one.
 async fn readdress(home: &Home, name: &str, endpoint: &str) -> String {
     let control_plane = home.objects();
     let resource = cluster_resource();
@@ -41,22 +42,22 @@ async fn readdress(home: &Home, name: &str, endpoint: &str) -> String {
     before["spec"]["apiEndpoint"].as_str().unwrap().to_owned()
 }
 
-const NOWHERE: &str = "https://127.0.0.1:1";
+const UNREACHABLE: &str = "https://127.0.0.1:1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_signal_is_damped_two_count_and_many_clusters_are_doubted() {
+async fn one_signal_is_damped_two_count_and_simultaneous_failures_are_doubted() {
     let home = Home::start(&["m1", "m2", "m3"]).await;
     let control_plane = home.objects();
     let cluster = cluster_resource();
     home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
 
-    // The health endpoint of one says no; another is dead. By the time that is believed, the first is still ready.
+    // The health endpoint of one fails; another is unreachable. When that is recognized, the first is still ready.
     home.requests.set_well("m1", false);
     let damped = home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "Damped")).await;
     let message = condition(&damped, "HealthSignals")["message"].as_str().unwrap();
     assert!(message.starts_with("readyz fails since ") && message.contains("(500 Internal Server Error"), "{message}");
-    assert!(message.contains("; API calls are answered; watches of "), "{message}");
-    let endpoint = readdress(&home, "m2", NOWHERE).await;
+    assert!(message.contains("; API calls succeed; watches of "), "{message}");
+    let endpoint = readdress(&home, "m2", UNREACHABLE).await;
     let lost = home.when(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
     assert_eq!(condition(&lost, "Ready")["reason"], "ClusterNotReachable");
     assert_eq!(condition(&lost, "HealthSignals")["reason"], "SignalsAgree");
@@ -72,15 +73,15 @@ async fn one_signal_is_damped_two_count_and_many_clusters_are_doubted() {
     let is_back = |m2: &Value| condition_is(m2, "Ready", "True") && taints(m2).is_empty();
     home.when(&control_plane, &cluster, "", "m2", is_back).await;
 
-    // Two of three at once: nobody believes that, until somebody says that one of them is down indeed.
+    // Two of three at once are doubted, until an administrator confirms that one of them is down.
     for name in ["m2", "m3"] {
-        readdress(&home, name, NOWHERE).await;
+        readdress(&home, name, UNREACHABLE).await;
     }
     for name in ["m2", "m3"] {
         let doubted = home.when(&control_plane, &cluster, "", name, has_reason("HealthSignals", "Doubted")).await;
         assert!(condition_is(&doubted, "Ready", "True") && taints(&doubted).is_empty(), "{doubted}");
         let message = condition(&doubted, "HealthSignals")["message"].as_str().unwrap();
-        assert!(message.starts_with("2 of 3 clusters stopped answering within 60 s"), "{message}");
+        assert!(message.starts_with("2 of 3 clusters stopped responding within 60 s"), "{message}");
     }
     let confirmed = json!({"metadata": {"annotations": {"failover.crowsnest.io/confirmed-down": "true"}}});
     control_plane.merge(Target::new(&cluster, "", "m2"), &confirmed).await.unwrap();
@@ -90,7 +91,7 @@ async fn one_signal_is_damped_two_count_and_many_clusters_are_doubted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leaving_cluster_says_what_it_waits_for() {
+async fn removing_a_cluster_reports_what_it_waits_for() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let by_hand = json!({
@@ -116,10 +117,10 @@ async fn a_leaving_cluster_says_what_it_waits_for() {
     let mut space = home.when(&control_plane, &namespace, "", "karmada-es-m1", going).await;
     let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
-    // Those with the members' rights are there, too, as long as nobody empties the namespace.
+    // The Works with RBAC rules for members are there as well, until the namespace is emptied.
     assert!(message.starts_with("waits for ") && message.contains("Works: held (held by finalizer example.com/hold)"));
 
-    // Here nobody else empties namespaces.
+    // There is no namespace controller in this test.
     let free = json!({"metadata": {"finalizers": null}});
     control_plane.merge(Target::new(&work(), "karmada-es-m1", "held"), &free).await.unwrap();
     control_plane.delete(Target::new(&work(), "karmada-es-m1", "held")).await.unwrap();
@@ -127,7 +128,7 @@ async fn a_leaving_cluster_says_what_it_waits_for() {
     control_plane.replace(Target { subresource: "finalize", ..execution }, &space).await.unwrap();
     let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
-    assert_eq!(message, "waits for 1 bindings: default/mine (no policy places it)");
+    assert_eq!(message, "waits for 1 bindings: default/mine (it has no placement)");
     assert_eq!(home.told("RemoveExecutionSpaceSucceed", "m1").await, "Removed execution space for cluster(m1).");
     control_plane.delete(Target::new(&binding(), "default", "mine")).await.unwrap();
     home.gone(&control_plane, &cluster, "", "m1").await;
@@ -135,7 +136,7 @@ async fn a_leaving_cluster_says_what_it_waits_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_kind_of_a_member_is_told_before_its_turn() {
+async fn a_new_kind_of_a_member_is_reported_before_the_next_period() {
     let mut config = Config::conformance();
     config.periods.cluster_status = Duration::from_secs(600);
     let home = Home::start_as(&["m1"], config).await;
@@ -157,7 +158,7 @@ async fn a_new_kind_of_a_member_is_told_before_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
+async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     let mut config = Config::conformance();
     config.periods.cluster_monitor = Duration::from_millis(200);
     config.periods.cluster_monitor_grace = Duration::from_secs(3);
@@ -166,7 +167,7 @@ async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
     let control_plane = home.objects();
     let cluster = cluster_resource();
     let pulled = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "p1"},
-        "spec": {"syncMode": "Pull", "apiEndpoint": NOWHERE}});
+        "spec": {"syncMode": "Pull", "apiEndpoint": UNREACHABLE}});
     control_plane.create(&cluster, "", &pulled).await.unwrap();
     let never = home.when(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
     let ready = condition(&never, "Ready");
@@ -175,7 +176,7 @@ async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
     let unreachable = |p1: &Value| taints(p1) == ["cluster.karmada.io/unreachable"];
     home.when(&control_plane, &cluster, "", "p1", |p1| taints(p1).contains(&"cluster.karmada.io/unreachable")).await;
 
-    // The agent reports. A Work for it is not ours to carry out.
+    // The agent reports. Works of its cluster are not applied by this process.
     let reported = json!({"status": {"conditions": [{
         "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
@@ -199,7 +200,7 @@ async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
     let left = control_plane.get(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap().unwrap();
     assert!(left["status"].get("conditions").is_none(), "{left}");
 
-    // Its Lease counts as a sign of life, then it falls silent.
+    // Its Lease keeps it alive, until it is no longer renewed.
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "p1", "namespace": "karmada-cluster"},
         "spec": {"holderIdentity": "p1", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"}});
@@ -208,12 +209,12 @@ async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
     assert_eq!(condition(&silent, "Ready")["reason"], "ClusterStatusUnknown");
     home.when(&control_plane, &cluster, "", "p1", unreachable).await;
 
-    // A cluster that leaves without its agent gives its Works up.
+    // Removing a cluster whose agent is gone deletes its Works.
     control_plane.delete(Target::new(&cluster, "", "p1")).await.unwrap();
     home.gone(&control_plane, &work(), "karmada-es-p1", "w").await;
     assert_eq!(
         home.told("ResourcesLeftBehind", "p1").await,
-        "cluster(p1) is not ready, so these stay behind in it: 1 objects: ConfigMap/default/c"
+        "cluster(p1) is not ready, so these objects remain in it: 1 objects: ConfigMap/default/c"
     );
     home.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A control plane and members in this process, with the controllers between them.
+//! Test environment: a control plane, members and controllers in one process.
 
 mod requests;
 
@@ -32,7 +32,7 @@ pub struct Home {
     pub manager: Manager,
     pub index: Index,
     pub directory: tempfile::TempDir,
-    /// What members were asked about their objects.
+    /// Requests for objects that members received.
     pub requests: Requests,
     stop: CancellationToken,
 }
@@ -52,10 +52,10 @@ fn cluster_scoped(resource: &str, kind: &str) -> Resource {
 }
 
 pub const LONGEST: Duration = Duration::from_secs(30);
-/// Pause between two checks of a condition that nothing reports.
+/// Interval for checking conditions without a notification.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Watches one object until it is as wanted; the test fails, with what it saw last, when that takes unreasonably long.
+/// Watches an object until it satisfies a condition. Panics with the last seen object after a timeout.
 async fn watch(
     what: &str,
     objects: &Objects,
@@ -77,9 +77,9 @@ async fn watch(
     let mut last = Value::Null;
     loop {
         let Ok(next) = tokio::time::timeout_at(until, seen.next()).await else {
-            panic!("never came: {what}, but {last}")
+            panic!("timed out waiting for: {what}, last seen: {last}")
         };
-        // A kind that is not served yet is asked for again.
+        // A kind that is not served yet is retried.
         let Ok(object) = next.expect("a watch does not end") else { continue };
         let object = object.map(|object| serde_json::to_value(object).expect("JSON"));
         if wanted(object.as_ref()) {
@@ -93,7 +93,7 @@ async fn serve(name: &str) -> ApiServer {
     let mut config = ServerConfig::new(name, Data::Memory);
     let admin = UserInfo { name: "admin".into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
     config.tokens.insert(TOKEN.to_owned(), admin);
-    // Nobody is there who would find nodes ready.
+    // No node controller removes the taint of new nodes.
     config.disabled_admission = vec![Plugin::TaintNodesByCondition];
     ApiServer::start(config).await.expect("a server")
 }
@@ -129,7 +129,7 @@ fn cluster_resource() -> Resource {
     custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false)
 }
 
-/// Ready, and seen as such by the loop that taints.
+/// Ready, without taints, and with the finalizer.
 fn takes_workloads(cluster: &Value) -> bool {
     let conditions = cluster["status"]["conditions"].as_array();
     let ready =
@@ -145,7 +145,7 @@ impl Home {
     }
 
     pub async fn start_as(members: &[&str], config: Config) -> Self {
-        // A second test of this process finds the provider installed already.
+        // Another test may have installed it.
         drop(rustls::crypto::ring::default_provider().install_default());
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
@@ -186,7 +186,7 @@ impl Home {
         Objects::new(server.admin())
     }
 
-    /// Lets a member have custom resource definitions.
+    /// Enables CustomResourceDefinitions in a member.
     pub async fn serve_definitions(&self, name: &str) {
         let (_, server) = self.members.iter().find(|(member, _)| member == name).expect("a member");
         serve_definitions(server).await;
@@ -211,7 +211,7 @@ impl Home {
         watch(&what, objects, resource, namespace, name, |object| object.is_none()).await;
     }
 
-    /// The sum of all series that are told so, or begin so.
+    /// The sum of all series with this prefix.
     pub fn counted(&self, series: &str) -> f64 {
         let mut text = String::new();
         self.manager.metrics().write(&mut text).unwrap();
@@ -219,14 +219,14 @@ impl Home {
         values.map(|value| value.parse::<f64>().unwrap()).sum()
     }
 
-    /// Waits until an event with this reason is told of an object of the namespace `default`, and answers its text.
+    /// Waits for an event with this reason on an object in the namespace `default`. Returns its message.
     pub async fn told(&self, reason: &str, about: &str) -> String {
         let api: kube::Api<Event> = kube::Api::namespaced(self.control_plane.admin(), "default");
         let config = kube::runtime::watcher::Config::default();
         let mut seen = std::pin::pin!(kube::runtime::watcher(api, config).default_backoff().touched_objects());
         let found = async {
             while let Some(event) = seen.next().await {
-                // What cannot be read now is asked for again.
+                // Errors are retried by the watcher.
                 let Ok(event) = event else { continue };
                 let is_about = event.involved_object.name.as_deref() == Some(about);
                 if is_about && event.reason.as_deref() == Some(reason) {
@@ -235,11 +235,11 @@ impl Home {
             }
             panic!("a watch does not end")
         };
-        let what = format!("never told: {reason} of {about}");
+        let what = format!("no event {reason} on {about}");
         tokio::time::timeout(LONGEST, found).await.expect(&what)
     }
 
-    /// Lets something happen while nobody looks.
+    /// Runs a future while no controllers run.
     pub async fn without_controllers<W: Future<Output = ()>>(self, meanwhile: W) -> Self {
         self.manager.stop().await;
         meanwhile.await;
@@ -248,18 +248,18 @@ impl Home {
         Home { manager, ..self }
     }
 
-    /// How often a loop has looked at something, once none has anything to do.
+    /// Number of reconciles of a queue, once all controllers are idle.
     pub async fn looks(&self, queue: &str) -> u64 {
         self.idle().await;
         self.manager.looks()[queue]
     }
 
-    /// Waits until no loop has anything to do.
+    /// Waits until all controllers are idle.
     pub async fn idle(&self) {
         tokio::time::timeout(LONGEST, self.manager.idle()).await.expect("idle in time");
     }
 
-    /// Waits until nothing is left to do: the cache has every change of what it collects, and no controller is busy after that.
+    /// Waits until the cache is up to date, and all controllers are idle.
     pub async fn quiet(&self) {
         let becoming_quiet = async {
             loop {
@@ -273,7 +273,7 @@ impl Home {
         tokio::time::timeout(LONGEST, becoming_quiet).await.expect("quiet in time");
     }
 
-    /// True if the cache has the last change of every collection that it follows.
+    /// True if the cache has the last change of every collection that it watches.
     fn is_collected(&self) -> bool {
         let server = |cluster: &ClusterName| match cluster.is_control_plane() {
             true => Some(&self.control_plane),
@@ -288,7 +288,8 @@ impl Home {
         })
     }
 
-    /// The last write of every resource, in the control plane and in the members. Events, which tell of looks as well, aside.
+    /// The last write of every resource in the control plane and in the members, except Events, which also report
+    /// reconciles.
     pub fn written(&self) -> BTreeMap<String, u64> {
         let members = self.members.iter().map(|(name, server)| (name.as_str(), server));
         let mut written = BTreeMap::new();
@@ -301,7 +302,7 @@ impl Home {
         written
     }
 
-    /// As after the end of the process: the loops begin anew, and remember nothing.
+    /// Restarts the controllers without their in-memory state.
     pub async fn restart(self) -> Self {
         self.manager.stop().await;
         let manager = Manager::start(self.index.clone(), Config::conformance(), self.stop.clone());
@@ -310,7 +311,7 @@ impl Home {
         Home { manager, ..self }
     }
 
-    /// Other loops in the place of those that run.
+    /// Replaces the controllers.
     pub async fn led(self, start: impl FnOnce(Index, CancellationToken) -> Manager) -> Self {
         self.manager.stop().await;
         let manager = start(self.index.clone(), self.stop.clone());
@@ -329,7 +330,7 @@ impl Home {
     }
 }
 
-/// Makes a server serve what custom resource definitions define.
+/// Serves the resources that CustomResourceDefinitions define.
 async fn serve_definitions(server: &ApiServer) {
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
@@ -353,7 +354,7 @@ async fn define(server: &ApiServer) {
     let cluster = cluster_resource();
     let policy = custom("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy", true);
     for (resource, namespace) in [(&cluster, ""), (&policy, "default")] {
-        // Nothing can be watched before the kind is served.
+        // A kind can only be watched once it is served.
         let what = format!("{} is served", resource.kind);
         watch(&what, &objects, resource, namespace, "none", |object| object.is_none()).await;
     }

@@ -1,5 +1,5 @@
-//! What members are asked about their objects: reads and writes of single ones. Lists and watches, which the cache has anyway,
-//! are left out, and so is what tells how a member is.
+//! Requests to members for single objects. Lists and watches, which belong to the cache, and health checks are not
+//! recorded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Those since the last call.
+    /// Requests since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.seen.lock())
     }
 
-    /// Lets a member say that it is not well, or again that it is. All else it does as ever.
+    /// Sets the result of a member's health check. Other requests are not affected.
     pub fn set_well(&self, member: &str, is_well: bool) {
         let mut unwell = self.unwell.lock();
         if is_well {
@@ -35,7 +35,7 @@ impl Requests {
         }
     }
 
-    /// The member's own routes, noting what is asked.
+    /// The member's routes, with recording of requests.
     pub fn counted(&self, member: &ApiServer) -> Router {
         let (name, router, seen) = (member.name().to_owned(), member.router(), Arc::clone(&self.seen));
         let unwell = Arc::clone(&self.unwell);

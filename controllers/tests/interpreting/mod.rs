@@ -1,4 +1,4 @@
-//! A kind that a webhook interprets, all the way to a member and back.
+//! A kind that an interpreter webhook handles, from the template to a member and back.
 
 use axum::routing::post;
 use axum::{Json, Router};
@@ -31,7 +31,7 @@ fn patch(operations: &Value) -> Value {
     json!({"patchType": "JSONPatch", "patch": encoded(&operations.to_string())})
 }
 
-/// Interprets Deployments in ways that nothing built in does.
+/// Interprets Deployments differently from the built-in interpreter.
 async fn interpret(Json(question): Json<Value>) -> Json<Value> {
     let asked = &question["request"];
     let object = &asked["object"];
@@ -55,7 +55,7 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
         }
         "InterpretDependency" => json!({"dependencies": [
             {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "needed"}]}),
-        other => panic!("nobody should ask for {other}"),
+        other => panic!("unexpected operation {other}"),
     };
     response["uid"] = asked["uid"].clone();
     response["successful"] = json!(true);
@@ -64,7 +64,7 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
     )
 }
 
-/// A webhook that answers until stopped; its port, and its authority's certificate.
+/// Starts a webhook. Returns its port and the certificate of its authority.
 async fn start(stop: &CancellationToken) -> (u16, String) {
     let authority = Authority::generate("webhooks").unwrap();
     let own = authority.server(&["interpreter.default.svc".to_owned()]).unwrap();
@@ -102,7 +102,7 @@ fn configuration(port: u16, authority: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_says_what_a_kind_means() {
+async fn a_webhook_interprets_a_kind() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let stop = CancellationToken::new();
@@ -137,12 +137,12 @@ async fn a_webhook_says_what_a_kind_means() {
     home.when(&m1, &config_map, "default", "needed", |object| object["data"]["a"] == "1").await;
     home.when(&control_plane, &deployment(), "default", "web", |object| object["status"]["readyReplicas"] == 3).await;
 
-    // The webhook keeps one of the member's own values, and nothing the others.
+    // The webhook retains one of the member's values, and nothing retains the other.
     merge(&m1, &deployment(), "web", json!({"spec": {"minReadySeconds": 7, "paused": true}})).await;
     let healed = |object: &Value| object["spec"]["minReadySeconds"] == 7 && object["spec"].get("paused").is_none();
     home.when(&m1, &deployment(), "default", "web", healed).await;
 
-    // Without the webhook the kind is again what is built in for it.
+    // Without the webhook, the built-in interpreter handles the kind again.
     control_plane.delete(Target::new(&configurations(), "", "of-deployments")).await.unwrap();
     let unhealthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Unhealthy";
     home.when(&control_plane, &binding(), "default", "web-deployment", unhealthy).await;

@@ -1,4 +1,4 @@
-//! One of several processes acts: whoever follows writes nothing, nor does a leader whose fence has ended.
+//! Leader election: followers write nothing, and neither does a leader whose fence has ended.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 use super::home::{Home, LONGEST, builtin};
 use super::{binding, merge, policy, propagation_policy};
 
-/// What is under way ends within this; whatever the control plane has not told yet is not waited for.
+/// Timeout for stopping during the initial sync with the control plane.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// So many more looks have met the fence.
+/// Number of reconciles that must meet the fence.
 const TRIES: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_writes_but_the_leader() {
+async fn only_the_leader_writes() {
     let home = Home::start(&["m1"]).await;
     let home = home.led(|index, stop| Manager::observe(index, Config::conformance(), stop)).await;
     let (control_plane, m1) = (home.objects(), home.member("m1"));
@@ -28,7 +28,7 @@ async fn nobody_writes_but_the_leader() {
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     home.quiet().await;
-    assert_eq!(home.manager.looks().values().sum::<u64>(), 0, "whoever follows looks at nothing");
+    assert_eq!(home.manager.looks().values().sum::<u64>(), 0, "a follower reconciles nothing");
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
 
     let fence = Fence::closed();
@@ -38,10 +38,10 @@ async fn nobody_writes_but_the_leader() {
     home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
     home.idle().await;
 
-    // As when the lease was not renewed: what is decided from now on is not carried out.
+    // As when the lease was not renewed: no decision is written from now on.
     fence.close();
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
-    tokio::time::timeout(LONGEST, home.manager.looked(TRIES)).await.expect("loops try again");
+    tokio::time::timeout(LONGEST, home.manager.looked(TRIES)).await.expect("controllers retry");
     let left = m1.get(Target::new(&config_map, "default", "app")).await.unwrap().unwrap();
     assert_eq!(left["data"]["a"], "1");
 
@@ -51,9 +51,9 @@ async fn nobody_writes_but_the_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_stops_while_it_reads_the_control_plane_ends_at_once() {
+async fn stopping_during_the_initial_sync_ends_immediately() {
     let home = Home::start(&["m1"]).await;
-    // Somewhere in it, each time a little later.
+    // Stops after an increasing number of scheduler turns.
     for turns in (0..13).map(|power| 1 << power) {
         let manager = Manager::observe(home.index.clone(), Config::conformance(), CancellationToken::new());
         for _ in 0..turns {

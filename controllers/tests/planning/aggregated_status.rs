@@ -1,4 +1,4 @@
-//! Property: the API server's validation accepts each aggregated status, for all sequences of reports of members.
+//! Property: the API server's validation accepts every aggregated status, for all sequences of reports from members.
 
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_builtin::BuiltinStrategy;
@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-/// Members of each case, and how often they report.
+/// Number of members in each case, and of their reports.
 const MEMBERS: usize = 3;
 const REPORTS: usize = 5;
 
-/// A time, or none.
+/// An optional time.
 fn time() -> impl Strategy<Value = Option<String>> {
     prop::option::of((0..60_u8).prop_map(|second| format!("2026-01-01T00:00:{second:02}Z")))
 }
@@ -23,7 +23,7 @@ fn object(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Va
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-/// Statuses of Jobs as servers of all supported versions have them: before 1.31 a Job can be complete with no other condition.
+/// Valid statuses of Jobs in all supported versions: before 1.31 a Job can be complete without another condition.
 fn job_status() -> BoxedStrategy<Value> {
     let conditions: [&[&str]; 7] = [
         &[],
@@ -50,7 +50,7 @@ fn job_status() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Counters none of which is greater than the one before.
+/// Counters in descending order.
 fn counters(fields: &'static [&'static str]) -> BoxedStrategy<Value> {
     prop::collection::vec(0..9_i64, fields.len())
         .prop_map(move |mut values| {
@@ -64,7 +64,7 @@ fn phase(phases: &'static [&'static str]) -> BoxedStrategy<Value> {
     select(phases).prop_map(|phase| json!({"phase": phase})).boxed()
 }
 
-/// A kind with a template's `spec` and what its members report.
+/// A kind with a template's `spec`, and the statuses that its members report.
 struct Kind {
     group: &'static str,
     version: &'static str,
@@ -110,7 +110,7 @@ fn kinds() -> Vec<Kind> {
 
 type Case = (usize, Vec<Vec<Option<Value>>>);
 
-/// A kind, and the reports of its members one after the other. A member that is left reports no more.
+/// A kind, and consecutive reports of its members. A removed member no longer reports.
 fn case() -> impl Strategy<Value = Case> {
     (0..kinds().len()).prop_flat_map(|index| {
         let status = kinds().swap_remove(index).status;

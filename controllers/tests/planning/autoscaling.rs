@@ -1,4 +1,4 @@
-//! How many replicas metrics ask for, how fast an autoscaler follows them, and when schedules are due.
+//! Desired replicas from metrics, scaling behavior, and schedules of CronFederatedHPAs.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-/// A pod that has run for an hour, unless it says otherwise. Times are seconds ago, amounts thousandths.
+/// A pod that has run for an hour, by default. Times are in seconds ago, amounts in thousandths.
 #[derive(Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct TestPod {
@@ -74,12 +74,12 @@ impl TestPod {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Counted {
-    /// What is aimed at: one of these.
+    /// The target: exactly one of these.
     percent: Option<i32>,
     usage: Option<i64>,
     value: Option<i64>,
     per_pod: Option<i64>,
-    /// What an object's metric says.
+    /// Value of an object's metric.
     #[serde(default)]
     is: i64,
     #[serde(default = "cpu")]
@@ -94,10 +94,10 @@ struct Counted {
     pods: BTreeMap<String, TestPod>,
     #[serde(default)]
     uses: BTreeMap<String, i64>,
-    /// How old what they use is, and over which time it was measured.
+    /// Age and window of the pods' metrics, in seconds.
     #[serde(default)]
     measured: (i64, i64),
-    /// Replicas, utilization and use, or why none can be counted.
+    /// Replicas, utilization and usage, or the error.
     want: Wanted,
 }
 
@@ -144,7 +144,7 @@ fn counting() {
             (_, Some(usage), ..) => counting.for_usage(&samples, &case.resource, usage, &workload, now()),
             (_, _, Some(value), _) => counting.for_value(case.is, value, &workload),
             (_, _, _, Some(value)) => Ok(counting.for_value_per_pod(case.is, value, &workload)),
-            _ => panic!("{name}: nothing is aimed at"),
+            _ => panic!("{name}: no target"),
         };
         let found = found.map_err(|error| error.to_string());
         let wanted = match case.want {
@@ -167,12 +167,12 @@ struct Followed {
     least: i32,
     #[serde(default = "many")]
     most: i32,
-    /// In seconds.
+    /// Stabilization window, in seconds.
     #[serde(default = "five_minutes")]
     window: i64,
     #[serde(default)]
     behavior: Option<HorizontalPodAutoscalerBehavior>,
-    /// Seconds ago, and how many.
+    /// Events as seconds ago and number of replicas.
     #[serde(default)]
     recommended: Vec<(i64, i32)>,
     #[serde(default)]
@@ -217,13 +217,13 @@ fn following() {
         if found != case.want {
             wrong.push(format!("{name}: is {found:?}, should be {:?}", case.want));
         }
-        assert_eq!(past.recommended.last(), Some(&(now(), case.wanted)), "{name}: it is remembered");
+        assert_eq!(past.recommended.last(), Some(&(now(), case.wanted)), "{name}: it is recorded");
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn what_was_done_long_ago_is_forgotten() {
+fn old_scale_events_are_removed() {
     let behavior = |seconds| HorizontalPodAutoscalerBehavior {
         scale_up: Some(HPAScalingRules {
             policies: Some(vec![HPAScalingPolicy { type_: "Pods".to_owned(), value: 1, period_seconds: seconds }]),
@@ -234,7 +234,7 @@ fn what_was_done_long_ago_is_forgotten() {
     let mut past = Past::default();
     past.begin(4, ago(200));
     past.begin(9, ago(190));
-    assert_eq!(past.recommended, [(ago(200), 4)], "only the first look begins");
+    assert_eq!(past.recommended, [(ago(200), 4)], "only the first call records");
     past.rescaled(Some(&behavior(60)), 2, 5, ago(90));
     past.rescaled(Some(&behavior(60)), 5, 7, now());
     past.rescaled(Some(&behavior(60)), 7, 6, now());
@@ -250,7 +250,7 @@ struct Due {
     zone: String,
     #[serde(default)]
     from: Option<Timestamp>,
-    /// The next times, one after another; the last of fewer than asked for is followed by none.
+    /// The next times in order. If fewer are given than requested, there are no more.
     #[serde(default)]
     next: Vec<Timestamp>,
     #[serde(default)]
@@ -286,8 +286,8 @@ fn cron_spec(rules: serde_json::Value) -> CronFederatedHPASpec {
     serde_json::from_value(json!({"scaleTargetRef": target, "rules": rules})).expect("a spec")
 }
 
-/// A look at a time; what was due, each as (rule, when).
-fn look(
+/// Evaluates schedules at a time. Returns the due rules with the time for which they were due.
+fn evaluate(
     timers: &mut Timers,
     spec: &CronFederatedHPASpec,
     status: &mut CronFederatedHPAStatus,
@@ -320,27 +320,27 @@ fn timers_follow_the_clock() {
         {"name": "off", "schedule": "* * * * *", "targetReplicas": 5, "suspend": true},
     ]));
     let (mut timers, mut status) = (Timers::default(), CronFederatedHPAStatus::default());
-    let mut at = |timers: &mut Timers, time: &str| look(timers, &spec, &mut status, time, None);
+    let mut at = |timers: &mut Timers, time: &str| evaluate(timers, &spec, &mut status, time, None);
     assert_eq!(at(&mut timers, "2026-03-01T07:30:00Z"), NOTHING);
     assert_eq!(timers.next().map(|next| next.to_string()).as_deref(), Some("2026-03-01T08:00:00Z"));
     assert_eq!(at(&mut timers, "2026-03-01T07:59:59Z"), NOTHING);
     assert_eq!(at(&mut timers, "2026-03-01T08:00:00.2Z"), [due("hour", "2026-03-01T08:00:00Z")]);
     assert_eq!(at(&mut timers, "2026-03-01T08:00:01Z"), NOTHING, "once");
-    // Late by less than a period: made up for, once each. The hourly one has missed more than one and its next is near.
+    // Late by less than a period: run once each. The hourly rule has missed several, and its next time is near.
     assert_eq!(at(&mut timers, "2026-03-01T12:30:00Z"), [due("day", "2026-03-01T09:00:00Z")]);
-    // Late by several days: nothing is made up for.
+    // Late by several days: missed runs are skipped.
     assert_eq!(at(&mut timers, "2026-03-09T12:30:00Z"), NOTHING);
-    // Set back: what is due next is due again.
+    // After the clock was set back, the next times are due again.
     assert_eq!(at(&mut timers, "2026-03-01T08:50:00Z"), NOTHING);
     let both = [due("day", "2026-03-01T09:00:00Z"), due("hour", "2026-03-01T09:00:00Z")];
     assert_eq!(at(&mut timers, "2026-03-01T09:00:05Z"), both);
-    // A new process takes the status' word for what was due meanwhile.
+    // After a restart, missed runs are derived from the status.
     let mut anew = Timers::default();
     assert_eq!(at(&mut anew, "2026-03-01T10:20:00Z"), [due("hour", "2026-03-01T10:00:00Z")]);
 }
 
 #[test]
-fn histories_are_kept_as_the_rule_says() {
+fn histories_have_the_limits_of_the_rule() {
     let spec = cron_spec(json!([
         {"name": "a", "schedule": "* * * * *", "targetReplicas": 2, "successfulHistoryLimit": 1, "failedHistoryLimit": 0},
         {"name": "bad", "schedule": "0 0 L * *", "targetReplicas": 2},
@@ -352,7 +352,7 @@ fn histories_are_kept_as_the_rule_says() {
     let minute = |minute| format!("2026-03-01T07:{minute:02}:00Z");
     for at in 0..4 {
         let failed = (at == 3).then_some("no");
-        look(&mut timers, &spec, &mut status, &minute(at), failed);
+        evaluate(&mut timers, &spec, &mut status, &minute(at), failed);
     }
     let told = json!({"executionHistories": [
         {"ruleName": "a", "nextExecutionTime": minute(4), "successfulExecutions": [
@@ -362,7 +362,7 @@ fn histories_are_kept_as_the_rule_says() {
     assert_eq!(json!(status), told);
     assert!(timers.has_refused());
 
-    // Another target: all begin anew, and what could not begin is told again.
+    // Another target: all rules start again, and invalid ones are reported again.
     let mut other = spec.clone();
     other.scale_target_ref.name = "other".to_owned();
     let refused = |timers: &mut Timers, spec| timers.follow(spec, &status, &TimeZone::UTC, now());
@@ -380,7 +380,7 @@ fn metric(source: serde_json::Value) -> MetricSpec {
 }
 
 #[test]
-fn metrics_that_cannot_be_counted_say_why() {
+fn errors_of_metrics_have_a_cause() {
     let pods = [TestPod::default().facts("a")];
     let workload = Workload { replicas: 1, status_replicas: 1, calibration: 1.0, pods: &pods };
     let of = |spec: &MetricSpec, answer: Result<Answer, String>| {
@@ -401,7 +401,7 @@ fn metrics_that_cannot_be_counted_say_why() {
     let missing = of(&queue, Err("nobody knows".to_owned()));
     let told = "invalid metrics (1 invalid out of 2), first error is: failed to get object metric value: \
                 unable to get metric length: Service on shop queue/nobody knows";
-    // More is believed, although one is missing.
+    // Scaling up is allowed although one metric is missing.
     let Wish::Replicas { replicas, metric: called, statuses, failed } =
         combine(vec![missing.clone(), counted.clone()], 1)
     else {
@@ -409,7 +409,7 @@ fn metrics_that_cannot_be_counted_say_why() {
     };
     assert_eq!((replicas, called.as_str()), (4, "cpu resource utilization (percentage of request)"));
     assert_eq!((statuses.len(), failed.as_deref()), (1, Some(told)));
-    // Less is not.
+    // Scaling down is not.
     let Wish::Unknown { first, failed } = combine(vec![missing, counted], 5) else { panic!("unknown") };
     assert_eq!((first.reason, failed.as_str()), ("FailedGetObjectMetric", told));
     let external = metric(json!({"type": "External", "external": {"metric": {"name": "x"},
@@ -458,7 +458,7 @@ proptest! {
     }
 
     #[test]
-    fn the_next_time_is_later_and_a_full_minute(
+    fn the_next_time_is_later_and_at_a_full_minute(
         fields in prop::array::uniform5(prop_oneof![
             Just("*".to_owned()), Just("*/2".to_owned()), (1_u32..6).prop_map(|value| value.to_string()),
             (1_u32..4, 4_u32..6).prop_map(|(low, high)| format!("{low}-{high}")),
@@ -472,7 +472,7 @@ proptest! {
         if let Some(next) = schedule.next(from) {
             prop_assert!(next > from);
             prop_assert_eq!(next.as_second() % 60, 0);
-            // Nothing is left out in between.
+            // No time is skipped.
             let before = next - SignedDuration::from_secs(1);
             prop_assert_eq!(schedule.next(before.max(from)), Some(next));
         }

@@ -1,4 +1,4 @@
-//! Which policy a template that nobody has claimed follows.
+//! Which policy claims an unclaimed template.
 
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_plan::propagation::choice::{Choice, Policy, choose};
@@ -14,7 +14,7 @@ struct Chosen {
     want: Option<String>,
 }
 
-/// A policy of the namespace `shop`, or a cluster-wide one.
+/// A policy of the namespace `shop`, or a ClusterPropagationPolicy.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Selecting {

@@ -1,4 +1,4 @@
-//! From a template to the Work of one cluster, and from its manifest to the object in the member.
+//! From a template to the Work of a cluster, and from its manifest to the object in the member.
 
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_plan::overriding;
@@ -30,10 +30,10 @@ struct Constructed {
     cluster_scoped: bool,
     #[serde(default)]
     inject_state: bool,
-    /// A Work that is there already.
+    /// A Work that already exists.
     #[serde(default)]
     existing: Value,
-    /// What is there already is what was made, changed by this.
+    /// Changes of an existing Work that was created from the template.
     #[serde(default)]
     merged: Value,
 }
@@ -78,7 +78,7 @@ struct Clusters {
     template: Value,
 }
 
-/// Where a binding's object is to be, and what of it each cluster gets.
+/// Targets of a binding, and the replicas and completions of each.
 #[test]
 fn clusters_of_a_binding() {
     insta::assert_yaml_snapshot!(answers(include_str!("fixtures/clusters.yaml"), |case: Clusters| {
@@ -130,7 +130,7 @@ struct Applied {
     observed: Value,
 }
 
-/// The kind's own rule is told by `native`; here it keeps replicas.
+/// Retention by kind is tested in `native`. Here, replicas are retained.
 #[test]
 fn applying() {
     insta::assert_yaml_snapshot!(answers(include_str!("fixtures/applying.yaml"), |case: Applied| {

@@ -1,4 +1,4 @@
-//! Which replicas had better go elsewhere, because no node of their cluster takes them.
+//! Which replicas the descheduler removes because they are unschedulable in their cluster.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct Descheduling {
 }
 
 #[test]
-fn what_no_node_takes_is_taken_away() {
+fn unschedulable_replicas_are_removed() {
     for (name, case) in cases::<Descheduling>(include_str!("fixtures/descheduling.yaml")) {
         let target = |(name, replicas): (&String, &i32)| json!({"name": name, "replicas": replicas});
         let spec = json!({"clusters": case.had.iter().map(target).collect::<Vec<_>>()});
@@ -45,7 +45,7 @@ fn what_no_node_takes_is_taken_away() {
 }
 
 #[test]
-fn what_lacks_replicas_is_asked_about() {
+fn clusters_that_lack_replicas_are_queried() {
     let spec = json!({"clusters": [
         {"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 2}, {"name": "m3", "replicas": 4},
         {"name": "m4", "replicas": 1}, {"name": "m5"},
@@ -56,7 +56,7 @@ fn what_lacks_replicas_is_asked_about() {
     ]});
     let spec: ResourceBindingSpec = serde_json::from_value(spec).unwrap();
     let status: ResourceBindingStatus = serde_json::from_value(status).unwrap();
-    // One that says nothing at all lacks even none, as in Karmada.
+    // As in Karmada, a cluster without status counts as lacking replicas, even with none assigned.
     assert_eq!(lacking(&spec, &status), ["m1", "m3", "m4", "m5"]);
 }
 
@@ -77,7 +77,7 @@ struct Considered {
 }
 
 #[test]
-fn only_what_was_divided_by_room_is_looked_at() {
+fn only_dynamically_divided_workloads_are_considered() {
     for (name, case) in cases::<Considered>(include_str!("fixtures/descheduled.yaml")) {
         let mut metadata = json!({"name": "web-deployment", "namespace": "default"});
         if let Some(applied) = case.text.or(case.applied.map(|applied| applied.to_string())) {
@@ -96,7 +96,7 @@ fn only_what_was_divided_by_room_is_looked_at() {
 }
 
 #[test]
-fn pods_that_no_node_takes() {
+fn unschedulable_pods() {
     let pod = |phase: &str, status: &str, reason: &str, controller: bool| {
         Unscheduled::of(&json!({
             "metadata": {"ownerReferences": [{"uid": "other"}, {"uid": "set", "controller": controller}]},
@@ -117,8 +117,8 @@ fn pods_that_no_node_takes() {
     let minutes = SignedDuration::from_mins;
     assert!(!lasts(since, minutes(5), since + minutes(5)));
     assert!(lasts(since, minutes(5), since + minutes(6)));
-    assert!(lasts(since, minutes(-5), since + minutes(1)), "a threshold below zero is none");
-    assert!(!lasts(since, minutes(-5), since), "but what begins now does not last");
+    assert!(lasts(since, minutes(-5), since + minutes(1)), "a negative threshold is zero");
+    assert!(!lasts(since, minutes(-5), since), "a pod that has just become unschedulable does not count");
 }
 
 #[test]

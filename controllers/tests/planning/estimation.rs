@@ -18,10 +18,10 @@ struct Room {
     models: Value,
     #[serde(default)]
     requirements: Option<ReplicaRequirements>,
-    /// Sets of these are asked for instead of replicas.
+    /// Components of a set. If given, sets are estimated instead of replicas.
     #[serde(default)]
     components: Vec<Component>,
-    /// The cluster's nodes and pods are known.
+    /// Nodes of the cluster. `None` if nodes and pods are unknown.
     #[serde(default)]
     nodes: Option<Vec<Value>>,
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! When evictions end, wait or are called off, how fast they go, and the way home.
+//! When evictions end, wait or are cancelled, their rate, and the failback to the previous cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::cases;
 
-/// Tasks begin at second 1000, and may last 60 seconds where they don't say how long.
+/// Creation time of tasks, in Unix seconds. Their timeout is 60 seconds by default.
 const BEGUN: i64 = 1000;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,7 +37,7 @@ struct Member {
 struct Question {
     #[serde(default)]
     karmada: bool,
-    /// Those that are there; `m1` to `m3` are, and well, when it is not said.
+    /// Registered clusters. By default `m1` to `m3`, all ready.
     #[serde(default)]
     clusters: BTreeMap<String, Member>,
     #[serde(default)]
@@ -48,26 +48,26 @@ struct Question {
     placement: Option<Placement>,
     #[serde(default)]
     affinity: String,
-    /// Replicas by cluster.
+    /// Assigned replicas by cluster.
     #[serde(default)]
     targets: BTreeMap<String, i32>,
-    /// Of copies that are there, by cluster.
+    /// Health of existing copies by cluster.
     #[serde(default)]
     health: BTreeMap<String, String>,
-    /// The scheduler has not looked since.
+    /// True if the scheduler has not observed the generation.
     #[serde(default)]
     unseen: bool,
-    /// Why nothing fits.
+    /// Message of a scheduling failure.
     #[serde(default)]
     unscheduled: Option<String>,
     #[serde(default)]
     tolerations: Vec<Toleration>,
-    /// Fields of the task, which leaves `m1` and is the taint manager's when nothing else is said.
+    /// Fields of the task. By default it evicts from `m1` and was created by the taint manager.
     #[serde(default)]
     task: BTreeMap<String, Value>,
     #[serde(default)]
     others: Vec<GracefulEvictionTask>,
-    /// Seconds since the tasks began.
+    /// Seconds since the creation of the tasks.
     #[serde(default)]
     after: i64,
 }
@@ -75,13 +75,13 @@ struct Question {
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Answer {
-    /// Clusters that are still being left.
+    /// Clusters with an eviction in progress.
     leaving: Vec<String>,
-    /// Of tasks that say why they wait.
+    /// Messages of waiting tasks by cluster.
     waits: BTreeMap<String, String>,
-    /// In how many seconds to look again.
+    /// Seconds until the next evaluation.
     again: Option<i64>,
-    /// Where evictions are called off: the targets then, and the affinity term to go on with.
+    /// After a cancelled eviction: the targets, and the affinity term.
     back: Option<BTreeMap<String, i32>>,
     affinity: Option<String>,
 }
@@ -182,7 +182,7 @@ impl Question {
 }
 
 #[test]
-fn evictions_end_wait_or_are_called_off() {
+fn evictions_end_wait_or_are_cancelled() {
     for (name, case) in cases::<Case>(include_str!("fixtures/evictions.yaml")) {
         assert_eq!(case.given.answer(), case.want, "{name}");
     }
@@ -222,7 +222,7 @@ fn question() -> impl Strategy<Value = Question> {
 
 proptest! {
     #[test]
-    fn the_only_healthy_copy_stays_unless_it_is_purged_at_once(question in question()) {
+    fn the_only_healthy_copy_is_kept_unless_it_is_purged_directly(question in question()) {
         let answer = question.answer();
         let healthy = |name: &str| question.health.get(name).is_some_and(|health| health == "Healthy");
         let elsewhere = question.targets.keys().any(|name| healthy(name));
@@ -232,9 +232,9 @@ proptest! {
         }
     }
 
-    /// A message of a task is a new generation; it may not be the cause of the next one.
+    /// A task's message changes the generation, which must not cause another message.
     #[test]
-    fn what_waits_says_the_same_until_something_else_changes(question in question()) {
+    fn the_message_of_a_waiting_task_is_stable(question in question()) {
         let answer = question.answer();
         let again = Question { unseen: !question.unseen, ..question }.answer();
         for (cluster, why) in &answer.waits {
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn evictions_halt_above_the_share_and_go_on_below_it(clusters in 1..60_usize, not_ready in 0..60_usize, doubted in any::<bool>()) {
+    fn evictions_halt_above_the_threshold_and_continue_below_it(clusters in 1..60_usize, not_ready in 0..60_usize, doubted in any::<bool>()) {
         let not_ready = not_ready.min(clusters);
         let fleet: Vec<Standing> =
             (0..clusters).map(|place| standing(Some(place >= not_ready), doubted && place == 0)).collect();
@@ -272,7 +272,7 @@ proptest! {
         let over = |share: f64| not_ready >= 2 && not_ready as f64 / clusters as f64 > share;
         prop_assert_eq!(matches!(pace, Pace::Halted(_)), doubted || over(0.55));
         prop_assert_eq!(pace == Pace::Slow, !doubted && over(0.3) && !over(0.55));
-        // What an administrator taints is ready, and nobody asks.
+        // Clusters that an administrator taints are ready, so their evictions are never halted.
         prop_assert!(fleet.iter().filter(|one| one.is_ready()).all(|one| !one.is_halted(&pace)));
     }
 }
@@ -291,7 +291,7 @@ fn standing(ready: Option<bool>, doubted: bool) -> Standing {
 #[case::two_of_three(&["not", "not", ""], Pace::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
 #[case::new_ones_count_neither_way(&["not", "not", "", "new", "new", "new"], Pace::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
 #[case::doubt(&["", "", "doubted"], Pace::Halted(Halt::Doubted))]
-fn the_fleet_sets_the_pace(#[case] fleet: &[&str], #[case] expected: Pace) {
+fn the_rate_depends_on_all_clusters(#[case] fleet: &[&str], #[case] expected: Pace) {
     let of = |word: &&str| match *word {
         "not" => standing(Some(false), false),
         "new" => standing(None, false),
@@ -303,7 +303,7 @@ fn the_fleet_sets_the_pace(#[case] fleet: &[&str], #[case] expected: Pace) {
 }
 
 #[test]
-fn a_cluster_stands_as_its_conditions_say() {
+fn cluster_state_is_derived_from_conditions() {
     let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at(0).to_string()});
     let cluster = json!({
         "metadata": {"name": "m1"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
@@ -315,7 +315,7 @@ fn a_cluster_stands_as_its_conditions_say() {
     assert_eq!((none.ready, none.doubted, none.leaving), (None, false, false));
 }
 
-/// How many of 100 go within so many seconds.
+/// How many of 100 evictions are allowed within this many seconds.
 fn within(bucket: Bucket, seconds: u64) -> usize {
     let mut bucket = bucket;
     let start = Instant::now();
@@ -324,7 +324,7 @@ fn within(bucket: Bucket, seconds: u64) -> usize {
 }
 
 #[test]
-fn rates_are_kept() {
+fn rates_are_limited() {
     let rates = Rates { full: 0.5, slow: 0.1 };
     // Three workers, each of which pauses for two seconds after an eviction.
     assert_eq!([0, 2, 4].map(|seconds| within(rates.karmada(), seconds)), [3, 6, 9]);
@@ -336,7 +336,7 @@ fn rates_are_kept() {
 }
 
 #[test]
-fn who_waits_keeps_its_turn() {
+fn waiting_keys_keep_their_reservation() {
     let start = Instant::now();
     let second = |seconds: u64| start + Duration::from_secs(seconds);
     let wait = |seconds: u64| Err(Duration::from_secs(seconds));
@@ -354,12 +354,12 @@ fn who_waits_keeps_its_turn() {
 #[case("after=1h30m", Ok((5400, 60)))]
 #[case("rate=4/m, after=0s", Ok((0, 15)))]
 #[case("rate=2/h", Ok((600, 1800)))]
-#[case("", Err("\"\" is neither after=DURATION nor rate=NUMBER/UNIT, as in after=10m,rate=1/m"))]
-#[case("after=soon", Err("after=soon is no duration such as 10m or 1h30m, a year (8784h) at most"))]
-#[case("after=9999h", Err("after=9999h is no duration such as 10m or 1h30m, a year (8784h) at most"))]
-#[case("rate=0/m", Err("rate=0/m is no rate such as 1/m: a number of at least 1, and s, m or h"))]
-#[case("rate=1/d", Err("rate=1/d is no rate such as 1/m: a number of at least 1, and s, m or h"))]
-fn a_wish_to_return_is_read(#[case] text: &str, #[case] expected: Result<(u64, u64), &str>) {
+#[case("", Err("invalid failback setting \"\": must be after=DURATION or rate=NUMBER/UNIT, as in after=10m,rate=1/m"))]
+#[case("after=soon", Err("invalid duration after=soon: must be such as 10m or 1h30m, and at most a year (8784h)"))]
+#[case("after=9999h", Err("invalid duration after=9999h: must be such as 10m or 1h30m, and at most a year (8784h)"))]
+#[case("rate=0/m", Err("invalid rate rate=0/m: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
+#[case("rate=1/d", Err("invalid rate rate=1/d: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
+fn failback_settings_are_parsed(#[case] text: &str, #[case] expected: Result<(u64, u64), &str>) {
     let read = text.parse::<Return>().map(|read| (read.after.as_secs(), read.every.as_secs()));
     assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
 }
@@ -376,14 +376,14 @@ fn bound(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
 #[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), Step::Wait)]
 #[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), Step::Wait)]
 #[case::home(&["m1"], json!([]), Step::Arrived)]
-fn the_way_home(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: Step) {
+fn failback_steps(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: Step) {
     let home = Home::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
     let home: Home = serde_json::from_str(&serde_json::to_string(&home).expect("JSON")).expect("readable");
     assert_eq!(home.step(&bound(targets, tasks)), expected);
 }
 
 #[test]
-fn what_stood_in_stays_until_home_is_healthy() {
+fn the_replacement_is_kept_until_the_previous_cluster_is_healthy() {
     let home = Home::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
     let going = home.on_the_way(&bound(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
     assert!(going.clusters.is_empty() && going.reschedule_triggered_at.is_some());

@@ -1,4 +1,4 @@
-//! What every decision of the scheduler keeps to, over random fleets and bindings.
+//! Properties of all scheduling decisions, for random clusters and bindings.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ fn wishes(spread: bool) -> impl Strategy<Value = Wish> {
     })
 }
 
-/// What the last decision left behind.
+/// State after the previous decision.
 #[derive(Debug, Clone, Default)]
 struct Before {
     targets: Vec<TargetCluster>,
@@ -146,7 +146,7 @@ impl Wish {
         json!(self.placement)["replicaScheduling"]["replicaSchedulingType"] == DUPLICATED
     }
 
-    /// What a decision leaves behind, by way of the annotation the scheduler writes.
+    /// State after a decision, with the placement from the annotation that the scheduler writes.
     fn after(&self, plan: &Plan) -> Option<Before> {
         let Plan::Schedule { clusters, affinity } = plan else { return None };
         Some(Before {
@@ -158,7 +158,7 @@ impl Wish {
     }
 }
 
-fn seats(targets: &[TargetCluster]) -> BTreeMap<&str, i32> {
+fn assigned(targets: &[TargetCluster]) -> BTreeMap<&str, i32> {
     targets.iter().map(|target| (target.name.as_str(), target.replicas)).collect()
 }
 
@@ -166,15 +166,15 @@ fn total(targets: &[TargetCluster]) -> i32 {
     targets.iter().map(|target| target.replicas).sum()
 }
 
-/// Replicas that are in other clusters than before.
+/// Number of replicas in other clusters than before.
 fn moved(before: &[TargetCluster], after: &[TargetCluster]) -> i32 {
-    let (before, after) = (seats(before), seats(after));
+    let (before, after) = (assigned(before), assigned(after));
     let names: std::collections::BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
-    let of = |seats: &BTreeMap<&str, i32>, name: &str| seats.get(name).copied().unwrap_or_default();
+    let of = |assigned: &BTreeMap<&str, i32>, name: &str| assigned.get(name).copied().unwrap_or_default();
     names.into_iter().map(|name| (of(&before, name) - of(&after, name)).abs()).sum()
 }
 
-/// Made with the affinity that has overflow tiers.
+/// True if it was decided by the affinity with overflow tiers.
 fn is_tiered(plan: &Plan) -> bool {
     matches!(plan, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "a")
 }
@@ -183,13 +183,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_replica_has_a_seat(wish in wishes(true)) {
+    fn every_replica_is_assigned(wish in wishes(true)) {
         let (decision, _) = wish.decide(&wish.before(), &[]);
         if let Plan::Schedule { clusters, .. } = &decision {
             prop_assert!(!clusters.is_empty());
-            prop_assert_eq!(seats(clusters).len(), clusters.len(), "a cluster twice: {:?}", clusters);
+            prop_assert_eq!(assigned(clusters).len(), clusters.len(), "a cluster twice: {:?}", clusters);
             if is_tiered(&decision) && wish.is_duplicated() {
-                // What each of several tiers holds is duplicated in it, as in Karmada.
+                // With several tiers, each tier duplicates its replicas, as in Karmada.
             } else if wish.is_duplicated() {
                 prop_assert!(clusters.iter().all(|target| target.replicas == wish.replicas), "{:?}", clusters);
             } else {
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn no_target_is_a_cluster_that_was_rejected(wish in wishes(true)) {
+    fn rejected_clusters_are_never_targets(wish in wishes(true)) {
         let (decision, report) = wish.decide(&wish.before(), &[]);
         let used = report.terms.last().map(|term| term.clusters.as_slice()).unwrap_or_default();
         if let Plan::Schedule { clusters, .. } = &decision {
@@ -211,10 +211,10 @@ proptest! {
         }
     }
 
-    /// But for duplicates over regions (a region weighs more once it has the copies, so that others may be left) and over
-    /// tiers (one has more room once it has the copies).
+    /// Except for duplicates with region constraints (a region with copies is preferred, so that other regions may be
+    /// removed) and with tiers (a tier with copies has more capacity).
     #[test]
-    fn a_second_look_changes_nothing(wish in wishes(true)) {
+    fn a_second_decision_changes_nothing(wish in wishes(true)) {
         let regional = wish.placement.spread_constraints.iter().any(|by| by.spread_by_field == Some(Region));
         prop_assume!(!(regional && wish.is_duplicated()));
         let (first, _) = wish.decide(&wish.before(), &[]);
@@ -231,16 +231,16 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_clusters_means_nothing(wish in wishes(true), order in proptest::collection::vec(any::<Index>(), 8)) {
+    fn the_order_of_clusters_has_no_effect(wish in wishes(true), order in proptest::collection::vec(any::<Index>(), 8)) {
         let (in_order, _) = wish.decide(&wish.before(), &[]);
         let (shuffled, _) = wish.decide(&wish.before(), &order);
         prop_assert_eq!(in_order, shuffled);
     }
 
     #[test]
-    fn one_replica_more_or_less_moves_one(wish in wishes(false), more in any::<bool>()) {
+    fn changing_one_replica_moves_one(wish in wishes(false), more in any::<bool>()) {
         let (first, _) = wish.decide(&wish.before(), &[]);
-        // What comes free in an earlier tier is taken first.
+        // Released capacity in an earlier tier is used first.
         let counted = !wish.is_duplicated() && !is_tiered(&first);
         let Some(after) = wish.after(&first).filter(|_| counted) else { return Ok(()) };
         let scaled = Wish { replicas: wish.replicas + if more { 1 } else { -1 }, ..wish.clone() };
@@ -251,10 +251,10 @@ proptest! {
         }
     }
 
-    /// A fresh look may move everything, and a steady one takes nothing away while there is more to place; both are the
-    /// same where there was nothing before.
+    /// A fresh decision may move any replica; a steady one removes none while scaling up. Both are equal if nothing
+    /// was scheduled before.
     #[test]
-    fn steady_keeps_and_fresh_forgets(wish in wishes(false)) {
+    fn steady_decisions_keep_replicas_and_fresh_ones_do_not(wish in wishes(false)) {
         let nothing = Before::default();
         let anew = |before: Before| Before { fresh: true, ..before };
         let (steady, _) = wish.decide(&nothing, &[]);
@@ -273,7 +273,7 @@ proptest! {
         let held: i32 = kept.iter().map(|target| target.replicas).sum();
         let grows = by_room && held <= wish.replicas && !is_tiered(&steady);
         if let (Plan::Schedule { clusters, .. }, true) = (&steady, grows) {
-            let now = seats(clusters);
+            let now = assigned(clusters);
             for target in kept {
                 let room = wish.members[&target.name].room.unwrap_or(wish.replicas);
                 let has = now.get(target.name.as_str()).copied().unwrap_or_default();

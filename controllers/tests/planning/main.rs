@@ -1,6 +1,7 @@
-//! Planners against tables: `fixtures/*.yaml` hold cases, `snapshots/` what becomes of them or the cases themselves what
-//! Karmada makes of them. `INSTA_UPDATE=always cargo test --workspace --test planning` writes the snapshots anew,
-//! `cargo insta review` asks for each. Cases that Karmada has, too, are those of its own tables, and so are the answers.
+//! Table tests of planners: `fixtures/*.yaml` contain the cases. The expected results are in `snapshots/`, or in the
+//! cases if they were taken from Karmada. `INSTA_UPDATE=always cargo test --workspace --test planning` updates the
+//! snapshots, `cargo insta review` reviews them. Cases that exist in Karmada have the inputs and results of its own
+//! tables.
 
 mod aggregated_status;
 mod autoscaling;
@@ -21,7 +22,7 @@ use std::fmt::Display;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The cases of a fixture with their names.
+/// Cases of a fixture with their names.
 fn cases<T: DeserializeOwned>(fixture: &str) -> Vec<(String, T)> {
     let cases: Vec<Value> = serde_saphyr::from_str(fixture).expect("a list of cases");
     let read = |mut case: Value| {
@@ -33,7 +34,7 @@ fn cases<T: DeserializeOwned>(fixture: &str) -> Vec<(String, T)> {
     cases.into_iter().map(read).collect()
 }
 
-/// What becomes of each case, for a snapshot.
+/// Results of all cases, for a snapshot.
 fn answers<T: DeserializeOwned>(fixture: &str, answer: impl Fn(T) -> Value) -> Vec<Value> {
     let told = |(name, given): (String, T)| json!({"case": name, "answer": answer(given)});
     cases(fixture).into_iter().map(told).collect()

@@ -1,5 +1,5 @@
-//! What built-in kinds mean: replicas and what they need, members' shares, what members decide, status, health, and
-//! what a workload depends on.
+//! Interpretation of built-in kinds: replicas and requirements, revision, retention, status, health, and
+//! dependencies.
 
 use crowsnest_interpreter::default::native::{NativeKind, find};
 use crowsnest_interpreter::default::replicas;

@@ -1,4 +1,4 @@
-//! Overrides: the bytes of patched fields, what each overrider does to an object, and which policies apply.
+//! Overrides: patched fields, the effect of each overrider, and the selection of policies.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{FieldOverrider, FieldPatchOperation, OverrideSpec, Overriders, RuleWithCluster};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{answers, told};
 
-/// A policy of one rule for every cluster.
+/// A policy with one rule for all clusters.
 fn of_one_rule(overriders: Overriders) -> OverrideSpec {
     OverrideSpec {
         override_rules: vec![RuleWithCluster { overriders, ..RuleWithCluster::default() }],

@@ -1,4 +1,4 @@
-//! Decisions of the scheduler, whole: what makes it look, filters, affinities, selection and assignment.
+//! Complete decisions of the scheduler: triggers, filters, affinities, selection and assignment.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ struct Scheduled {
     clusters: BTreeMap<String, Member>,
     #[serde(default)]
     replicas: i32,
-    /// What the binding has already.
+    /// Currently assigned replicas by cluster.
     #[serde(default)]
     had: BTreeMap<String, i32>,
     #[serde(default)]
     evicted: Vec<String>,
     #[serde(default)]
     placement: Placement,
-    /// The placement of the last decision; without it there was none.
+    /// The placement of the previous decision, if any.
     #[serde(default)]
     applied: Option<Placement>,
     #[serde(default)]
     affinity: String,
-    /// A reschedule was asked for.
+    /// True if a reschedule was triggered.
     #[serde(default)]
     fresh: bool,
     #[serde(default)]
@@ -44,7 +44,7 @@ struct Scheduled {
     #[serde(default)]
     uid: String,
     want: String,
-    /// Why clusters were left out, by cluster.
+    /// Reasons for rejected clusters, by cluster.
     #[serde(default)]
     rejected: BTreeMap<String, String>,
 }
@@ -99,7 +99,7 @@ impl Scheduled {
     }
 }
 
-/// `m1=2 m2=4`, in the order of names; with the affinity in front where there is one.
+/// Assigned replicas as `m1=2 m2=4`, ordered by name, with the affinity name as a prefix.
 pub fn said(plan: &Plan) -> String {
     match plan {
         Plan::Keep => "keep".to_owned(),

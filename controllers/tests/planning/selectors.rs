@@ -1,4 +1,4 @@
-//! Which clusters an affinity means, and how precisely a selector names a template.
+//! Which clusters an affinity selects, and the precision with which a selector matches a template.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinity, ResourceSelector};
@@ -12,7 +12,7 @@ use super::cases;
 #[serde(deny_unknown_fields)]
 struct Affinity {
     affinity: ClusterAffinity,
-    /// Instead of a cluster with everything.
+    /// Replaces the default cluster.
     #[serde(default)]
     cluster: Option<Cluster>,
     matches: bool,
@@ -31,14 +31,14 @@ fn clusters() {
             wrong.push(name);
         }
     }
-    assert!(wrong.is_empty(), "not as they should be: {wrong:#?}");
+    assert!(wrong.is_empty(), "unexpected results: {wrong:#?}");
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Selectors {
     selectors: Vec<ResourceSelector>,
-    /// `null` where none of them means the template.
+    /// `null` if no selector matches.
     precision: Value,
 }
 

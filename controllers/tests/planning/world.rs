@@ -1,5 +1,5 @@
-//! The one place where these tests meet the planner's own types: a fleet's members as fixtures write them, and a
-//! question to the scheduler or the estimator about them.
+//! Conversion from fixtures to the planner's types: members of a fleet, and queries of the scheduler or the
+//! estimator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crowsnest_plan::scheduling::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A member of a fleet as a fixture writes it.
+/// A member as described in a fixture.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Member {
-    /// Replicas that still fit; absent when nobody can say.
+    /// Number of replicas that still fit. `None` if unknown.
     pub room: Option<i32>,
     pub labels: BTreeMap<String, String>,
     pub provider: String,
     pub region: String,
     pub zones: Vec<String>,
     pub taints: Vec<Value>,
-    /// Does not serve the kind.
+    /// True if it does not serve the template's kind.
     pub lacks: bool,
     pub leaving: bool,
 }
@@ -56,7 +56,7 @@ impl Member {
     }
 }
 
-/// An estimator that says what it is told, by the places of the clusters.
+/// An estimator with fixed results, by index of the clusters.
 struct Rooms(Vec<Option<i32>>);
 
 impl Estimate for Rooms {
@@ -69,12 +69,12 @@ impl Estimate for Rooms {
     }
 }
 
-/// A binding among the members of a fleet, in the order given.
+/// A binding and the members, in the given order.
 pub struct Question<'a> {
     pub members: Vec<(&'a str, &'a Member)>,
     pub spec: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
-    /// The placement of the last decision, as it is annotated.
+    /// The placement of the last decision, as in the annotation.
     pub applied: Option<&'a str>,
     pub peers: &'a [Peer],
     pub gates: Gates,
@@ -99,8 +99,8 @@ impl Question<'_> {
     }
 }
 
-/// How many replicas still fit into a cluster, or sets of components where there are any. `known` are its nodes and
-/// pods, where they are known.
+/// Number of replicas, or of sets of components if given, that still fit into a cluster. `known` contains its nodes
+/// and pods, if known.
 pub fn fits(
     cluster: &Cluster,
     known: Option<(&[NodeFacts], &[PodFacts])>,

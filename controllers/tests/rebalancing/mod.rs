@@ -1,4 +1,4 @@
-//! What moves replicas after the first schedule: rebalancers, and autoscalers in the members.
+//! Moving replicas after the first scheduling: WorkloadRebalancers, and autoscalers in members.
 
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn results(rebalancer: &Value) -> Vec<[&str; 3]> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rebalancer_triggers_bindings_reports_and_goes() {
+async fn a_rebalancer_triggers_bindings_reports_results_and_is_deleted() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
@@ -48,7 +48,7 @@ async fn a_rebalancer_triggers_bindings_reports_and_goes() {
     control_plane.create(&resource, "", &rebalancer).await.unwrap();
     let finished = |generation: i64| {
         move |object: &Value| {
-            // The time of the last finish stays until the next one.
+            // The finish time is kept until the next one.
             object["status"]["observedGeneration"] == generation
                 && object["status"]["finishTime"].is_string()
                 && results(object).iter().all(|[_, result, _]| !result.is_empty())
@@ -60,18 +60,18 @@ async fn a_rebalancer_triggers_bindings_reports_and_goes() {
     let triggered = |object: &Value| object["spec"]["rescheduleTriggeredAt"] == *created;
     home.when(&control_plane, &binding(), "default", "a-configmap", triggered).await;
 
-    // What is asked for no more stays on record only where it was done.
+    // Workloads that are removed from the spec keep their result only if they were rescheduled.
     let edit = json!({"spec": {"workloads": config_maps(&["b"])}});
     control_plane.merge(Target::new(&resource, "", "r"), &edit).await.unwrap();
     let done = home.when(&control_plane, &resource, "", "r", finished(2)).await;
     assert_eq!(results(&done), [["a", "Successful", ""], ["b", "Successful", ""]]);
 
-    // Looking at everything again writes nothing.
+    // A full resync writes nothing.
     home.quiet().await;
     let before = home.written();
     home.manager.full_resync().await.unwrap();
     home.quiet().await;
-    assert_eq!(before, home.written(), "a second pass wrote something");
+    assert_eq!(before, home.written(), "a full resync wrote something");
 
     let short_lived = json!({"spec": {"ttlSecondsAfterFinished": 0}});
     control_plane.merge(Target::new(&resource, "", "r"), &short_lived).await.unwrap();
@@ -95,7 +95,7 @@ fn is_retained(object: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_propagated_autoscaler_scales_is_left_to_the_member() {
+async fn replicas_of_an_autoscalers_target_are_retained_in_the_member() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let m1 = home.member("m1");
@@ -116,7 +116,7 @@ async fn what_a_propagated_autoscaler_scales_is_left_to_the_member() {
     control_plane.create(&autoscalers, "default", &autoscaler).await.unwrap();
     home.when(&m1, &autoscalers, "default", "h", |_| true).await;
 
-    // The target comes later than its autoscaler.
+    // The target is created after its autoscaler.
     control_plane.create(&deployments, "default", &deployment(2, json!({}))).await.unwrap();
     home.when(&control_plane, &deployments, "default", "web", is_retained).await;
     home.when(&m1, &deployments, "default", "web", is_retained).await;
@@ -136,7 +136,7 @@ async fn what_a_propagated_autoscaler_scales_is_left_to_the_member() {
     home.stop().await;
 }
 
-/// Says in a member what an autoscaler and the Deployment's controller would.
+/// Sets the replicas and status in a member, as an autoscaler and the Deployment controller would.
 async fn scale(member: &Objects, deployments: &Resource, replicas: i64) {
     let target = Target::new(deployments, "default", "web");
     let scaled = member.merge(target, &json!({"spec": {"replicas": replicas}})).await.unwrap();
@@ -148,7 +148,7 @@ async fn scale(member: &Objects, deployments: &Resource, replicas: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_divided_deployment_takes_over_what_its_members_came_to() {
+async fn a_divided_deployment_takes_over_the_replicas_of_its_members() {
     let home = Home::start(&["m1", "m2"]).await;
     let control_plane = home.objects();
     let deployments = builtin("apps", "deployments", "Deployment");

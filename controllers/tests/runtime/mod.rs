@@ -1,4 +1,4 @@
-//! The runtime of controllers: what a controller gets by its registration alone, and which keys a full resync enqueues.
+//! Runtime of the controllers: features that a controller gets by its registration, and the keys of a full resync.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn namespace(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registered_controller_has_all_that_the_runtime_provides() {
+async fn a_registered_controller_has_a_queue_resyncs_and_metrics() {
     let registry = Registry::default().with(Registration::of::<NamespaceGreeter>());
     let namespaces = custom("", "v1", "namespaces", "Namespace", false);
     let mut home = Home::start(&[]).await;
@@ -48,13 +48,13 @@ async fn a_registered_controller_has_all_that_the_runtime_provides() {
         home.manager.full_resync().await.unwrap();
         assert_eq!(home.looks("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
         let series = "controller_runtime_reconcile_total{controller=\"namespace-greeter\",result=\"success\"}";
-        assert_eq!(home.counted(series) > 0.0, runs, "it has its metrics with {list}");
+        assert_eq!(home.counted(series) > 0.0, runs, "it has metrics with {list}");
     }
     home.stop().await;
 }
 
-/// Controllers without keys among the objects of the test: nothing is evicted or descheduled, no Service is imported, exported or
-/// provided to other clusters, and objects of customized kinds are covered by the other controllers.
+/// Controllers without keys for the objects of the test: nothing is evicted or descheduled, no Service is imported,
+/// exported or provided to other clusters, and customized kinds are reconciled by the other controllers.
 const WITHOUT_KEYS: [&str; 8] = [
     "descheduler",
     "endpointslice-collect-controller",

@@ -1,4 +1,4 @@
-//! Who gets a member's room, and who waits for it.
+//! Competition for the capacity of members.
 
 use crowsnest_api::estimator as wire;
 use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
@@ -14,7 +14,7 @@ fn nodes() -> Resource {
     custom("", "v1", "nodes", "Node", false)
 }
 
-/// A node of a member; its status is not kept when it is created.
+/// Creates a node in a member. Its status must be set separately.
 pub async fn add_node(member: &Objects, name: &str, cpu: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     member.create(&nodes(), "", &node).await.unwrap();
@@ -45,7 +45,7 @@ pub fn dynamic() -> Value {
     }})
 }
 
-/// A member whose cluster tells of so much cpu.
+/// Starts a member whose Cluster reports this CPU capacity.
 async fn with_cpu(cpu: &str) -> Home {
     let home = Home::start(&["m1"]).await;
     add_node(&home.member("m1"), "n1", cpu).await;
@@ -73,7 +73,7 @@ fn is_unschedulable(binding: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fits_nowhere_goes_out_once_there_is_room() {
+async fn a_workload_that_does_not_fit_is_scheduled_once_there_is_capacity() {
     let home = with_cpu("2").await;
     let control_plane = home.objects();
     control_plane.create(&deployment(), "default", &asking("web", 3)).await.unwrap();
@@ -85,10 +85,10 @@ async fn what_fits_nowhere_goes_out_once_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_shares_the_room_there_is() {
+async fn concurrent_workloads_share_the_capacity() {
     let home = with_cpu("3").await;
     let control_plane = home.objects();
-    // Nobody runs their pods, so nothing but promises tells that the room is taken.
+    // No pods are created, so only reservations show that the capacity is used.
     for name in ["a", "b", "c"] {
         control_plane.create(&deployment(), "default", &asking(name, 2)).await.unwrap();
     }
@@ -100,13 +100,13 @@ async fn a_burst_shares_the_room_there_is() {
             got += 1;
         }
     }
-    assert_eq!(got, 1, "two of three cpus are promised once");
+    assert_eq!(got, 1, "two of three CPUs are reserved once");
     home.stop().await;
 }
 
 type Codec = ProstCodec<wire::MaxAvailableReplicasResponse, wire::MaxAvailableReplicasRequest>;
 
-/// A scheduler estimator that says so many replicas fit, whoever asks; its port.
+/// Starts a scheduler estimator with a fixed result. Returns its port.
 async fn estimator(max_replicas: i32) -> u16 {
     let answer = move |request: axum::extract::Request| async move {
         let answering = tower::service_fn(move |_: tonic::Request<wire::MaxAvailableReplicasRequest>| async move {
@@ -122,13 +122,13 @@ async fn estimator(max_replicas: i32) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_estimator_that_says_less_counts() {
+async fn lower_estimates_of_estimators_take_effect() {
     let estimators = Some(Estimators::open(EstimatorOptions::default()).unwrap());
     let home = Home::start_as(&["m1", "m2"], Config { estimators, ..Config::conformance() }).await;
     let control_plane = home.objects();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-system"}});
     control_plane.create(&custom("", "v1", "namespaces", "Namespace", false), "", &namespace).await.unwrap();
-    // The second one leads nowhere, so its cluster counts as if nobody had been asked there.
+    // The second one is unreachable, so that its cluster has only the built-in estimate.
     let elsewhere = json!({"type": "ExternalName", "externalName": "127.0.0.1",
         "ports": [{"port": 10352, "targetPort": estimator(1).await}]});
     let nowhere = json!({"type": "ClusterIP", "ports": [{"port": 10352}]});

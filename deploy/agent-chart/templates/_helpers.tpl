@@ -11,7 +11,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Of (context, component). */}}
+{{/* Selector labels. Arguments: (context, component). */}}
 {{- define "agent.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride | trunc 63 }}
@@ -52,7 +52,7 @@ fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* Of (context, component): where pods go. */}}
+{{/* Placement of pods. Arguments: (context, component). */}}
 {{- define "agent.placement" -}}
 {{- $root := index . 0 -}}
 {{- with $root.Values.imagePullSecrets }}

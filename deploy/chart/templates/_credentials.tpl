@@ -1,6 +1,6 @@
 {{/*
-What parts of the installation know each other by: one list for the job, for cert-manager and for the job's rights. Three
-authorities: whoever has a client certificate of one is nobody to those who believe another.
+Certificates of all components: one list for the job, for cert-manager and for the job's permissions. There are three
+authorities; a client certificate of one is not trusted by servers of another.
 */}}
 {{- define "crowsnest.credentials" -}}
 {{- $name := include "crowsnest.fullname" . -}}
@@ -19,7 +19,7 @@ secrets:
       - {{ $name }}.{{ $ns }}
       - {{ $name }}.{{ $ns }}.svc
       - {{ $name }}.{{ $ns }}.svc.{{ $domain }}
-      # How the control plane's aggregation layer and webhooks call us.
+      # Server certificate for requests of the control plane's aggregation layer and webhooks.
       - crowsnest.karmada-system.svc
       {{- with .Values.controlPlane.external.advertise }}
       - {{ . | quote }}
@@ -45,13 +45,13 @@ secrets:
       {{- range .Values.kubeApiserver.certificateNames }}
       - {{ . | quote }}
       {{- end }}
-  # Signs the tokens of service accounts; its key stays when it is issued anew.
+  # Signs service account tokens. Renewing the certificate keeps its key.
   - {kind: certificate, name: {{ $name }}-service-accounts, issuer: {{ $name }}-ca, commonName: service-accounts, usages: [client], keepKey: true}
   - {kind: certificate, name: {{ $name }}-front-proxy-client, issuer: {{ $name }}-front-proxy-ca, commonName: front-proxy-client, usages: [client]}
   - {kind: certificate, name: {{ $name }}-kube-controller-manager, issuer: {{ $name }}-ca, commonName: "system:kube-controller-manager", usages: [client]}
   - {kind: certificate, name: {{ $name }}-client, issuer: {{ $name }}-ca, commonName: "system:crowsnest", organization: "system:masters", usages: [client]}
   {{- if .Values.certificates.administrator }}
-  # For people, the first time: docs/DEPLOY.md makes a kubeconfig of it.
+  # Initial access for administrators: docs/DEPLOY.md shows how to create a kubeconfig from it.
   - {kind: certificate, name: {{ $name }}-admin, issuer: {{ $name }}-ca, commonName: "system:admin", organization: "system:masters", usages: [client]}
   {{- end }}
   {{- end }}
@@ -71,7 +71,7 @@ secrets:
   - {kind: certificate, name: {{ $name }}-etcd-client, issuer: {{ $name }}-etcd-ca, commonName: kube-apiserver-etcd-client, usages: [client]}
   {{- end }}
   {{- if not .Values.ui.sessionKeySecret }}
-  # Seals the UI's cookies: replicas that share it, and pods after one another, know each other's sessions.
+  # Encrypts the UI's cookies. Replicas and restarted pods with the same key accept each other's sessions.
   - {kind: password, name: {{ $name }}-ui-session-key, url: "{password}"}
   {{- end }}
   {{- if include "crowsnest.includesPostgres" . }}

@@ -1,4 +1,4 @@
-{{/* What resources are called. */}}
+{{/* Base name of all resources. */}}
 {{- define "crowsnest.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Of (context, component): what a Service and a NetworkPolicy choose pods by. */}}
+{{/* Selector labels of Services and NetworkPolicies. Arguments: (context, component). */}}
 {{- define "crowsnest.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride | trunc 63 }}
@@ -29,7 +29,7 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* Of (image, tag): a digest goes before a tag. */}}
+{{/* Image reference; a digest takes precedence over a tag. Arguments: (image, tag). */}}
 {{- define "crowsnest.imageOf" -}}
 {{- $image := index . 0 -}}
 {{- if $image.digest -}}
@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- include "crowsnest.imageOf" (list .Values.image (default .Chart.AppVersion .Values.image.tag)) -}}
 {{- end -}}
 
-{{/* Nobody here is root, writes beside its volumes, or has a capability. */}}
+{{/* Containers do not run as root, write only to volumes, and have no capabilities. */}}
 {{- define "crowsnest.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -52,7 +52,7 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* Of a user's id. */}}
+{{/* Argument: user ID. */}}
 {{- define "crowsnest.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: {{ . }}
@@ -62,7 +62,7 @@ fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* Of (context, component): where pods go. */}}
+{{/* Placement of pods. Arguments: (context, component). */}}
 {{- define "crowsnest.placement" -}}
 {{- $root := index . 0 -}}
 {{- with $root.Values.imagePullSecrets }}
@@ -90,7 +90,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Of (name, persistence): a claim, where something is to be kept. */}}
+{{/* Volume claim template. Arguments: (name, persistence). */}}
 {{- define "crowsnest.claim" -}}
 {{- $persistence := index . 1 -}}
 - apiVersion: v1
@@ -141,17 +141,17 @@ topologySpreadConstraints:
 {{- if eq .Values.etcd.mode "external" }}{{ .Values.etcd.external.tlsSecret }}{{ else }}{{ include "crowsnest.fullname" . }}-etcd-client{{ end -}}
 {{- end -}}
 
-{{/* The Secret with the control plane's certificates of Crowsnest, or with its kubeconfig. */}}
+{{/* The Secret with Crowsnest's client certificate for the control plane, or with its kubeconfig. */}}
 {{- define "crowsnest.controlPlaneSecret" -}}
 {{- if include "crowsnest.includesControlPlane" . }}{{ include "crowsnest.fullname" . }}-client{{ else }}{{ .Values.controlPlane.external.kubeconfigSecret }}{{ end -}}
 {{- end -}}
 
-{{/* The Secret that has the database's URL. */}}
+{{/* The Secret with the database's URL. */}}
 {{- define "crowsnest.databaseSecret" -}}
 {{- if include "crowsnest.includesPostgres" . }}{{ include "crowsnest.fullname" . }}-database{{ else }}{{ .Values.postgres.external.urlSecret }}{{ end -}}
 {{- end -}}
 
-{{/* Of (user, paths of certificate and key): a kubeconfig for the control plane that is included. */}}
+{{/* Kubeconfig for the included control plane. Arguments: (context, user, folder of the certificates). */}}
 {{- define "crowsnest.kubeconfig" -}}
 {{- $root := index . 0 -}}
 {{- $folder := index . 2 -}}
@@ -173,7 +173,7 @@ contexts:
     context: {cluster: control-plane, user: {{ index . 1 }}}
 {{- end -}}
 
-{{/* Of kube-controller-manager; 1.28 gave them other names, which older ones refuse. */}}
+{{/* Controllers of kube-controller-manager. They were renamed in 1.28; older versions reject the new names. */}}
 {{- define "crowsnest.controllers" -}}
 {{- if semverCompare ">=1.28.0-0" .Values.controlPlane.kubernetesVersion -}}
 namespace-controller,garbage-collector-controller,serviceaccount-token-controller,ttl-after-finished-controller,bootstrap-signer-controller,token-cleaner-controller,certificatesigningrequest-cleaner-controller,certificatesigningrequest-signing-controller,clusterrole-aggregation-controller
@@ -182,29 +182,29 @@ namespace,garbagecollector,serviceaccount-token,ttl-after-finished,bootstrapsign
 {{- end -}}
 {{- end -}}
 
-{{/* Combinations that no schema can refuse. */}}
+{{/* Checks that the schema cannot express. */}}
 {{- define "crowsnest.check" -}}
 {{- if and (gt (int .Values.replicas) 1) (eq .Values.postgres.mode "none") -}}
-{{- fail "replicas: more than one process needs a database that they share: set postgres.mode to included or external" -}}
+{{- fail "replicas: more than one replica requires a shared database: set postgres.mode to included or external" -}}
 {{- end -}}
 {{- if and (eq .Values.controlPlane.mode "external") (not .Values.controlPlane.external.kubeconfigSecret) -}}
-{{- fail "controlPlane.external.kubeconfigSecret: name the Secret with the control plane's kubeconfig" -}}
+{{- fail "controlPlane.external.kubeconfigSecret: set it to the Secret with the control plane's kubeconfig" -}}
 {{- end -}}
 {{- if and (eq .Values.controlPlane.mode "external") .Values.networkPolicies.enabled (not .Values.networkPolicies.aggregatedFrom) -}}
-{{- fail "networkPolicies.aggregatedFrom: say from where the control plane reaches port 8443" -}}
+{{- fail "networkPolicies.aggregatedFrom: set it to the peers from which the control plane reaches port 8443" -}}
 {{- end -}}
 {{- if and (eq .Values.postgres.mode "external") (not .Values.postgres.external.urlSecret) -}}
-{{- fail "postgres.external.urlSecret: name the Secret with the database's URL" -}}
+{{- fail "postgres.external.urlSecret: set it to the Secret with the database's URL" -}}
 {{- end -}}
 {{- if and (eq .Values.controlPlane.mode "included") (eq .Values.etcd.mode "external") -}}
 {{- if or (not .Values.etcd.external.endpoints) (not .Values.etcd.external.tlsSecret) -}}
-{{- fail "etcd.external: name the endpoints and the Secret with certificate, key and authority" -}}
+{{- fail "etcd.external: set endpoints, and tlsSecret to the Secret with certificate, key and authority" -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.ui.ingress.enabled (not .Values.ui.ingress.host) -}}
-{{- fail "ui.ingress.host: say under which name the UI is reached" -}}
+{{- fail "ui.ingress.host: set it to the DNS name of the UI" -}}
 {{- end -}}
 {{- if and .Values.ui.ingress.enabled .Values.networkPolicies.enabled (not .Values.networkPolicies.uiFrom) -}}
-{{- fail "networkPolicies.uiFrom: say where the Ingress controller is" -}}
+{{- fail "networkPolicies.uiFrom: set it to the peers of the Ingress controller" -}}
 {{- end -}}
 {{- end -}}

@@ -2,7 +2,7 @@
 {{- eq .Values.controlPlane.mode "included" | ternary "/etc/crowsnest/kubeconfig" "/etc/crowsnest-pki/control-plane/kubeconfig" -}}
 {{- end -}}
 
-{{/* The Secret with the key of the UI's cookies; none if Secrets are managed externally and this one is not named. */}}
+{{/* The Secret that encrypts the UI's cookies. Empty if Secrets are external and none is configured. */}}
 {{- define "crowsnest.sessionKeySecret" -}}
 {{- if .Values.ui.sessionKeySecret -}}
 {{ .Values.ui.sessionKeySecret }}
@@ -11,9 +11,9 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The file of `crowsnest serve`: names of its flags, and values. values.config goes before what is said here. */}}
+{{/* The configuration file of `crowsnest serve`: names of its flags, and values. values.config overrides these settings. */}}
 {{- define "crowsnest.config" -}}
-{{- /* A folder of its own: the volume's root may hold a lost+found. */ -}}
+{{- /* A subfolder, since the root of the volume may contain lost+found. */ -}}
 {{- $own := dict
   "kubeconfig" (include "crowsnest.kubeconfigPath" .)
   "data-dir" "/var/lib/crowsnest/data"
@@ -32,7 +32,7 @@
 {{- with .Values.search }}
 {{- if eq .backend "opensearch" }}
 {{- if not .opensearch.urls }}
-{{- fail "search.opensearch.urls: name the nodes of the search engine" }}
+{{- fail "search.opensearch.urls: set it to the nodes of the search engine" }}
 {{- end }}
 {{- $_ := set $own "index-backend" .backend }}
 {{- $_ := set $own "opensearch-url" .opensearch.urls }}
@@ -45,7 +45,7 @@
 {{- $_ := set $own "opensearch-credentials-dir" "/etc/crowsnest-pki/opensearch" }}
 {{- end }}
 {{- else if or .opensearch.urls .opensearch.credentialsSecret }}
-{{- fail "search.backend: set it to opensearch, or name no search engine" }}
+{{- fail "search.backend: set it to opensearch, or remove the settings of search.opensearch" }}
 {{- end }}
 {{- end }}
 {{- with .Values.tracing }}
@@ -56,7 +56,7 @@
 {{- $_ := set $own "tracing-ca-file" "/etc/crowsnest-pki/tracing/ca.crt" }}
 {{- end }}
 {{- else if or .headersSecret .caSecret }}
-{{- fail "tracing.endpoint: say where traces go, or name no Secrets for it" }}
+{{- fail "tracing.endpoint: set it to an OTLP receiver, or remove the Secrets for it" }}
 {{- end }}
 {{- end }}
 {{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
@@ -64,7 +64,7 @@
 
 {{- define "crowsnest.env" -}}
 - {name: CROWSNEST_LOG, value: {{ .Values.log | quote }}}
-# What its part of the cache is kept under.
+# Identifies this replica in the shared cache.
 - name: CROWSNEST_REPLICA
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 {{- if ne .Values.postgres.mode "none" }}

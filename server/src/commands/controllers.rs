@@ -366,11 +366,11 @@ mod tests {
     #[case("--feature-gates Failover", "not of the form")]
     #[case(
         "--controllers *,-mcs",
-        "there is no controller \"mcs\" here; known are agentcsrapproving, applicationFailover, binding, "
+        "unknown controller \"mcs\"; known controllers: agentcsrapproving, applicationFailover, binding, "
     )]
-    #[case("--controllers *,-workStatus", "are one controller here")]
-    #[case("--plugins *,-Nope", "there is no plugin \"Nope\" here; known are APIEnablement, ")]
-    #[case("--skipped-propagating-apis v1", "is none of <group>")]
+    #[case("--controllers *,-workStatus", "select the same controller")]
+    #[case("--plugins *,-Nope", "unknown scheduler plugin \"Nope\"; known are APIEnablement, ")]
+    #[case("--skipped-propagating-apis v1", "must be <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]
     #[case("--failover-safety none", "[possible values: safe, karmada]")]

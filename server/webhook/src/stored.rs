@@ -155,7 +155,7 @@ mod tests {
     #[case::not_encrypted(
         json!({"backendStore": {"openSearch": {"addresses": ["http://x"], "secretRef": {"namespace": "a", "name": "b"}}}}),
         true,
-        json!(["spec.backendStore.openSearch: nothing is exported: credentials are never sent over http, but address 0 is no https URL"])
+        json!(["spec.backendStore.openSearch: nothing is exported: credentials are never sent over http, but address 0 is not an https URL"])
     )]
     #[case::refused(json!({"backendStore": {"openSearch": {"addresses": ["ftp://x"]}}}), false, json!(null))]
     fn registries(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {

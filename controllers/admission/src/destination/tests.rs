@@ -27,7 +27,7 @@ fn with(change: Value) -> Value {
     spec
 }
 
-/// The Secrets and their verbs, of which one is needed.
+/// The Secrets with their verbs, any one of which is sufficient.
 fn uses(report: &Report) -> Vec<String> {
     let each = report.uses.iter();
     each.map(|used| format!("{}/{} {}", used.namespace, used.name, used.verbs.join("|"))).collect()
@@ -46,18 +46,18 @@ fn uses(report: &Report) -> Vec<String> {
 #[case::of_no_cluster(json!({"secretRef": {"namespace": "kube-system", "name": "admin"}, "impersonatorSecretRef": null}),
     &["kube-system/admin get"])]
 #[case::none(json!({"secretRef": null, "impersonatorSecretRef": null}), &[])]
-fn new_clusters_need_rights_on_what_they_name(#[case] change: Value, #[case] expected: &[&str]) {
+fn new_clusters_need_permission_for_their_secrets(#[case] change: Value, #[case] expected: &[&str]) {
     assert_eq!(uses(&review(Before::Absent, &cluster(with(change)))), expected);
 }
 
 #[test]
-fn a_name_that_two_clusters_share_is_nobodys_own() {
+fn ambiguous_secret_name_is_not_own() {
     let spec = with(json!({"secretRef": {"name": "a-impersonator"}, "impersonatorSecretRef": null}));
     assert_eq!(uses(&review(Before::Absent, &named("a-impersonator", spec))), ["karmada-cluster/a-impersonator get"]);
 }
 
 #[test]
-fn one_without_a_name_owns_nothing() {
+fn unnamed_cluster_has_no_own_secrets() {
     let mut unnamed =
         cluster(with(json!({"secretRef": {"name": ""}, "impersonatorSecretRef": {"name": "-impersonator"}})));
     unnamed.metadata.name = None;
@@ -65,7 +65,7 @@ fn one_without_a_name_owns_nothing() {
 }
 
 #[test]
-fn what_is_not_seen_may_name_its_own_secrets() {
+fn unseen_cluster_can_refer_to_its_own_secrets() {
     let expected = ["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"];
     let without = cluster(with(json!({"secretRef": null, "impersonatorSecretRef": null})));
     assert_eq!(uses(&review(Before::Unseen, &without)), expected);
@@ -99,8 +99,8 @@ fn leaving_the_tunnel_is_reviewed() {
     let report = review(Before::Known(&before), &after);
     assert_eq!(report.reasons, ["the annotation fleet.crowsnest.io/reached-through"]);
     assert_eq!(REACHED_THROUGH, "fleet.crowsnest.io/reached-through");
-    let expected = "User \"eve\" cannot get or patch secret \"karmada-cluster\"/\"m1\" of spec.secretRef: whoever decides where a \
-                    cluster's token is sent needs that right (the annotation fleet.crowsnest.io/reached-through)";
+    let expected = "User \"eve\" cannot get or patch secret \"karmada-cluster\"/\"m1\" of spec.secretRef: deciding where a \
+                    cluster's token is sent requires that permission (the annotation fleet.crowsnest.io/reached-through)";
     assert_eq!(report.refusal("eve", &report.uses[0]), expected);
 }
 
@@ -140,7 +140,7 @@ fn members_are_not_this_host(#[case] change: Value, #[case] expected: &[&str]) {
     assert!(validate(Some(&after), &after, false).is_empty());
     let mut pulled = after.clone();
     pulled.spec.sync_mode = ClusterSyncMode::Pull;
-    // An address that was not dialed is validated when the change causes it to be dialed.
+    // An address that was not dialed is validated when the mode changes.
     assert_eq!(fields(validate(Some(&pulled), &after, false)), expected);
 }
 
@@ -175,7 +175,7 @@ fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
 }
 
 proptest! {
-    /// Without `get`, a writer cannot use other clusters' Secrets, even with all other rights.
+    /// Without `get`, a writer cannot use Secrets of other clusters, whatever other permissions it has.
     #[test]
     fn others_secrets_need_the_right_to_read_them(after in any_cluster()) {
         let report = review(Before::Absent, &after);
@@ -187,10 +187,10 @@ proptest! {
         prop_assert!(report.uses.iter().all(|used| used.verbs.contains(&"get")));
     }
 
-    /// A change either does not affect where tokens are sent, or is reviewed for each Secret that the resulting Cluster
-    /// names.
+    /// A change either does not affect where tokens are sent, or requires permission for each Secret of the resulting
+    /// Cluster.
     #[test]
-    fn nothing_is_redirected_unreviewed(before in any_cluster(), after in any_cluster()) {
+    fn redirections_are_reviewed(before in any_cluster(), after in any_cluster()) {
         let report = review(Before::Known(&before), &after);
         let same = ClusterSpec { region: before.spec.region.clone(), ..after.spec.clone() } == before.spec;
         let named = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();

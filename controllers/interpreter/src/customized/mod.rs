@@ -1,4 +1,4 @@
-//! Interpreters that users configure: Lua scripts of ResourceInterpreterCustomizations and webhooks.
+//! User-defined interpreters: Lua scripts of ResourceInterpreterCustomizations, and webhooks.
 
 pub mod declarative;
 pub mod webhook;

@@ -1,4 +1,4 @@
-//! Objects a workload needs beside it: what its pod template refers to, and the parts of an imported Service.
+//! Dependencies of workloads: objects that a pod template refers to, and objects that belong to an imported Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crowsnest_apimachinery::unstructured::{at, name, namespace, text};
 use crowsnest_plan::dependencies::Dependency;
 
-/// What is wrong with dependencies somebody else made, in Karmada's words.
+/// Validates dependencies from a user-defined interpreter, with Karmada's messages.
 pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
     let mut wrong = Vec::new();
     for (index, dependency) in dependencies.iter().enumerate() {
@@ -33,7 +33,7 @@ pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(field::aggregate(&wrong)) }
 }
 
-/// As Kubernetes validates the selectors of its own objects.
+/// Validates a label selector like Kubernetes does in its own objects.
 fn verify_selector(selector: &LabelSelector, path: &str, wrong: &mut Vec<FieldError>) {
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = format!("{path}.matchLabels");
@@ -71,7 +71,7 @@ fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, wrong:
     }
 }
 
-/// Each once, in the order in which they are noted on a binding.
+/// Sorts and deduplicates dependencies, in the order of the binding's annotation.
 pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
     let key = |one: &Dependency| {
         let selector = one.label_selector.as_ref().map(|selector| serde_json::json!(selector).to_string());
@@ -82,7 +82,7 @@ pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
     dependencies
 }
 
-/// Dependencies as Go prints a list of them (`%+v`), for events.
+/// Formats dependencies like Go's `%+v`, for events.
 pub fn spelled(dependencies: &[Dependency]) -> String {
     let each: Vec<String> = dependencies
         .iter()
@@ -125,7 +125,8 @@ pub fn of_pod(pod: &Value) -> Vec<Dependency> {
     of_pod_spec(pod.get("spec"), namespace(pod))
 }
 
-/// Claims made from the set's own templates exist per pod in the member, so they are not shipped.
+/// PersistentVolumeClaims from the set's own templates are created per pod in the member, so they are no
+/// dependencies.
 pub fn of_stateful_set(workload: &Value) -> Vec<Dependency> {
     let templates: BTreeSet<&str> =
         list(workload, &["spec", "volumeClaimTemplates"]).map(|claim| text(claim, &["metadata", "name"])).collect();
@@ -142,7 +143,7 @@ pub fn of_ingress(ingress: &Value) -> Vec<Dependency> {
         .collect()
 }
 
-/// The Service derived from the import and that Service's endpoint slices.
+/// The Service derived from the import, and its EndpointSlices.
 pub fn of_service_import(import: &Value) -> Vec<Dependency> {
     let derived = format!("derived-{}", name(import));
     let labels = BTreeMap::from([("kubernetes.io/service-name".to_owned(), derived.clone())]);
@@ -183,7 +184,7 @@ struct References<'a> {
     claims: BTreeSet<&'a str>,
 }
 
-/// Where volume sources keep the name of a Secret.
+/// Paths of Secret names in volume sources.
 const VOLUME_SECRETS: [&[&str]; 11] = [
     &["secret", "secretName"],
     &["azureFile", "secretName"],
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_there_once_and_in_order() {
+    fn dependencies_are_sorted_and_unique() {
         let one = |version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": version, "kind": kind, "namespace": namespace, "name": name});
         let order = [
             one("apps/v1", "Deployment", "b", "z"),

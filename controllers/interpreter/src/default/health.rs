@@ -1,4 +1,4 @@
-//! Health of native kinds, read from a member object.
+//! Health of built-in kinds, from a member object.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ fn reaches_replicas(object: &Value, field: &str) -> bool {
     integer(object, &["spec", "replicas"]).is_none_or(|replicas| count(object, field) >= replicas)
 }
 
-/// Deployment and StatefulSet: the latest generation is rolled out and every updated replica is available.
+/// Deployment and StatefulSet: the latest generation is rolled out, and all updated replicas are available.
 pub fn rolled_out(object: &Value) -> bool {
     observed(object)
         && reaches_replicas(object, "updatedReplicas")
@@ -33,7 +33,7 @@ pub fn daemon_set(object: &Value) -> bool {
         && count(object, "numberAvailable") >= count(object, "updatedNumberScheduled")
 }
 
-/// A load balancer is healthy once it has an address; every other Service always.
+/// A load balancer Service is healthy once it has an address. All other Services are healthy.
 pub fn service(object: &Value) -> bool {
     text(object, &["spec", "type"]) != "LoadBalancer" || ingress(object)
 }

@@ -1,26 +1,27 @@
-//! Status of Jobs in the template.
+//! Aggregated status of Jobs.
 //!
-//! The result has to be one that the API server accepts (kubernetes/kubernetes pkg/apis/batch/validation, KEP-3329, KEP-3998): a
-//! finished Job has no active pods and a start time, `Failed` needs `FailureTarget`, `Complete` needs `SuccessCriteriaMet` and a
-//! completion time, and counters and terminal conditions are never taken back.
+//! The API server must accept the result (kubernetes/kubernetes pkg/apis/batch/validation, KEP-3329, KEP-3998): a
+//! finished Job has no active pods and has a start time; `Failed` requires `FailureTarget`; `Complete` requires
+//! `SuccessCriteriaMet` and a completion time; counters and terminal conditions are never reverted.
 
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value, json};
 
 use super::status::{MemberStatus, count, pick, times};
 
-/// Progress of the Job of a template.
+/// Progress of the Job across members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Running,
-    /// It has failed in a member, and has not ended in all of them.
+    /// It failed in a member, and has not finished in all.
     Failing,
     Failed,
     Complete,
 }
 
-/// Counters and times of all members. The Job ends when it has ended in every member: `Failed` if it failed anywhere, else `Complete`.
-/// `now` is the time of new conditions, and replaces times that members do not report.
+/// Aggregates counters and times of all members. The Job finishes when it has finished in every member: `Failed` if
+/// it failed in any, otherwise `Complete`. `now` is the time of new conditions, and replaces times that members do
+/// not report.
 pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Value {
     let old = template.get("status").cloned().unwrap_or_else(|| json!({}));
     if is_finished(&old) {
@@ -69,7 +70,8 @@ fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
 
 fn counters(template: &Value, old: &Value, reported: &[&Value], progress: Progress) -> [(&'static str, i64); 3] {
     let sum = |field: &str| reported.iter().map(|status| count(status, field)).sum::<i64>();
-    // A member that is left takes its pods with it, but counters only decrease for an indexed Job that is made smaller.
+    // Pods of a removed member are no longer counted, but counters must only decrease for an indexed Job that is
+    // scaled down.
     let never_less = |field: &str| sum(field).max(count(old, field));
     let spec = template.get("spec").unwrap_or(&Value::Null);
     let is_elastic = unstructured::text(spec, &["completionMode"]) == "Indexed"
@@ -82,7 +84,7 @@ fn counters(template: &Value, old: &Value, reported: &[&Value], progress: Progre
 }
 
 fn conditions(old: &Value, failed: &[&str], progress: Progress, now: &str) -> Vec<Value> {
-    // One that is true already keeps its times.
+    // A condition that is already true keeps its times.
     let set = |kind: &str, reason: &str, message: &str| {
         condition(old, kind).cloned().unwrap_or_else(|| {
             json!({"type": kind, "status": "True", "reason": reason, "message": message,
@@ -101,7 +103,8 @@ fn conditions(old: &Value, failed: &[&str], progress: Progress, now: &str) -> Ve
     }
 }
 
-/// The first start and the last completion. A start time is set once all members have one, or the Job has ended, and never changes.
+/// Sets the first start and the last completion. The start time is set once all members have one or the Job has
+/// finished, and never changes.
 fn set_times(status: &mut Map<String, Value>, members: usize, reported: &[&Value], progress: Progress, now: &str) {
     let ended = matches!(progress, Progress::Failed | Progress::Complete);
     let starts = times(reported, "startTime");

@@ -1,9 +1,8 @@
-//! What a kind means: its replicas, how they are revised, what a member may decide itself, how its status is read and
-//! added up, when it is healthy and what it depends on.
+//! Built-in interpretation of kinds: replicas and their revision, retained fields, reflected and aggregated status,
+//! health and dependencies.
 //!
-//! [`native`] has one entry per built-in kind, [`thirdparty`] one per kind of another project that Karmada knows. An
-//! operation a kind has no rule for is `None` there, and the caller falls back as Karmada does (no replicas, whole status,
-//! healthy).
+//! [`native`] has one entry per Kubernetes kind, [`thirdparty`] one per third-party kind that Karmada supports. For
+//! an operation without a rule, the caller uses Karmada's default (no replicas, the whole status, healthy).
 
 pub mod dependencies;
 pub mod health;

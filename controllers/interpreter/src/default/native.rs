@@ -1,4 +1,4 @@
-//! The table of built-in kinds: one row per kind, one column per operation.
+//! Table of built-in kinds: one row per kind, one column per operation.
 
 use crowsnest_api::config::InterpreterOperation as Operation;
 use crowsnest_apimachinery::unstructured;
@@ -11,21 +11,21 @@ use super::status::{self, Counters, MemberStatus};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::work::retain;
 
-/// How a kind's replicas are read from its template.
+/// How a kind's replicas are read from a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replicas {
     /// `spec.replicas`
     Spec,
     /// The smaller of a Job's parallelism and completions.
     Job,
-    /// A Pod is one.
+    /// A Pod is one replica.
     One,
 }
 
 type Reflect = fn(&Value) -> Option<Value>;
 type Aggregate = fn(&Value, &[MemberStatus<'_>]) -> Value;
 
-/// How a kind's status is read in members and added up.
+/// How a kind's status is reflected and aggregated.
 #[derive(Debug, Clone, Copy)]
 pub enum Status {
     Counters(&'static Counters),
@@ -33,13 +33,13 @@ pub enum Status {
     Custom { reflect: Reflect, aggregate: Aggregate },
 }
 
-/// One built-in kind.
+/// A built-in kind.
 #[derive(Debug)]
 pub struct NativeKind {
     pub api_version: &'static str,
     pub kind: &'static str,
     pub replicas: Option<Replicas>,
-    /// The field under `spec` that holds a member's share of the replicas.
+    /// The field of `spec` with the member's replicas.
     pub revise: Option<&'static str>,
     pub retain: Option<fn(&mut Value, &Value)>,
     pub status: Option<Status>,
@@ -47,7 +47,7 @@ pub struct NativeKind {
     pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
 }
 
-const NOTHING: NativeKind = NativeKind {
+const EMPTY: NativeKind = NativeKind {
     api_version: "",
     kind: "",
     replicas: None,
@@ -81,7 +81,7 @@ static KINDS: [NativeKind; 16] = [
         status: Some(Status::Counters(&status::REPLICA_SET)),
         health: Some(health::replica_set),
         dependencies: Some(dependencies::of_pod_template),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "apps/v1",
@@ -91,7 +91,7 @@ static KINDS: [NativeKind; 16] = [
         status: Some(Status::Counters(&status::STATEFUL_SET)),
         health: Some(health::rolled_out),
         dependencies: Some(dependencies::of_stateful_set),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "apps/v1",
@@ -99,7 +99,7 @@ static KINDS: [NativeKind; 16] = [
         status: Some(Status::Counters(&status::DAEMON_SET)),
         health: Some(health::daemon_set),
         dependencies: Some(dependencies::of_pod_template),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "batch/v1",
@@ -109,14 +109,14 @@ static KINDS: [NativeKind; 16] = [
         retain: Some(retain::job),
         status: Some(Status::Job),
         dependencies: Some(dependencies::of_pod_template),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "batch/v1",
         kind: "CronJob",
         status: custom(status::reflect_whole, status::aggregate_cron_job),
         dependencies: Some(dependencies::of_cron_job),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "v1",
@@ -126,7 +126,7 @@ static KINDS: [NativeKind; 16] = [
         status: custom(status::reflect_whole, status::aggregate_pod),
         health: Some(health::pod),
         dependencies: Some(dependencies::of_pod),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "v1",
@@ -134,51 +134,51 @@ static KINDS: [NativeKind; 16] = [
         retain: Some(retain::service),
         status: custom(status::reflect_service, status::aggregate_service),
         health: Some(health::service),
-        ..NOTHING
+        ..EMPTY
     },
-    NativeKind { api_version: "v1", kind: "ServiceAccount", retain: Some(retain::service_account), ..NOTHING },
+    NativeKind { api_version: "v1", kind: "ServiceAccount", retain: Some(retain::service_account), ..EMPTY },
     NativeKind {
         api_version: "v1",
         kind: "PersistentVolumeClaim",
         retain: Some(retain::persistent_volume_claim),
         status: custom(status::reflect_whole, status::aggregate_persistent_volume_claim),
         health: Some(health::persistent_volume_claim),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "v1",
         kind: "PersistentVolume",
         retain: Some(retain::persistent_volume),
         status: custom(status::reflect_whole, status::aggregate_persistent_volume),
-        ..NOTHING
+        ..EMPTY
     },
-    NativeKind { api_version: "v1", kind: "Secret", retain: Some(retain::secret), ..NOTHING },
+    NativeKind { api_version: "v1", kind: "Secret", retain: Some(retain::secret), ..EMPTY },
     NativeKind {
         api_version: "networking.k8s.io/v1",
         kind: "Ingress",
         status: custom(status::reflect_whole, status::aggregate_load_balancer),
         health: Some(health::ingress),
         dependencies: Some(dependencies::of_ingress),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "policy/v1",
         kind: "PodDisruptionBudget",
         status: custom(status::reflect_pod_disruption_budget, status::aggregate_pod_disruption_budget),
         health: Some(health::pod_disruption_budget),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "autoscaling/v2",
         kind: "HorizontalPodAutoscaler",
         status: custom(status::reflect_horizontal_pod_autoscaler, status::aggregate_horizontal_pod_autoscaler),
-        ..NOTHING
+        ..EMPTY
     },
     NativeKind {
         api_version: "multicluster.x-k8s.io/v1alpha1",
         kind: "ServiceImport",
         dependencies: Some(dependencies::of_service_import),
-        ..NOTHING
+        ..EMPTY
     },
 ];
 
@@ -188,7 +188,7 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static NativeKind> {
 }
 
 impl NativeKind {
-    /// Whether there is a rule for the operation.
+    /// True if there is a rule for the operation.
     pub fn interprets(&self, operation: &Operation) -> bool {
         match operation {
             Operation::InterpretReplica => self.replicas.is_some(),
@@ -201,7 +201,7 @@ impl NativeKind {
         }
     }
 
-    /// The number of replicas the template asks for.
+    /// Replicas of the template.
     pub fn replicas_of(&self, template: &Value) -> Option<i32> {
         let spec = |field| unstructured::integer(template, &["spec", field]);
         let replicas = match self.replicas? {
@@ -215,14 +215,14 @@ impl NativeKind {
         Some(i32::try_from(replicas).unwrap_or(i32::MAX))
     }
 
-    /// Writes a member's share of the replicas into its copy.
+    /// Writes the member's replicas into its manifest.
     pub fn revise_replicas(&self, manifest: &mut Value, replicas: i32) {
         if let Some(field) = self.revise {
             unstructured::set(manifest, &["spec", field], json!(replicas));
         }
     }
 
-    /// The status to record for a member object, or `None` while there is nothing to record.
+    /// The status to reflect from a member object. `None` if there is none.
     pub fn reflect(&self, member: &Value) -> Option<Value> {
         match self.status {
             None => status::reflect_whole(member),
@@ -232,7 +232,7 @@ impl NativeKind {
         }
     }
 
-    /// The template's status from its members' ones; `None` for kinds whose template status is left alone.
+    /// The template's status, aggregated from the members. `None` for kinds whose template status is unchanged.
     pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
         Some(match self.status? {
             Status::Counters(counters) => counters.aggregate(template, members),

@@ -1,4 +1,4 @@
-//! What one replica of a workload needs from a node.
+//! Requirements of one replica of a workload.
 
 use crowsnest_api::work::{NodeClaim, ReplicaRequirements};
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
@@ -8,13 +8,13 @@ use crowsnest_apimachinery::unstructured::{at, namespace, text};
 use crowsnest_plan::estimation::resources::pod_request;
 use crowsnest_plan::gates::Gates;
 
-/// Requirements of the pod template of `template`, or of the Pod itself; `None` when it asks for nothing special.
+/// Requirements of the template's pod template, or of a Pod itself. `None` if it has no requirements.
 pub fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
     let pod = at(template, &["spec", "template", "spec"]).or_else(|| template.get("spec"))?;
     Some(for_quota(pod_requirements(pod)?, template, gates))
 }
 
-/// What a pod of this spec needs, whoever owns it.
+/// Requirements of a pod spec.
 pub fn pod_requirements(pod: &Value) -> Option<ReplicaRequirements> {
     let node_claim = node_claim(pod);
     let resource_request = pod_request(pod, true).to_list();
@@ -25,7 +25,7 @@ pub fn pod_requirements(pod: &Value) -> Option<ReplicaRequirements> {
     Some(ReplicaRequirements { node_claim, resource_request, namespace: String::new(), priority_class_name })
 }
 
-/// Whose quota the pods count against, where quotas are looked at.
+/// Completes the requirements for quota estimates, if enabled.
 pub fn for_quota(mut requirements: ReplicaRequirements, template: &Value, gates: Gates) -> ReplicaRequirements {
     if gates.resource_quota_estimate {
         requirements.namespace = namespace(template).to_owned();

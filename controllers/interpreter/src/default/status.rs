@@ -1,40 +1,40 @@
-//! Status of native kinds: what is reflected from a member, and how members' statuses add up in the template.
+//! Status of built-in kinds: reflection from a member, and aggregation into the template.
 //!
-//! Most workload kinds are sums of counters, so they are one table ([`Counters`]); the rest have their own function.
-//! A counter that Go marks `omitempty` is left out when zero, because the stored JSON has to be Karmada's.
+//! Most workload kinds are sums of counters, described by a table ([`Counters`]); the others have their own
+//! functions. Counters that Go marks `omitempty` are omitted if zero, because the stored JSON must equal Karmada's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value, json};
 
-/// What a member reported for one object; `status` is `None` until something was collected.
+/// Reported status of an object in a member. `None` until it was collected.
 #[derive(Debug, Clone, Copy)]
 pub struct MemberStatus<'a> {
     pub cluster: &'a str,
     pub status: Option<&'a Value>,
 }
 
-/// Which generation a member's `resourceTemplateGeneration` has to reach before it counts as up to date.
+/// The generation that a member's `resourceTemplateGeneration` must reach to count as up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observed {
-    /// The kind keeps no observed generation.
+    /// The kind has no observed generation.
     None,
     /// The template's generation.
     Template,
-    /// The member object's own generation (StatefulSet, equal to Karmada's behaviour).
+    /// The member object's own generation (for StatefulSets, as in Karmada).
     Member,
 }
 
-/// A kind whose status is counters that add up.
+/// A kind whose status consists of counters.
 #[derive(Debug)]
 pub struct Counters {
-    /// Counters left out of the JSON when zero.
+    /// Counters that are omitted if zero.
     pub optional: &'static [&'static str],
-    /// Counters always written.
+    /// Counters that are always written.
     pub required: &'static [&'static str],
     pub observed: Observed,
-    /// Whether the reflected status has the member's `observedGeneration`.
+    /// True if the reflected status contains the member's `observedGeneration`.
     pub reflect_observed_generation: bool,
 }
 
@@ -67,7 +67,7 @@ pub const DAEMON_SET: Counters = Counters {
 };
 
 impl Counters {
-    /// The status a Work stores for a member object; `None` while the object has no status or nothing is counted.
+    /// The reflected status of a member object. `None` without a status or counters.
     pub fn reflect(&self, member: &Value) -> Option<Value> {
         let status = member.get("status")?;
         let mut reflected = Map::new();
@@ -87,7 +87,7 @@ impl Counters {
         (!reflected.is_empty()).then_some(Value::Object(reflected))
     }
 
-    /// The template's status with the members' counters added up; other fields of its status stay.
+    /// The template's status with the sums of the members' counters. Other fields are kept.
     pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>]) -> Value {
         let generation = unstructured::generation(template);
         let mut status = template.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -128,12 +128,12 @@ fn insert_nonzero(map: &mut Map<String, Value>, field: &str, value: i64) {
     }
 }
 
-/// The whole `.status`, the default for kinds without a rule of their own.
+/// The whole `.status`, for kinds without a rule.
 pub fn reflect_whole(member: &Value) -> Option<Value> {
     member.get("status").filter(|status| status.is_object()).cloned()
 }
 
-/// A Service reports only its load balancer, and only when it is of that type.
+/// The load balancer status of a Service of that type.
 pub fn reflect_service(member: &Value) -> Option<Value> {
     if !is_load_balancer(member) {
         return None;
@@ -187,7 +187,7 @@ pub(super) fn pick(status: &Value, fields: &[&str]) -> Map<String, Value> {
 
 const BUDGET_COUNTERS: [&str; 4] = ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"];
 
-/// Members' counters added up; disrupted pods keep their cluster's name before theirs.
+/// Sums of the members' counters. Names of disrupted pods are prefixed with their cluster.
 pub fn aggregate_pod_disruption_budget(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
     let mut status = Map::new();
@@ -210,7 +210,7 @@ pub fn aggregate_horizontal_pod_autoscaler(_template: &Value, members: &[MemberS
     Value::Object(autoscaler_status(sum(&reported, "currentReplicas"), sum(&reported, "desiredReplicas")))
 }
 
-/// Ingress points of all members, each once, in order; a Service that is no load balancer keeps its status.
+/// Load balancer ingress of all members, without duplicates and sorted. Services of other types keep their status.
 pub fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if is_load_balancer(template) {
         aggregate_load_balancer(template, members)
@@ -219,7 +219,7 @@ pub fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Valu
     }
 }
 
-/// Named points first, then by address and mode; the ports of one that several members report are put together.
+/// Sorted by host name, then address and mode. Ports of the same ingress point in several members are merged.
 pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let mut points: BTreeMap<_, BTreeMap<_, &Value>> = BTreeMap::new();
     for point in members
@@ -257,7 +257,7 @@ pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) 
     }
 }
 
-/// Active jobs of all members and the latest times.
+/// Active jobs of all members, and the latest times.
 pub fn aggregate_cron_job(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let mut status = template.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
@@ -276,18 +276,18 @@ pub fn aggregate_cron_job(template: &Value, members: &[MemberStatus<'_>]) -> Val
     Value::Object(status)
 }
 
-/// RFC 3339 UTC times of one field; in that form they order as text.
+/// Values of a time field. RFC 3339 UTC times sort as text.
 pub(super) fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
     statuses.iter().filter_map(|status| status.get(field)?.as_str()).collect()
 }
 
-/// The gravest phase of all members; a member that has not reported counts as Pending. Containers keep only
-/// readiness and state. The class of service is the API server's and stays.
+/// The worst phase of all members; a member without status counts as Pending. Of containers, only readiness and state
+/// are kept. The QoS class is set by the API server and kept.
 pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if members.is_empty() {
         return template.get("status").cloned().unwrap_or_else(|| json!({}));
     }
-    let phase = gravest(&phases(members), &["Failed", "Pending", "Running", "Succeeded"]);
+    let phase = worst(&phases(members), &["Failed", "Pending", "Running", "Succeeded"]);
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
     let mut status = template.get("status").map_or_else(Map::new, |status| pick(status, &["qosClass"]));
     if let Some(phase) = phase {
@@ -323,13 +323,13 @@ fn phases<'a>(members: &[MemberStatus<'a>]) -> BTreeSet<&'a str> {
         .collect()
 }
 
-fn gravest(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static str> {
+fn worst(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static str> {
     order.iter().find(|phase| present.contains(**phase)).copied()
 }
 
-/// The time of the phase is the API server's; it stays with the phase.
+/// The time of the phase is set by the API server and kept with the phase.
 pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>]) -> Value {
-    let Some(phase) = gravest(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) else {
+    let Some(phase) = worst(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) else {
         return json!({});
     };
     let mut status = json!({"phase": phase});
@@ -340,7 +340,7 @@ pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>
     status
 }
 
-/// Bound only when every member that reported is bound; Lost outweighs everything.
+/// Bound only if all reporting members are Bound; Lost takes precedence.
 pub fn aggregate_persistent_volume_claim(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let mut phase = "Bound";
     for status in members.iter().filter_map(|member| member.status) {

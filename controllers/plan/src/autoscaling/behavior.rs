@@ -1,4 +1,5 @@
-//! How fast an autoscaler follows its metrics: what it recommended and did lately bounds what it may do now.
+//! Scaling behaviour of a FederatedHPA: recent recommendations and scale events limit how far replicas may change
+//! now. The rules are those of Kubernetes' HorizontalPodAutoscaler.
 
 use std::borrow::Cow;
 
@@ -7,24 +8,24 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::defaults::fill_behavior;
 
-/// Without behaviour, at most so many times as many, or up to so many.
+/// Scale-up limit without a behavior: twice the current replicas, but at least 4.
 const UP_FACTOR: i32 = 2;
 const UP_LEAST: i32 = 4;
 
-/// A number of replicas, or by how many they changed, at some time.
+/// A recommendation (replicas) or a scale event (change in replicas) at a time.
 pub type Noted = (Timestamp, i32);
 
-/// What an autoscaler recommended and did lately.
+/// Recent recommendations and scale events of one autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Past {
-    /// As the metrics asked, within no bounds.
+    /// Recommendations as computed from the metrics, before any limit.
     pub recommended: Vec<Noted>,
-    /// By how many replicas it grew, and shrank.
+    /// Scale-up and scale-down events, as positive changes in replicas.
     pub grown: Vec<Noted>,
     pub shrunk: Vec<Noted>,
 }
 
-/// Replicas as they are, and between what they have to be.
+/// Current replicas and the minimum and maximum of the FederatedHPA.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub current: i32,
@@ -32,16 +33,16 @@ pub struct Bounds {
     pub most: i32,
 }
 
-/// Why, in a word and in a sentence.
+/// Reason and message of a condition.
 pub type Why = (&'static str, &'static str);
 
-/// What becomes of a recommendation.
+/// A recommendation after stabilization and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounded {
     pub replicas: i32,
-    /// How recent recommendations weigh, for the condition `AbleToScale`.
+    /// Effect of stabilization, for the condition `AbleToScale`.
     pub able: Why,
-    /// Whether it is another number than they asked for, for the condition `ScalingLimited`.
+    /// True if limits changed the stabilized recommendation, for the condition `ScalingLimited`.
     pub limited: bool,
     pub limit: Why,
 }
@@ -63,15 +64,15 @@ const DOWN_LIMIT: Why =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
 impl Past {
-    /// An autoscaler that is seen for the first time takes what is there for a recommendation, so that it does not shrink at once.
+    /// Records the current replicas as the first recommendation, so that a new autoscaler does not scale down
+    /// immediately.
     pub fn begin(&mut self, current: i32, now: Timestamp) {
         if self.recommended.is_empty() {
             self.recommended.push((now, current));
         }
     }
 
-    /// How many replicas there are to be when the metrics ask for `wanted`; `window` is for how long less than what was
-    /// recommended is not believed where the behaviour does not say.
+    /// Limits the recommendation `wanted`. `window` is the scale-down stabilization window if the behavior sets none.
     pub fn bound(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
@@ -99,7 +100,7 @@ impl Past {
         Bounded { replicas, able, limited: replicas != stable, limit }
     }
 
-    /// Takes down that the replicas were changed. Only a behaviour asks for that later.
+    /// Records a scale event. Only the limits of a behavior read it.
     pub fn rescaled(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
@@ -119,7 +120,7 @@ impl Past {
         changes.push((now, by));
     }
 
-    /// The highest of what was recommended within the window.
+    /// The highest recommendation within the window.
     fn stable(&mut self, wanted: i32, window: SignedDuration, now: Timestamp) -> i32 {
         let cutoff = before_now(now, window);
         self.recommended.retain(|(at, _)| *at >= cutoff);
@@ -128,8 +129,8 @@ impl Past {
         highest
     }
 
-    /// No more than the lowest recommendation of one window where that is more than there are, and no less than the highest
-    /// of the other where that is less.
+    /// Stabilizes a recommendation within the scale-up and scale-down windows: at most the lowest recent
+    /// recommendation when scaling up, at least the highest one when scaling down.
     fn stable_between(
         &mut self,
         current: i32,
@@ -146,7 +147,7 @@ impl Past {
         current.max(lowest).min(highest)
     }
 
-    /// As many as policies and bounds allow.
+    /// Applies scaling policies and minimum and maximum replicas.
     fn by_rules(
         &self,
         up: &HPAScalingRules,
@@ -172,12 +173,12 @@ impl Past {
         (wanted, IN_RANGE)
     }
 
-    /// How many there may be now by the rules for growing.
+    /// The most replicas that the scale-up policies allow now.
     fn most_by(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
         let allowed = policies(rules).iter().map(|policy| {
             let start = self.at_start(policy, current, now);
             match policy.type_.as_str() {
-                // Rounded up, or a few replicas would never become more.
+                // Rounded up; otherwise a small number of replicas could never grow.
                 "Percent" => (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
                 _ => start.saturating_add(policy.value),
             }
@@ -189,7 +190,7 @@ impl Past {
         }
     }
 
-    /// How few there may be now by the rules for shrinking.
+    /// The fewest replicas that the scale-down policies allow now.
     fn least_by(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
         let allowed = policies(rules).iter().map(|policy| {
             let start = self.at_start(policy, current, now);
@@ -205,7 +206,7 @@ impl Past {
         }
     }
 
-    /// How many there were when a policy's period began.
+    /// Number of replicas when a policy's period began.
     fn at_start(&self, policy: &HPAScalingPolicy, current: i32, now: Timestamp) -> i32 {
         let cutoff = before_now(now, seconds(policy.period_seconds));
         let within = |changes: &[Noted]| -> i32 {
@@ -216,7 +217,7 @@ impl Past {
     }
 }
 
-/// The bounds where no behaviour is said.
+/// Limits that apply without a behavior.
 fn by_default(bounds: Bounds, wanted: i32) -> (i32, Why) {
     let limit = bounds.current.saturating_mul(UP_FACTOR).max(UP_LEAST);
     let (most, why) = if bounds.most > limit { (limit, UP_LIMIT) } else { (bounds.most, TOO_MANY) };
@@ -229,7 +230,7 @@ fn by_default(bounds: Bounds, wanted: i32) -> (i32, Why) {
     }
 }
 
-/// The rules for growing and for shrinking, as admission completes them.
+/// Scale-up and scale-down rules, with the defaults of admission filled in.
 fn rules(behavior: &HorizontalPodAutoscalerBehavior) -> (Cow<'_, HPAScalingRules>, Cow<'_, HPAScalingRules>) {
     let is_whole = |rules: &HPAScalingRules| rules.policies.is_some() && rules.select_policy.is_some();
     match (&behavior.scale_up, &behavior.scale_down) {

@@ -1,17 +1,17 @@
-//! When a schedule is due: five fields or a descriptor, as Go's `robfig/cron` reads them, which is what Karmada runs. (What
-//! its webhook admits is another dialect, [`crowsnest_admission`]'s: an admitted schedule may be none here.)
+//! Cron schedules: five fields or a descriptor, parsed like Go's `robfig/cron`, which Karmada runs. Karmada's webhook
+//! validates with another parser (see [`crowsnest_admission`]), so an admitted schedule can be rejected here.
 //!
-//! An instant is due when its local time matches all fields. So what falls into an hour that daylight saving leaves out
-//! does not run, and what falls into one that comes twice runs twice.
+//! A schedule is due when the local time matches all fields. Runs in the hour that daylight saving time skips are
+//! dropped, and runs in the repeated hour happen twice.
 
 use crowsnest_apimachinery::duration;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 
-/// A schedule that never comes within so many years never comes.
+/// Years to search ahead; a schedule without a match in this time never runs.
 const YEARS: i16 = 5;
 
-/// Why a text is no schedule, in the words of Karmada's library.
+/// Parse error, with the message of Karmada's library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     #[error("empty spec string")]
@@ -42,15 +42,15 @@ pub enum Unreadable {
     Step(String),
 }
 
-/// When something is due.
+/// When a rule runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
     At(Box<Fields>),
-    /// So long after the time before.
+    /// Fixed interval after the previous run.
     Every(SignedDuration),
 }
 
-/// Bit n of a field stands for the value n.
+/// Bit n of a field represents the value n.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fields {
     minutes: u64,
@@ -58,12 +58,12 @@ pub struct Fields {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// A day has to be right by month and by week, because one of them says any; otherwise one is enough.
+    /// If true, both day of month and weekday must match, because one of them is `*`. Otherwise one match is enough.
     both: bool,
     zone: TimeZone,
 }
 
-/// The values a field may have, and their names.
+/// Range of a field, and the names of its values.
 struct Range {
     least: u32,
     most: u32,
@@ -80,7 +80,7 @@ const MONTHS: Range = Range {
 };
 const WEEKDAYS: Range = Range { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
-/// The zone a name stands for; `local` is this process's.
+/// Looks up a time zone. `local` is the zone of this process.
 pub fn zone(name: &str, local: &TimeZone) -> Option<TimeZone> {
     match name {
         "" | "UTC" => Some(TimeZone::UTC),
@@ -90,7 +90,7 @@ pub fn zone(name: &str, local: &TimeZone) -> Option<TimeZone> {
 }
 
 impl Schedule {
-    /// Reads a schedule of a zone. A zone said before it (`TZ=Europe/Paris 0 9 * * *`) wins.
+    /// Parses a schedule in a time zone. A prefix such as `TZ=Europe/Paris 0 9 * * *` overrides the zone.
     pub fn parse(text: &str, standard: TimeZone, local: &TimeZone) -> Result<Self, Unreadable> {
         if text.is_empty() {
             return Err(Unreadable::Empty);
@@ -119,7 +119,7 @@ impl Schedule {
         Ok(Schedule::At(Box::new(Fields { minutes, hours, days, months, weekdays, both, zone })))
     }
 
-    /// The first time after `now`; none when it never comes.
+    /// The first run after `now`. `None` if the schedule never runs.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Schedule::Every(period) => {
@@ -143,7 +143,7 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
                 return Err(Unreadable::Descriptor(text.to_owned()));
             };
             let period = duration::parse(period).map_err(|why| Unreadable::Duration(text.to_owned(), why))?;
-            // Whole seconds, and at least one.
+            // Intervals are whole seconds, at least one.
             return Ok(Schedule::Every(SignedDuration::from_secs(period.as_secs().max(1))));
         }
     };
@@ -151,7 +151,7 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
 }
 
 impl Range {
-    /// The bits of a field, and whether it says any.
+    /// The bits of a field, and true if the field contains `*`.
     fn read(&self, field: &str) -> Result<(u64, bool), Unreadable> {
         let (mut bits, mut any) = (0, false);
         for part in field.split(',').filter(|part| !part.is_empty()) {
@@ -162,7 +162,8 @@ impl Range {
         Ok((bits, any))
     }
 
-    /// `any`, `low`, `low-high`, each with a `/step`; with a step, a single number goes on to the end.
+    /// Parses `*`, `low` or `low-high`, each with an optional `/step`. With a step, a single number is the start of a
+    /// range up to the maximum.
     fn part(&self, part: &str) -> Result<(u64, bool), Unreadable> {
         let mut halves = part.split('/');
         let (range, step, more) = (halves.next().unwrap_or_default(), halves.next(), halves.next());
@@ -236,13 +237,13 @@ impl Fields {
         if self.both { day && weekday } else { day || weekday }
     }
 
-    /// Goes on by months, days, hours and minutes, whichever is the largest that cannot match.
+    /// Advances by the largest unit (month, day, hour, minute) that does not match.
     fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        // The first full minute after now; a schedule has no seconds.
+        // The first full minute after `now`; schedules have no seconds.
         let minute = now.as_second().div_euclid(60).checked_add(1)?.checked_mul(60)?;
         let mut at = Timestamp::from_second(minute).ok()?.to_zoned(self.zone.clone());
         let last = at.year().saturating_add(YEARS);
-        // Zones whose distance from UTC is not of whole minutes begin their minutes elsewhere.
+        // In zones whose UTC offset is not in whole minutes, minutes begin at other seconds.
         let seconds = i64::from(at.second());
         if seconds != 0 {
             at = at.checked_sub(seconds.seconds()).ok()?;
@@ -267,7 +268,7 @@ impl Fields {
         None
     }
 
-    /// The beginning of the next hour; by single minutes where the clocks change before it.
+    /// Start of the next hour, or the next minute if the UTC offset changes before it.
     fn next_hour(&self, at: &Zoned) -> Option<Zoned> {
         let hour = at.checked_add((60 - i64::from(at.minute())).minutes()).ok()?;
         if hour.offset() == at.offset() { Some(hour) } else { at.checked_add(1.minute()).ok() }

@@ -1,5 +1,5 @@
-//! The decisions of a FederatedHPA beside counting: which binding its target has, whether metrics are asked at all, who
-//! else scales the same pods, and its conditions. Reasons and messages are Karmada's.
+//! Decisions of a FederatedHPA apart from counting replicas: the binding of its target, limits that apply before any
+//! metric, ambiguous selectors, and conditions. Reasons and messages are Karmada's.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub const ABLE_TO_SCALE: &str = "AbleToScale";
 pub const SCALING_ACTIVE: &str = "ScalingActive";
 pub const SCALING_LIMITED: &str = "ScalingLimited";
 
-/// Which kind `apiVersion` and `kind` of a target name.
+/// Validates the `apiVersion` of a scale target.
 pub fn api_version(target: &CrossVersionObjectReference) -> Result<&str, String> {
     let text = target.api_version.as_deref().unwrap_or_default();
     match text.matches('/').count() {
@@ -29,7 +29,7 @@ pub fn api_version(target: &CrossVersionObjectReference) -> Result<&str, String>
     }
 }
 
-/// The label, and its value, that the target's binding carries.
+/// The policy's permanent-id label of the target, which its binding carries as well.
 pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
     if unstructured::labels(target).is_empty() {
         return Err("target resource has no label");
@@ -38,12 +38,12 @@ pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
     claim.ok_or("no label of policy permanent-id found")
 }
 
-/// What the replicas as they are ask for, before any metric does.
+/// Outcome of comparing the current replicas with the limits, before any metric is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing runs, and that is meant.
+    /// Autoscaling is disabled, because the target is scaled to zero.
     Disabled,
-    /// They are out of bounds.
+    /// The current replicas are outside of minimum and maximum.
     Replicas(i32, &'static str),
     Metrics,
 }
@@ -60,7 +60,7 @@ pub fn bound(template: i32, in_clusters: i32, least: i32, most: i32) -> Bound {
     }
 }
 
-/// Those whose selectors select any of the pods of a namespace.
+/// FederatedHPAs whose selectors match any of the pods of a namespace.
 pub fn scaling(
     selectors: &BTreeMap<NamespacedName, Option<Selector>>,
     namespace: &str,
@@ -72,13 +72,13 @@ pub fn scaling(
     found.map(|(key, _)| key.clone()).collect()
 }
 
-/// What is told when several scale the same pods.
+/// Message for pods that several FederatedHPAs select.
 pub fn ambiguous(selector: &str, scaling: &[NamespacedName]) -> String {
     let named: Vec<String> = scaling.iter().map(|key| format!("{{{} {}}}", key.name, key.namespace)).collect();
     format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", named.join(" "))
 }
 
-/// Sets a condition; its time moves with its status only.
+/// Sets a condition. Its transition time changes only with its status.
 pub fn set(
     status: &mut HorizontalPodAutoscalerStatus,
     kind: &str,
@@ -103,7 +103,7 @@ pub fn set(
     condition.message = Some(message.into());
 }
 
-/// Takes the numbers down; no metrics are told as none.
+/// Writes replicas, metrics and the last scale time to the status. An empty list of metrics is omitted.
 pub fn tell(
     status: &mut HorizontalPodAutoscalerStatus,
     (current, desired): (i32, i32),
@@ -118,7 +118,7 @@ pub fn tell(
     }
 }
 
-/// Takes down how many replicas there are; zero is left out.
+/// Writes the current replicas. Zero is omitted.
 pub fn tell_current(status: &mut HorizontalPodAutoscalerStatus, current: i32) {
     status.current_replicas = (current != 0).then_some(current);
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_keeps_its_time_while_its_status_stays() {
+    fn transition_time_changes_only_with_status() {
         let at = |second| Timestamp::from_second(second).expect("a time");
         let mut status = HorizontalPodAutoscalerStatus::default();
         set(&mut status, ABLE_TO_SCALE, false, "FailedGetScale", "no", at(1));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_two_scale() {
+    fn pods_selected_by_several_hpas() {
         let selector = |text| Some(Selector::parse(text).expect("a selector"));
         let key = |namespace: &str, name: &str| NamespacedName::new(namespace, name);
         let selectors = BTreeMap::from([

@@ -1,5 +1,5 @@
-//! The metrics of a FederatedHPA: what each has to be asked for, what it then proposes, and which proposal counts. Messages
-//! are Kubernetes'.
+//! Metrics of a FederatedHPA: which query each metric needs, the replicas it proposes, and which proposal is used.
+//! Messages are Kubernetes'.
 
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use crowsnest_apimachinery::selector::{Selector, SelectorError};
@@ -13,10 +13,10 @@ use k8s_openapi::jiff::Timestamp;
 use super::pods::Sample;
 use super::replicas::{Count, Counting, Workload};
 
-/// What a metrics API has to be asked.
+/// Query to a metrics API.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Question<'a> {
-    /// What pods use of a resource, or one container of each.
+    /// Resource usage of pods, or of one container of each.
     Resource { resource: &'a str, container: Option<&'a str> },
     /// A metric of each pod.
     Pods { metric: &'a str, selector: Selector },
@@ -24,58 +24,58 @@ pub enum Question<'a> {
     Object { metric: &'a str, selector: Selector, object: &'a CrossVersionObjectReference },
 }
 
-/// What it answered, in thousandths.
+/// Result of a query, in milli-units.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     Samples(Vec<Sample>),
     Value(i64),
 }
 
-/// What a metric asks for.
+/// Replicas proposed by one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
     pub replicas: i32,
-    /// What to call the metric.
+    /// Description of the metric, for messages.
     pub metric: String,
     pub status: MetricStatus,
 }
 
-/// A metric that proposes nothing.
+/// A metric without a valid proposal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{whole}")]
+#[error("{full_message}")]
 pub struct Invalid {
-    /// For event and condition.
+    /// Reason of the event and the condition.
     pub reason: &'static str,
-    /// For event and condition.
+    /// Message of the event and the condition.
     pub cause: String,
-    /// With what became impossible, for the one message of all metrics.
-    whole: String,
+    /// Failed operation and cause, for the combined message of all metrics.
+    full_message: String,
 }
 
 impl Invalid {
     fn new(reason: &'static str, what: impl Into<String>, cause: impl Into<String>) -> Self {
         let (what, cause) = (what.into(), cause.into());
-        let whole = if what.is_empty() { cause.clone() } else { format!("{what}: {cause}") };
-        Invalid { reason, cause, whole }
+        let full_message = if what.is_empty() { cause.clone() } else { format!("{what}: {cause}") };
+        Invalid { reason, cause, full_message }
     }
 }
 
-/// What all metrics ask for together.
+/// Combined proposal of all metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wish {
-    /// The largest of the proposals, and the metric it is of; what could not be counted is told beside it.
+    /// The largest proposal and its metric. `failed` describes metrics without a valid proposal.
     Replicas { replicas: i32, metric: String, statuses: Vec<MetricStatus>, failed: Option<String> },
-    /// Nobody knows: no metric can be counted, or one cannot, and the others ask for fewer replicas.
+    /// No recommendation: no metric has a valid proposal, or some have none and the others would scale down.
     Unknown { first: Invalid, failed: String },
 }
 
 const OBJECT: (&str, &str) = ("FailedGetObjectMetric", "failed to get object metric value");
 const PODS: (&str, &str) = ("FailedGetPodsMetric", "failed to get pods metric value");
 
-/// The reason of a metric of a type that nobody knows.
+/// Reason for a metric of an unknown type.
 pub const INVALID_SOURCE: &str = "InvalidMetricSourceType";
 
-/// What to ask for a metric.
+/// The query for a metric.
 pub fn question(spec: &MetricSpec) -> Result<Question<'_>, Invalid> {
     let kind = spec.type_.as_str();
     if let ("Resource", Some(source)) = (kind, &spec.resource) {
@@ -108,7 +108,7 @@ fn quantity(milli: i64) -> Option<WireQuantity> {
     Some(Quantity::from_milli(milli, Format::DecimalSI).into())
 }
 
-/// Counts replicas by what was answered. The namespace is that of the FederatedHPA.
+/// Proposes replicas from the result of a query. `namespace` is that of the FederatedHPA.
 pub fn propose(
     spec: &MetricSpec,
     answer: Result<Answer, String>,
@@ -256,7 +256,7 @@ fn of_object(
     Ok(Proposal { replicas: count.replicas, metric: called, status })
 }
 
-/// Which proposal counts. Where a metric is missing, fewer replicas than the template has are not believed.
+/// Selects the largest proposal. If any metric is invalid, a proposal below the template's replicas is discarded.
 pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish {
     let all = proposals.len();
     let (mut best, mut statuses, mut first, mut wrong) = (None::<(i32, String)>, Vec::new(), None, 0);
@@ -283,7 +283,7 @@ pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish
         (_, Some(first)) => Wish::Unknown { failed: told(&first), first },
         // Admission gives a FederatedHPA without metrics one.
         (None, None) => {
-            let first = Invalid::new("InvalidMetricSourceType", "", "there is no metric");
+            let first = Invalid::new("InvalidMetricSourceType", "", "no metric is specified");
             Wish::Unknown { failed: told(&first), first }
         }
     }

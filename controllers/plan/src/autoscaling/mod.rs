@@ -1,6 +1,6 @@
-//! Autoscaling over clusters: what a FederatedHPA makes of its pods' metrics, and when and how the rules of a
-//! CronFederatedHPA run. The rules for metrics and behaviour are those of Kubernetes' HorizontalPodAutoscaler; what is
-//! counted over the pods of all clusters is brought back to the template's replicas.
+//! Autoscaling across clusters: replicas from the metrics of a FederatedHPA, and the rules of a CronFederatedHPA.
+//! Metrics and behavior follow Kubernetes' HorizontalPodAutoscaler; results over the pods of all clusters are scaled
+//! back to the template's replicas.
 
 pub mod behavior;
 pub mod cron;

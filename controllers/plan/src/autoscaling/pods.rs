@@ -1,4 +1,4 @@
-//! What is told of pods and of their use, over all clusters: facts for counting replicas.
+//! Facts about pods and their usage across all clusters, as input for counting replicas.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,14 +7,14 @@ use crowsnest_apimachinery::unstructured;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// A pod of one of the clusters. Pods of several clusters may have one name.
+/// A pod of one cluster. Pods of different clusters can have the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     pub cluster: String,
     pub name: String,
 }
 
-/// What counting needs of a pod.
+/// Pod facts needed for counting replicas.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
     pub key: PodKey,
@@ -33,14 +33,14 @@ pub struct Readiness {
     pub since: Timestamp,
 }
 
-/// A container and what it asks for, in thousandths.
+/// A container and its resource requests in milli-units.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Container {
     pub name: String,
     pub requests: BTreeMap<String, i64>,
 }
 
-/// When nothing is said of a time.
+/// Stands in for a missing timestamp.
 const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl Pod {
@@ -88,10 +88,10 @@ fn ready(pod: &Value) -> Option<Readiness> {
     })
 }
 
-/// What a metrics API says of one pod, in thousandths.
+/// A sample of a metrics API for one pod, in milli-units.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Absent where the API does not say whose pod it is.
+    /// `None` if the API does not report the pod's cluster.
     pub cluster: Option<String>,
     pub name: String,
     pub value: i64,
@@ -99,7 +99,7 @@ pub struct Sample {
     pub window: SignedDuration,
 }
 
-/// A pod's use.
+/// Usage of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Use {
     pub value: i64,
@@ -107,8 +107,8 @@ pub struct Use {
     pub window: SignedDuration,
 }
 
-/// The samples by pod. What is said of a name alone is the sum over the clusters that have a pod of this name, and each of
-/// these pods gets its share.
+/// Assigns samples to pods. A sample without a cluster is the sum over all clusters that have a pod of this name, and
+/// is divided evenly among those pods.
 pub fn by_pod(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, Use> {
     let mut found = BTreeMap::new();
     let mut sums: BTreeMap<&str, Use> = BTreeMap::new();
@@ -156,7 +156,7 @@ mod tests {
         &[(Some("m1"), "a", 10), (None, "a", 40)], &[("m1", "a", 10), ("m2", "a", 40)]
     )]
     #[case::of_no_pod(&[(None, "b", 5)], &[("", "b", 5)])]
-    fn use_by_pod(#[case] told: &[(Option<&str>, &str, i64)], #[case] expected: &[(&str, &str, i64)]) {
+    fn usage_by_pod(#[case] told: &[(Option<&str>, &str, i64)], #[case] expected: &[(&str, &str, i64)]) {
         let sample = |(cluster, name, value): &(Option<&str>, &str, i64)| Sample {
             cluster: cluster.map(str::to_owned),
             name: (*name).to_owned(),

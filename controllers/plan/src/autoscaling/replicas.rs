@@ -1,5 +1,5 @@
-//! How many replicas a metric asks for: Kubernetes' calculation over the pods of all clusters, divided by how many replicas
-//! the clusters run for one of the template.
+//! Replica calculation per metric: Kubernetes' algorithm over the pods of all clusters, divided by the calibration,
+//! that is the number of replicas that the clusters run per replica of the template.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pods::{Pod, PodKey, Sample, Use, by_pod};
 
-/// When a metric counts, and when it asks for something else. `Default` is Kubernetes'.
+/// Settings of the replica calculation. `Default` has Kubernetes' defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counting {
-    /// A ratio of use to target that is no farther from 1 changes nothing.
+    /// A usage ratio within this distance of 1 changes nothing.
     pub tolerance: f64,
-    /// What a pod uses of the cpu in so long after its start counts only once it is ready.
+    /// CPU samples within this time after a pod's start count only once the pod is ready.
     pub cpu_initialization: SignedDuration,
-    /// A pod that turned unready within so long after its start has never been ready.
+    /// A pod that became unready within this time after its start counts as never having been ready.
     pub initial_readiness_delay: SignedDuration,
 }
 
@@ -28,25 +28,25 @@ impl Default for Counting {
     }
 }
 
-/// What is scaled.
+/// The workload to scale.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload<'a> {
-    /// Of the template.
+    /// Replicas of the template.
     pub replicas: i32,
-    /// The sum that the clusters say they run.
+    /// Sum of the replicas that the clusters report.
     pub status_replicas: i32,
-    /// How many replicas the clusters are to run for one of the template.
+    /// Replicas that the clusters are to run per replica of the template.
     pub calibration: f64,
     pub pods: &'a [Pod],
 }
 
-/// What a metric asks for.
+/// Replicas that one metric proposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     pub replicas: i32,
-    /// In percent of the requests.
+    /// Percentage of the requests.
     pub utilization: Option<i32>,
-    /// In thousandths, per pod; of an object's value, the value.
+    /// Milli-units per pod, or the value of an object metric.
     pub usage: i64,
 }
 
@@ -62,7 +62,7 @@ pub enum Uncountable {
     NoRequest { resource: String, container: String, pod: String },
 }
 
-/// How pods fare, apart from those that are ready and have metrics.
+/// Pods by state.
 #[derive(Debug, Default)]
 struct Groups {
     ready: usize,
@@ -73,7 +73,7 @@ struct Groups {
 
 type Uses = BTreeMap<PodKey, Use>;
 
-/// Use over target, and the use.
+/// Ratio of usage to target, and the usage.
 #[derive(Debug, Clone, Copy)]
 struct Ratio {
     ratio: f64,
@@ -81,16 +81,16 @@ struct Ratio {
     usage: i64,
 }
 
-/// What pods are to use.
+/// Target usage of pods.
 enum Aim {
-    /// In percent of what they request.
+    /// Percentage of their requests.
     Utilization { percent: i32, requests: BTreeMap<PodKey, i64> },
-    /// On average.
+    /// Average value.
     Usage(i64),
 }
 
 impl Counting {
-    /// Replicas for a utilization of a resource, of one container or of all.
+    /// Replicas for a target utilization of a resource, in one container or in all.
     pub fn for_utilization(
         &self,
         samples: &[Sample],
@@ -107,7 +107,7 @@ impl Counting {
         self.by_pods(samples, resource, &Aim::Utilization { percent, requests }, workload, now)
     }
 
-    /// Replicas for an average use; `resource` is empty for a metric that is none.
+    /// Replicas for a target average value. `resource` is empty for a metric that is not a resource.
     pub fn for_usage(
         &self,
         samples: &[Sample],
@@ -122,7 +122,7 @@ impl Counting {
         self.by_pods(samples, resource, &Aim::Usage(target), workload, now)
     }
 
-    /// Replicas for the value of an object.
+    /// Replicas for the value of an object metric.
     pub fn for_value(&self, value: i64, target: i64, workload: &Workload<'_>) -> Result<Count, Uncountable> {
         let ratio = value as f64 / target as f64;
         let count = |replicas| Count { replicas, utilization: None, usage: value };
@@ -139,8 +139,8 @@ impl Counting {
         Ok(count(whole(ratio * ready as f64 / workload.calibration)))
     }
 
-    /// Replicas for the value of an object divided among the pods. Brought to the template's scale twice when it changes
-    /// anything, as Karmada does.
+    /// Replicas for the value of an object metric averaged over pods. As in Karmada, the result is divided by the
+    /// calibration twice when the replicas change.
     pub fn for_value_per_pod(&self, value: i64, target: i64, workload: &Workload<'_>) -> Count {
         let (value, running) = (value as f64, f64::from(workload.status_replicas));
         let ratio = value / (target as f64 * running);
@@ -178,10 +178,11 @@ impl Counting {
             let wanted = whole(ratio * groups.ready as f64 / workload.calibration);
             return Ok(count(if self.is_near(ratio) { workload.replicas } else { wanted }));
         }
-        // The more careful reading: what is not known of uses all where it would shrink, and nothing where it would grow.
+        // Conservative estimate: pods without metrics count with their full request when scaling down, and with zero
+        // when scaling up.
         let nothing = |_: &PodKey| 0;
         if ratio < 1.0 {
-            fill(&mut uses, &groups.missing, now, |key| aim.all_of(key));
+            fill(&mut uses, &groups.missing, now, |key| aim.full_usage(key));
         } else if ratio > 1.0 {
             fill(&mut uses, &groups.missing, now, nothing);
         }
@@ -219,7 +220,7 @@ impl Counting {
         groups
     }
 
-    /// Whether what a pod uses of the cpu tells more of its start than of its work.
+    /// True if the pod's CPU sample reflects its start-up rather than its load.
     fn is_unready(&self, pod: &Pod, used: &Use, now: Timestamp) -> bool {
         let (Some(ready), Some(started)) = (&pod.ready, pod.started) else { return true };
         let is_false = ready.status == "False";
@@ -258,8 +259,8 @@ impl Aim {
         }
     }
 
-    /// What a pod uses at the target, or when it uses all it asks for.
-    fn all_of(&self, pod: &PodKey) -> i64 {
+    /// The pod's usage at the target, or its request if that is higher.
+    fn full_usage(&self, pod: &PodKey) -> i64 {
         match self {
             Aim::Utilization { percent, requests } => {
                 let request = requests.get(pod).copied().unwrap_or_default();
@@ -275,7 +276,7 @@ fn fill(uses: &mut Uses, pods: &BTreeSet<PodKey>, at: Timestamp, value: impl Fn(
     uses.extend(pods.iter().map(|key| (key.clone(), used(key))));
 }
 
-/// What each pod asks for. All containers have to ask for something.
+/// Requests per pod. Every container must have a request.
 fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTreeMap<PodKey, i64>, Uncountable> {
     let mut requests = BTreeMap::new();
     for pod in pods {
@@ -292,7 +293,7 @@ fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTr
     Ok(requests)
 }
 
-/// Rounded up. What is no number asks for nothing, what is too large for as much as there can be.
+/// Rounds up. NaN becomes 0, and values out of range saturate.
 fn whole(replicas: f64) -> i32 {
     replicas.ceil() as i32
 }

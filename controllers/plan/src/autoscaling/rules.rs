@@ -1,5 +1,5 @@
-//! The rules of a CronFederatedHPA: when each is due, and what is told of its runs. The timers are kept in memory by the loop;
-//! the status tells them, and after a restart says what has been missed.
+//! Rules of a CronFederatedHPA: when each is due, and its execution history. The controller keeps the timers in
+//! memory; the status records the next run, which shows missed runs after a restart.
 
 use crowsnest_api::autoscaling::{
     CronFederatedHPARule, CronFederatedHPASpec, CronFederatedHPAStatus, ExecutionHistory, FailedExecution,
@@ -12,21 +12,21 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::cron::{Schedule, zone};
 
-/// Runs kept of each outcome where a rule does not say.
+/// Default number of runs kept per outcome.
 const KEPT: i32 = 3;
-/// A run may always be so late, even when its rule is due more often.
+/// Maximum delay of a run, even if its rule is due more often.
 const LATE: SignedDuration = SignedDuration::from_mins(1);
 
-/// When the rules of one CronFederatedHPA are due.
+/// Timers of one CronFederatedHPA.
 #[derive(Debug, Default)]
 pub struct Timers {
     target: Option<CrossVersionObjectReference>,
     timers: Vec<Timer>,
-    /// What has been done and is not in the status yet.
+    /// Finished runs that are not in the status yet.
     unrecorded: Vec<Run>,
 }
 
-/// A rule that does not rest.
+/// The timer of a rule that is not suspended.
 #[derive(Debug)]
 struct Timer {
     rule: CronFederatedHPARule,
@@ -39,14 +39,14 @@ struct Started {
     next: Option<Timestamp>,
 }
 
-/// A rule whose time has come.
+/// A rule that is due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Due {
     pub rule: CronFederatedHPARule,
     pub at: Timestamp,
 }
 
-/// What became of it.
+/// A finished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub due: Due,
@@ -54,7 +54,7 @@ pub struct Run {
     pub failed: Option<String>,
 }
 
-fn rests(rule: &CronFederatedHPARule) -> bool {
+fn is_suspended(rule: &CronFederatedHPARule) -> bool {
     rule.suspend.unwrap_or_default()
 }
 
@@ -68,8 +68,9 @@ fn start(rule: &CronFederatedHPARule, local: &TimeZone) -> Result<Schedule, Stri
 }
 
 impl Timers {
-    /// Follows the rules as they are now: those that are new or changed, and all when the target changed, begin anew. Answers
-    /// what cannot begin, once. On the first look after a start, a run that the status promised and nobody did is due.
+    /// Synchronizes the timers with the spec. Rules that are new or changed get new timers; if the target changed,
+    /// all do. Returns the error of each invalid rule once. On the first call after a restart, a run that the status
+    /// announced and that did not happen is due.
     pub fn follow(
         &mut self,
         spec: &CronFederatedHPASpec,
@@ -84,7 +85,7 @@ impl Timers {
         }
         let mut before = std::mem::take(&mut self.timers);
         let mut failed = Vec::new();
-        for rule in spec.rules.iter().filter(|rule| !rests(rule)) {
+        for rule in spec.rules.iter().filter(|rule| !is_suspended(rule)) {
             let known = before.iter().position(|timer| timer.rule == *rule).map(|index| before.swap_remove(index));
             let was_refused = known.as_ref().is_some_and(|timer| timer.state.is_err());
             let timer = match known.filter(|timer| timer.state.is_ok()) {
@@ -106,8 +107,8 @@ impl Timers {
         failed
     }
 
-    /// What is to be done now, the earliest first; its timers go on. What is later than a period (because the clock was set,
-    /// or nothing ran) is left out: the next run is near.
+    /// Rules that are due now, earliest first, and advances their timers. A run that is more than one period late
+    /// (after a clock change or downtime) is skipped, because the next run is near.
     pub fn due(&mut self, now: Timestamp) -> Vec<Due> {
         let mut found = Vec::new();
         for timer in &mut self.timers {
@@ -115,7 +116,7 @@ impl Timers {
             let following = started.schedule.next(now);
             let Some(next) = started.next else { continue };
             if next > now {
-                // Sooner only when the clock was set back.
+                // The next run can only become earlier if the clock was set back.
                 started.next = following.map_or(Some(next), |sooner| Some(sooner.min(next)));
                 continue;
             }
@@ -129,12 +130,12 @@ impl Timers {
         found
     }
 
-    /// When something is due next.
+    /// Time of the earliest next run.
     pub fn next(&self) -> Option<Timestamp> {
         self.timers.iter().filter_map(|timer| timer.state.as_ref().ok()?.next).min()
     }
 
-    /// Whether a rule could not begin.
+    /// True if any rule has an invalid schedule.
     pub fn has_refused(&self) -> bool {
         self.timers.iter().any(|timer| timer.state.is_err())
     }
@@ -144,12 +145,12 @@ impl Timers {
         timer.state.as_ref().ok()?.next
     }
 
-    /// Takes down what was done, until it is in the status.
+    /// Records a finished run until it is in the status.
     pub fn done(&mut self, run: Run) {
         self.unrecorded.push(run);
     }
 
-    /// The status has all that was done.
+    /// Drops the recorded runs after the status was written.
     pub fn recorded(&mut self) {
         self.unrecorded.clear();
     }
@@ -158,7 +159,7 @@ impl Timers {
         !self.unrecorded.is_empty()
     }
 
-    /// The status with what was done, of the rules there are. What could never begin has no entry.
+    /// The status with the recorded runs, for rules that exist. A rule that was never valid has no entry.
     pub fn status(&self, spec: &CronFederatedHPASpec, before: &CronFederatedHPAStatus) -> CronFederatedHPAStatus {
         let mut histories = before.execution_histories.clone();
         histories.retain(|history| spec.rules.iter().any(|rule| rule.name == history.rule_name));
@@ -184,7 +185,7 @@ impl Timers {
     }
 }
 
-/// When a rule should have run by its status, if its schedule agrees.
+/// The missed run of a rule: the next run in the status, if it is past and the schedule agrees.
 fn missed(schedule: &Schedule, status: &CronFederatedHPAStatus, rule: &str, now: Timestamp) -> Option<Timestamp> {
     let history = status.execution_histories.iter().find(|history| history.rule_name == rule)?;
     let promised = history.next_execution_time.as_ref()?.0;
@@ -193,7 +194,7 @@ fn missed(schedule: &Schedule, status: &CronFederatedHPAStatus, rule: &str, now:
     (promised <= now && agrees).then_some(promised)
 }
 
-/// The newest is first, and only so many are kept.
+/// Adds a run at the front of its history, and truncates the history to the limits.
 fn record(history: &mut ExecutionHistory, run: &Run) {
     let rule = &run.due.rule;
     let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.done)));

@@ -1,5 +1,5 @@
-//! What estimators that run elsewhere say, Karmada's scheduler estimators: asked by the loop before a decision, counted in
-//! it. The smaller of their answer and ours is the room; who did not answer says nothing.
+//! Results of Karmada's scheduler estimators. The scheduler queries them before it decides and takes the smaller of
+//! their result and its own. An estimator that did not respond sets no limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use super::ask::{Amount, Part};
 use crate::scheduling::{ClusterFacts, Estimate};
 
-/// By cluster; `None` for one that was asked and did not say.
+/// Results by cluster. `None` for an estimator that was queried and returned no result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers(BTreeMap<String, Option<i32>>);
 
 impl Answers {
-    /// Karmada's estimators say a negative number where they cannot say any.
+    /// Karmada's estimators return a negative number if they cannot estimate.
     pub fn note(&mut self, cluster: String, answer: Option<i32>) {
         self.0.insert(cluster, answer.filter(|fits| *fits >= 0));
     }
@@ -30,12 +30,12 @@ impl Answers {
     }
 }
 
-/// Our estimator with the others' answers.
+/// Crowsnest's own estimator, combined with the results of scheduler estimators.
 pub struct Accurate<'a> {
     own: &'a dyn Estimate,
     clusters: &'a [Arc<ClusterFacts>],
     answers: &'a Answers,
-    /// Places that were looked at though nobody had asked there.
+    /// Indexes of clusters that were estimated without a result of their scheduler estimator.
     unasked: Mutex<BTreeSet<usize>>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Accurate<'a> {
         Accurate { own, clusters, answers, unasked: Mutex::default() }
     }
 
-    /// Clusters whose estimators have to be asked before the decision is made again.
+    /// Clusters whose scheduler estimators must be queried before the decision is repeated.
     pub fn unasked(self) -> Vec<String> {
         let name = |place: &usize| self.clusters.get(*place).map(|facts| facts.name().to_owned());
         self.unasked.lock().iter().filter_map(name).collect()
@@ -75,14 +75,14 @@ impl Estimate for Accurate<'_> {
     }
 }
 
-/// A workload that was given to a cluster and does not show there yet, as estimators are told of it.
+/// A workload that is assigned to a cluster and does not run there yet, in the form in which estimators receive it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assumed {
     pub namespace: String,
     pub components: Vec<Component>,
 }
 
-/// Pods that are alike, as a component.
+/// A component of identical pods.
 pub(super) fn component(part: &Part, pods: i32) -> Component {
     let amount = |amount: &Amount| {
         let text = if amount.name == "cpu" { format!("{}m", amount.units) } else { amount.units.to_string() };
@@ -130,7 +130,7 @@ mod tests {
     #[case::it_did_not_answer(Some(5), Some(None), Some(5), &[])]
     #[case::it_cannot_say(Some(5), Some(Some(-1)), Some(5), &[])]
     #[case::nobody_asked(Some(5), None, Some(5), &["m2"])]
-    fn the_smaller_counts(
+    fn smaller_estimate_wins(
         #[case] own: Option<i32>,
         #[case] theirs: Option<Option<i32>>,
         #[case] expected: Option<i32>,

@@ -1,5 +1,5 @@
-//! What a scheduler estimator answers of one cluster: the smaller of what its nodes hold and what its quotas allow. It knows no
-//! Cluster object, so no summary and no models; what was given away meanwhile the asker says.
+//! Estimates of a scheduler estimator for its cluster: the smaller of what fits on the nodes and what quotas allow.
+//! There is no Cluster object, hence no resource summary and no resource models; the client passes assumed workloads.
 
 use crowsnest_api::work::{Component, ReplicaRequirements};
 
@@ -7,7 +7,7 @@ use super::ask::Ask;
 use super::ledger::Promise;
 use super::room::Known;
 
-/// How many replicas fit.
+/// Number of replicas that fit.
 pub fn replicas(known: &Known, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
     answer(known, &Ask::replicas(requirements), namespace, assumed, |nodes, ask| {
@@ -15,7 +15,7 @@ pub fn replicas(known: &Known, requirements: Option<&ReplicaRequirements>, assum
     })
 }
 
-/// How many whole sets of components do.
+/// Number of whole component sets that fit.
 pub fn component_sets(known: &Known, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
     answer(known, &Ask::sets(components), namespace, assumed, |nodes, ask| nodes.sets(&ask.parts, i64::from(i32::MAX)))
 }
@@ -66,9 +66,9 @@ mod tests {
         ]}}))
     }
 
-    /// The three machines of Karmada's own table: 2 cpu, 6 memory, 8 pods are left of the first, 3, 5 and 9 of the second,
-    /// everything of the third.
-    fn machines() -> Nodes {
+    /// The three nodes of Karmada's own test table. Free: 2 cpu, 6 memory, 8 pods on the first; 3, 5 and 9 on the
+    /// second; everything on the third.
+    fn karmadas_nodes() -> Nodes {
         let tainted = json!([{"key": "key1", "value": "value1", "effect": "NoSchedule"}]);
         let nodes = [
             node("machine1", json!({"a": "1"}), tainted),
@@ -93,7 +93,7 @@ mod tests {
         Arc::new(quotas)
     }
 
-    fn needing(claim: Value) -> Option<ReplicaRequirements> {
+    fn requirements_with_claim(claim: Value) -> Option<ReplicaRequirements> {
         let mut needs = json!({"resourceRequest": {"cpu": "1", "memory": "2"}, "namespace": "team"});
         if !claim.is_null() {
             needs["nodeClaim"] = claim;
@@ -106,24 +106,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_taint_keeps_away(needing(Value::Null), None, 10)]
-    #[case::tolerated(needing(tolerant()), None, 12)]
-    #[case::by_label(needing(json!({"nodeSelector": {"a": "3"}})), None, 2)]
-    #[case::by_affinity(needing(json!({
+    #[case::a_taint_keeps_away(requirements_with_claim(Value::Null), None, 10)]
+    #[case::tolerated(requirements_with_claim(tolerant()), None, 12)]
+    #[case::by_label(requirements_with_claim(json!({"nodeSelector": {"a": "3"}})), None, 2)]
+    #[case::by_affinity(requirements_with_claim(json!({
         "hardNodeAffinity": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["0"]}]}]},
         "tolerations": [{"operator": "Exists"}],
     })), None, 4)]
     #[case::no_requirements_are_pods(None, None, 20)]
-    #[case::the_quota_is_smaller(needing(Value::Null), Some(("6", "3")), 3)]
-    #[case::the_quota_is_used_up(needing(Value::Null), Some(("6", "6")), 0)]
-    #[case::the_quota_allows_more(needing(Value::Null), Some(("60", "0")), 10)]
+    #[case::the_quota_is_smaller(requirements_with_claim(Value::Null), Some(("6", "3")), 3)]
+    #[case::the_quota_is_used_up(requirements_with_claim(Value::Null), Some(("6", "6")), 0)]
+    #[case::the_quota_allows_more(requirements_with_claim(Value::Null), Some(("60", "0")), 10)]
     fn replicas_that_fit(
         #[case] requirements: Option<ReplicaRequirements>,
         #[case] bound: Option<(&str, &str)>,
         #[case] expected: i32,
     ) {
         let quotas = bound.map(|(hard, used)| quota(hard, used));
-        let known = Known { nodes: Some(Arc::new(machines())), quotas };
+        let known = Known { nodes: Some(Arc::new(karmadas_nodes())), quotas };
         assert_eq!(replicas(&known, requirements.as_ref(), &[]), expected);
     }
 
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn sets_that_fit() {
-        let known = Known { nodes: Some(Arc::new(machines())), quotas: None };
-        // 3 and 8 cpus are left where no taint keeps away; a set takes 5.
+        let known = Known { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        // The untainted nodes have 3 and 8 free CPUs; a set takes 5.
         assert_eq!(component_sets(&known, &parts(), "team", &[]), 2);
         let assumed = [Promise::assumed("team", &parts())];
         assert_eq!(component_sets(&known, &parts(), "team", &assumed), 1);
-        // Nothing is asked for, so nothing bounds it.
+        // Without requests there is no limit.
         assert_eq!(component_sets(&known, &[], "team", &[]), i32::MAX);
         let known = Known { quotas: Some(quota("6", "0")), ..known };
         assert_eq!(component_sets(&known, &parts(), "team", &[]), 1);
@@ -154,11 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_away_is_taken_off() {
-        let known = Known { nodes: Some(Arc::new(machines())), quotas: None };
+    fn assumed_workloads_reduce_the_estimate() {
+        let known = Known { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
         let given = components(json!([{"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}]));
-        let left = replicas(&known, needing(Value::Null).as_ref(), &[Promise::assumed("other", &given)]);
-        assert_eq!(left, 7, "three went to the second machine, which is full then, and one to the third");
+        let left =
+            replicas(&known, requirements_with_claim(Value::Null).as_ref(), &[Promise::assumed("other", &given)]);
+        assert_eq!(left, 7, "three pods fill the second node, and one is on the third");
     }
 
     #[rstest]

@@ -1,4 +1,4 @@
-//! What an estimate is asked for, prepared once per decision and then put to every cluster.
+//! The request of an estimate, prepared once per decision and evaluated for every cluster.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,32 +8,32 @@ use crowsnest_apimachinery::quantity::{Format, Quantity};
 
 use super::resources::Resources;
 
-/// Pods that are alike: how many, and what each of them asks for.
+/// Identical pods: their number and the requests of each.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
-    /// The component's name; empty where a workload has one pod template.
+    /// Name of the component. Empty for a workload with one pod template.
     pub name: String,
     pub replicas: i32,
-    /// One pod's request, with 1 in `pods`.
+    /// Requests of one pod, with 1 in `pods`.
     pub request: Resources,
     pub claim: Option<NodeClaim>,
     pub priority_class: String,
-    /// The request as listed, with names that no node counts.
+    /// Requests as listed, including resources that nodes do not report.
     pub listed: Vec<Amount>,
 }
 
-/// A resource somebody asks for.
+/// A requested resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Amount {
     pub name: String,
-    /// cpu in thousandths, everything else in whole units.
+    /// CPU in millicores, everything else in whole units.
     pub units: i64,
-    /// On the scale its format suggests, see [`on_its_scale`].
+    /// Value in the scale of its format, see [`on_its_scale`].
     pub scaled: i64,
 }
 
-/// A quantity on the scale its format suggests, the way Karmada compares component sets: decimal in thousandths,
-/// binary in units.
+/// The value of a quantity in the scale of its format, as Karmada compares component sets: milli-units for decimal,
+/// units for binary formats.
 pub fn on_its_scale(quantity: &Quantity) -> i64 {
     match quantity.format() {
         Format::BinarySI => quantity.value(),
@@ -41,12 +41,12 @@ pub fn on_its_scale(quantity: &Quantity) -> i64 {
     }
 }
 
-/// cpu in thousandths, everything else in whole units.
+/// CPU in millicores, everything else in whole units.
 pub fn in_units(name: &str, quantity: &Quantity) -> i64 {
     if name == "cpu" { quantity.milli_value() } else { quantity.value() }
 }
 
-/// The amounts of a list that can be read, by name.
+/// The valid quantities of a list, with their names.
 fn amounts(list: &ResourceList) -> Vec<Amount> {
     let amount = |(name, quantity): (&String, &k8s_openapi::apimachinery::pkg::api::resource::Quantity)| {
         let quantity = Quantity::parse(&quantity.0).ok()?;
@@ -70,7 +70,7 @@ impl Part {
         }
     }
 
-    /// One pod of a workload with one pod template.
+    /// One pod of a workload with a single pod template.
     pub fn of_replica(requirements: Option<&ReplicaRequirements>) -> Self {
         match requirements {
             Some(needs) => {
@@ -93,7 +93,7 @@ impl Part {
         }
     }
 
-    /// What pods of a binding's workload ask for: one part, or one for each component.
+    /// Pods of a binding's workload: one part, or one per component.
     pub fn of_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
         match spec.components.as_slice() {
             [] => vec![Part::of_replica(spec.replica_requirements.as_ref())],
@@ -102,7 +102,8 @@ impl Part {
     }
 }
 
-/// How many fit? Equal questions have equal answers as long as a cluster's room does not change.
+/// Estimate request: how many fit? Equal requests have equal results as long as a cluster's free capacity does not
+/// change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     pub(super) parts: Vec<Part>,
@@ -112,11 +113,11 @@ pub struct Ask {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum What {
-    /// Replicas with requirements.
+    /// Replicas with known requirements.
     Replicas,
-    /// Replicas of which nothing is known: only pods are counted.
+    /// Replicas without known requirements: only pod slots are counted.
     Pods,
-    /// Whole sets of components.
+    /// Whole component sets.
     Sets,
 }
 
@@ -135,7 +136,7 @@ impl Ask {
         what.hash(&mut hasher);
         for part in &parts {
             (part.replicas, &part.request).hash(&mut hasher);
-            // The rest of a claim has no hash; it is compared where this much is equal.
+            // Node affinity and tolerations cannot be hashed; equality compares them.
             part.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
         }
         let hash = hasher.finish();
@@ -143,7 +144,7 @@ impl Ask {
     }
 }
 
-/// Its parts are texts and whole numbers.
+/// All fields are strings and integers, so equality is reflexive.
 impl Eq for Ask {}
 
 impl Hash for Ask {

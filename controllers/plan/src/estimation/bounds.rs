@@ -1,4 +1,4 @@
-//! What an estimate is bounded by, for whoever wants to know why a cluster takes no more.
+//! The limiting factor of an estimate, for explanations.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use super::Estimator;
 use super::room::{Remembered, Room};
 use crate::scheduling::Estimate;
 
-/// The part of what is known of a cluster that leaves the least room.
+/// The source of the smallest estimate for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Bound {
-    /// What its nodes have left, one by one.
+    /// Free resources of its nodes.
     Nodes,
-    /// The grades of nodes in its status.
+    /// Resource models in its status.
     Models,
-    /// The sum of what is free in its status.
+    /// Resource summary in its status.
     Summary,
-    /// Replicas promised to others that its pods do not show yet.
+    /// Replicas reserved for other bindings that do not run yet.
     Promised,
-    /// What quotas of the namespace in the member leave.
+    /// ResourceQuotas of the namespace in the member.
     Quota,
-    /// What the cluster's scheduler estimator answered.
+    /// Result of the cluster's scheduler estimator.
     Estimator,
 }
 
 impl Estimator<'_> {
-    /// What bounds the estimate of the cluster at a place, where a scheduler estimator has answered that, too; `None` for a
-    /// binding that needs no room.
+    /// The limiting factor for the cluster at an index, including `answer`, the result of its scheduler estimator.
+    /// `None` for a binding without replicas.
     pub fn bound(&self, place: usize, spec: &ResourceBindingSpec, sets: bool, answer: Option<i32>) -> Option<Bound> {
         if spec.replicas == 0 && spec.components.is_empty() {
             return None;
@@ -100,16 +100,16 @@ mod tests {
         serde_json::from_value(fields).expect("a spec")
     }
 
-    fn needing(replicas: i32, cpu: &str) -> Value {
+    fn replicas_with_cpu(replicas: i32, cpu: &str) -> Value {
         json!({"replicas": replicas, "replicaRequirements": {"resourceRequest": {"cpu": cpu}}})
     }
 
     #[rstest]
     #[case::nothing_is_needed(json!({}), &["4"], Some(0), None)]
-    #[case::two_halves_do_not_add_up(needing(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
-    #[case::the_sum_is_what_nodes_say(needing(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
-    #[case::an_estimator_says_less(needing(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
-    fn the_least_room_counts(
+    #[case::two_halves_do_not_add_up(replicas_with_cpu(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
+    #[case::the_sum_is_what_nodes_say(replicas_with_cpu(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
+    #[case::an_estimator_says_less(replicas_with_cpu(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
+    fn smallest_estimate_is_the_bound(
         #[case] fields: Value,
         #[case] cpus: &[&str],
         #[case] answer: Option<i32>,

@@ -1,5 +1,4 @@
-//! What a member's nodes and pods say about its capacity: the facts estimates are made of, and the summary written
-//! to the Cluster's status.
+//! Facts about a member's nodes and pods: input of estimates and of the resource summary in the Cluster's status.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use super::resources::{Resources, pod_request};
 
-/// A node, reduced to what decides whether a pod fits.
+/// The facts of a node that decide if a pod fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeFacts {
     pub name: String,
@@ -43,13 +42,13 @@ impl NodeFacts {
     }
 }
 
-/// A pod, reduced to what it takes and where.
+/// The requests of a pod, and its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodFacts {
-    /// Empty while the pod has no node.
+    /// Empty until the pod is scheduled.
     pub node: String,
     pub finished: bool,
-    /// The request, with 1 in `pods`.
+    /// Requests, with 1 in `pods`.
     pub request: Resources,
 }
 
@@ -64,20 +63,20 @@ impl PodFacts {
         }
     }
 
-    /// Whether its request is taken from a node. A pod that is going still takes it, until it is gone.
+    /// True if the pod's requests count against its node. A terminating pod counts until it is deleted.
     pub fn takes_room(&self) -> bool {
         !self.node.is_empty() && !self.finished
     }
 }
 
-/// A node with what its pods leave.
+/// A node and its free resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FreeNode {
     pub facts: NodeFacts,
     pub free: Resources,
 }
 
-/// Nodes in the order given, less what their unfinished pods ask for.
+/// Free resources per node, in the given order: allocatable less the requests of unfinished pods.
 pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
     let mut used: BTreeMap<&str, Resources> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| pod.takes_room()) {
@@ -104,7 +103,7 @@ pub fn node_summary<'a>(nodes: impl Iterator<Item = &'a NodeFacts>) -> NodeSumma
     summary
 }
 
-/// What a node has to give, in the format it writes it in.
+/// Allocatable resources of a node, in the quantity format of the node.
 #[derive(Debug, Clone, Default)]
 pub struct Written(Vec<(String, Quantity)>);
 
@@ -116,7 +115,7 @@ impl Written {
     }
 }
 
-/// As much in another format is something else.
+/// Quantities of equal value in different formats are different.
 impl PartialEq for Written {
     fn eq(&self, other: &Self) -> bool {
         let same = |(one, other): (&(String, Quantity), &(String, Quantity))| {
@@ -126,8 +125,9 @@ impl PartialEq for Written {
     }
 }
 
-/// Allocatable of all nodes as the nodes write it, what unscheduled pods ask for, what scheduled ones take, and how
-/// many nodes of each grade are left. `free` is what each node has left, in the nodes' order.
+/// Resource summary: allocatable as the nodes format it, requests of unscheduled pods (allocating) and of scheduled
+/// pods (allocated), and the number of nodes per resource model. `free` has the free resources of each node, in the
+/// nodes' order.
 pub fn resource_summary<'a>(
     allocatable: impl Iterator<Item = &'a Written>,
     pods: impl Iterator<Item = &'a PodFacts>,
@@ -163,7 +163,7 @@ fn sum_as_written<'a>(lists: impl Iterator<Item = &'a Written>) -> crowsnest_api
     sums.into_iter().map(|(name, quantity)| (name.to_owned(), quantity.into())).collect()
 }
 
-/// Nodes per grade. Counting stops at the first node without a free pod slot, as Karmada's does.
+/// Nodes per grade. As in Karmada, counting stops at the first node without a free pod slot.
 fn modelings<'a>(models: &[ResourceModel], free: impl Iterator<Item = &'a Resources>) -> Vec<AllocatableModeling> {
     let mut counts = vec![0_i64; models.len()];
     for free in free.take_while(|free| free.pods > 0) {
@@ -174,7 +174,8 @@ fn modelings<'a>(models: &[ResourceModel], free: impl Iterator<Item = &'a Resour
     models.iter().zip(counts).map(|(model, count)| AllocatableModeling { grade: model.grade, count }).collect()
 }
 
-/// The lowest class, over all resources, whose minimum the node still reaches.
+/// Index of the model of a node: for each resource the highest model whose minimum the node reaches, and of these the
+/// lowest.
 fn grade_of(models: &[ResourceModel], free: &Resources) -> Option<usize> {
     let names = models.first()?.ranges.iter().map(|range| range.name.as_str());
     let class = |name: &str| {

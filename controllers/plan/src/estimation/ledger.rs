@@ -1,10 +1,10 @@
-//! What of each cluster's room has been given away and does not show there yet, so that a burst of decisions does not
-//! give the same room to several.
+//! Ledger of reservations: capacity that was assigned to bindings and is not used yet, so that a burst of decisions
+//! does not assign the same capacity twice.
 //!
-//! A decision promises its clusters the pods they did not have before ([`Ledger::promise`]), in the same breath in which
-//! it is made. Once it is written ([`Ledger::written`]) the promise lasts until the pods show: a cluster that becomes
-//! Healthy has them all, one that tells how many are ready has those. It ends with its binding, with its target, and
-//! after [`LIFE`]. A decision that could not be written ([`Ledger::failed`]) leaves the promises as they were before.
+//! A decision immediately reserves the pods that its clusters did not have before ([`Ledger::promise`]). After the
+//! write succeeded ([`Ledger::written`]), a reservation lasts until the pods run: all of them once the cluster
+//! reports Healthy, otherwise as many as it reports ready. It also ends with its binding, with its target cluster,
+//! and after [`LIFE`]. If the write failed ([`Ledger::failed`]), the previous reservations are restored.
 
 use crowsnest_apimachinery::unstructured;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,30 +23,30 @@ use super::summary::Summary;
 use crate::gates::Gates;
 use crate::scheduling::ClusterFacts;
 
-/// A moment, told as the time since some other.
+/// A monotonic time, as the duration since a fixed start.
 pub type Moment = Duration;
 
-/// A promise nobody kept is forgotten after this.
+/// A reservation expires after this time.
 pub const LIFE: Duration = Duration::from_secs(300);
 
-/// Pods of one binding that one cluster does not show yet.
+/// Reservation: pods of one binding that do not run in one cluster yet.
 #[derive(Debug, PartialEq)]
 pub struct Promise {
-    /// The namespace of the pods.
+    /// Namespace of the pods.
     pub namespace: String,
     parts: Arc<[Part]>,
     pods: Vec<i32>,
 }
 
 impl Promise {
-    /// Pods that somebody else promised.
+    /// Reservation of another scheduler, for pods that it assigned.
     pub fn assumed(namespace: &str, components: &[Component]) -> Self {
         let parts: Arc<[Part]> = components.iter().map(Part::of_component).collect();
         let pods = components.iter().map(|component| component.replicas).collect();
         Promise { namespace: namespace.to_owned(), parts, pods }
     }
 
-    /// What pods ask for, and how many of them.
+    /// The reserved parts with the number of pods of each.
     pub fn parts(&self) -> impl Iterator<Item = (&Part, i32)> {
         self.parts.iter().zip(self.pods.iter().copied()).filter(|(_, pods)| *pods > 0)
     }
@@ -56,13 +56,14 @@ impl Promise {
     }
 }
 
-/// A binding's share of one cluster, by part.
+/// Assignment of a binding to one cluster, by part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Share {
     assigned: Vec<i32>,
-    /// How many of them the cluster shows.
+    /// Number of pods that the cluster reported.
     shown: Vec<i32>,
-    /// The cluster was seen not to be done since; only then it is news that it is.
+    /// True if the cluster was not healthy since the decision. Only then does a Healthy report mean that all pods
+    /// run.
     waited: bool,
 }
 
@@ -76,28 +77,28 @@ impl Share {
     }
 }
 
-/// What one decision of a binding promised.
+/// Assignments of one decision.
 #[derive(Debug, Clone)]
 struct Decision {
     namespace: String,
     parts: Arc<[Part]>,
     shares: BTreeMap<String, Share>,
-    /// The generation it was written as. What is told of older ones says nothing about it.
+    /// Generation of the binding with this decision. Status of older generations is ignored.
     generation: i64,
     until: Moment,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Entry {
-    /// What has been written.
+    /// The last decision that was written.
     kept: Option<Decision>,
-    /// What is being written. It counts until that has failed.
+    /// A decision whose write is in progress. It takes precedence until the write fails.
     writing: Option<Decision>,
-    /// Where promises of this binding count, under which number.
+    /// Number of the reservation in each cluster's account.
     counted: BTreeMap<String, u64>,
 }
 
-/// A cluster's promises, in the order they were made, and its room with them.
+/// Reservations in a cluster, in order, and its free capacity less these.
 #[derive(Debug, Clone, Default)]
 struct Account {
     promises: BTreeMap<u64, Arc<Promise>>,
@@ -109,19 +110,19 @@ struct Made {
     facts: Arc<ClusterFacts>,
     known: Known,
     summary: Option<Arc<Summary>>,
-    /// With the number of the last promise in it, 0 for none; `None` once one of them was given back.
+    /// With the number of the last reservation in it (0 for none). `None` after a reservation was released.
     room: Option<(Arc<Room>, u64)>,
 }
 
-/// All promises, and the rooms they leave. A copy is for questions about what would be; both number their rooms on their
-/// own, so answers that are remembered for one are nothing to the other.
+/// All reservations, and the free capacity per cluster. A clone serves what-if questions; both number their rooms
+/// independently, so cached results of one are not valid for the other.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     gates: Gates,
     entries: HashMap<BindingKey, Entry>,
     clusters: HashMap<String, Account>,
     lapsing: BTreeSet<(Moment, BindingKey)>,
-    /// Numbers promises and rooms.
+    /// Last number of a reservation or room.
     number: u64,
 }
 
@@ -130,13 +131,13 @@ impl Ledger {
         Ledger { gates, entries: HashMap::new(), clusters: HashMap::new(), lapsing: BTreeSet::new(), number: 0 }
     }
 
-    /// Whether anything is promised to a binding.
+    /// True if the binding has reservations.
     pub fn has(&self, key: &BindingKey) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Notes what a decision gives a binding, before it is written. Replicas that its clusters had before count as
-    /// shown, unless they were promised and have not been.
+    /// Reserves the capacity of a decision before it is written. Replicas that the clusters had before count as
+    /// running, unless they were reserved and never reported.
     pub fn promise(
         &mut self,
         key: &BindingKey,
@@ -177,9 +178,9 @@ impl Ledger {
         self.count(key);
     }
 
-    /// The decision was written, as this generation.
+    /// Confirms that the decision was written with this generation.
     pub fn written(&mut self, key: &BindingKey, generation: i64) {
-        // Nothing is there if the binding went meanwhile.
+        // The binding can have been deleted in the meantime.
         let Some(entry) = self.entries.get_mut(key) else { return };
         if let Some(written) = entry.writing.take() {
             entry.kept = Some(Decision { generation, ..written });
@@ -187,14 +188,14 @@ impl Ledger {
         self.count(key);
     }
 
-    /// The decision could not be written: what was promised before still is. Whether that is less.
+    /// The write failed: restores the previous reservations. Returns true if that released capacity.
     pub fn failed(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         entry.writing = None;
         self.count(key)
     }
 
-    /// What a binding tells of itself. Whether it gave room back.
+    /// Updates reservations from a binding's status. Returns true if that released capacity.
     pub fn told(
         &mut self,
         key: &BindingKey,
@@ -218,20 +219,22 @@ impl Ledger {
         self.count(key)
     }
 
-    /// The binding goes, or has no result any more. Whether it gave room back.
+    /// Removes the reservations of a binding that is deleted or no longer scheduled. Returns true if that released
+    /// capacity.
     pub fn forget(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         (entry.kept, entry.writing) = (None, None);
         self.count(key)
     }
 
-    /// Forgets all bindings but some.
+    /// Removes the reservations of all bindings that do not satisfy the predicate. Returns true if that released
+    /// capacity.
     pub fn retain(&mut self, stays: impl Fn(&BindingKey) -> bool) -> bool {
         let gone: Vec<BindingKey> = self.entries.keys().filter(|key| !stays(key)).cloned().collect();
         gone.iter().filter(|key| self.forget(key)).count() > 0
     }
 
-    /// Forgets promises that are too old. Whether there were any.
+    /// Removes expired reservations. Returns true if that released capacity.
     pub fn lapse(&mut self, now: Moment) -> bool {
         let mut freed = false;
         while let Some((until, key)) = self.lapsing.first().cloned()
@@ -239,7 +242,7 @@ impl Ledger {
         {
             self.lapsing.pop_first();
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            // What is being written just now is younger, and is looked at by its own time.
+            // A write in progress has its own, later expiry.
             entry.kept = entry.kept.take().filter(|kept| kept.until > now);
             entry.writing = entry.writing.take().filter(|writing| writing.until > now);
             freed |= self.count(&key);
@@ -247,7 +250,7 @@ impl Ledger {
         freed
     }
 
-    /// Forgets a cluster's room. What is promised there goes with the bindings' targets.
+    /// Drops the cached capacity of a cluster. Its reservations end with the targets of their bindings.
     pub fn leave(&mut self, cluster: &str) {
         if let Some(account) = self.clusters.get_mut(cluster) {
             account.made = None;
@@ -257,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// Brings the clusters' accounts up to what a binding's entry says. Whether one of them has less promised now.
+    /// Updates the clusters' accounts from a binding's entry. Returns true if any of them has less reserved now.
     fn count(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let decision = entry.writing.as_ref().or(entry.kept.as_ref());
@@ -298,7 +301,7 @@ impl Ledger {
         freed
     }
 
-    /// The room of a cluster, for a binding: its own promises are not in its way.
+    /// Free capacity of a cluster for a binding. Its own reservations are not subtracted.
     pub fn room(&mut self, facts: &Arc<ClusterFacts>, known: &Known, key: &BindingKey) -> Arc<Room> {
         let own = self.entries.get(key).and_then(|entry| entry.counted.get(facts.name())).copied();
         let account = match self.clusters.get_mut(facts.name()) {
@@ -332,7 +335,7 @@ impl Ledger {
         room
     }
 
-    /// What is promised in a cluster to bindings other than `key`.
+    /// Workloads reserved in a cluster for bindings other than `key`.
     pub fn assumed(&self, cluster: &str, key: &BindingKey) -> Vec<Assumed> {
         let own = self.entries.get(key).and_then(|entry| entry.counted.get(cluster)).copied();
         let promises = self.clusters.get(cluster).into_iter().flat_map(|account| &account.promises);
@@ -344,7 +347,7 @@ impl Ledger {
         others.map(assumed).collect()
     }
 
-    /// Pods promised in a cluster.
+    /// Number of pods reserved in a cluster.
     pub fn promised(&self, cluster: &str) -> i64 {
         let promises = self.clusters.get(cluster).into_iter().flat_map(|account| account.promises.values());
         promises.map(|promise| promise.total()).sum()
@@ -355,7 +358,7 @@ impl Account {
     fn remove(&mut self, number: u64) -> Option<Arc<Promise>> {
         let removed = self.promises.remove(&number)?;
         if let Some(made) = &mut self.made {
-            // What is on the nodes cannot be taken off them again.
+            // Reservations cannot be taken off the nodes one by one, so the room is rebuilt.
             made.room = made.room.take().filter(|(_, last)| *last < number);
         }
         Some(removed)
@@ -369,7 +372,7 @@ impl Made {
 }
 
 impl Decision {
-    /// How many pods of a part a share shows; components are the same by name.
+    /// Reported pods of a part. Components are identified by name.
     fn shown(&self, share: &Share, part: &Part) -> i32 {
         let place = self.parts.iter().position(|own| own.name == part.name);
         place.and_then(|place| share.shown.get(place)).copied().unwrap_or_default()
@@ -377,7 +380,7 @@ impl Decision {
 }
 
 impl Share {
-    /// Learns from what the cluster tells.
+    /// Updates the reported pods from the cluster's status.
     fn look(&mut self, item: Option<&AggregatedStatusItem>) {
         if let (Some(ready), [assigned], [shown]) = (ready(item), &self.assigned[..], &mut self.shown[..]) {
             *shown = ready.min(*assigned).max(*shown);
@@ -398,19 +401,19 @@ fn is_healthy(item: Option<&AggregatedStatusItem>) -> bool {
     item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
 }
 
-/// How many pods are ready, where a status tells.
+/// Ready pods, if the status reports them.
 fn ready(item: Option<&AggregatedStatusItem>) -> Option<i32> {
     let ready = unstructured::integer(&item?.status.as_ref()?.0, &["readyReplicas"])?;
     i32::try_from(ready).ok()
 }
 
-/// How many pods of a part a target means.
+/// Number of pods of a part that a target is assigned.
 fn pods(spec: &ResourceBindingSpec, part: &Part, target: &TargetCluster) -> i32 {
     match spec.components.as_slice() {
         [] => target.replicas,
         [_] if target.replicas > 0 => target.replicas,
         _ => {
-            // What was not recorded is as the template has it.
+            // Without recorded components, the template's replicas apply.
             let recorded = target.components.iter().find(|component| component.name == part.name);
             recorded.map_or(part.replicas, |component| component.replicas)
         }

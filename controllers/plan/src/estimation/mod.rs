@@ -1,10 +1,10 @@
-//! How many more replicas fit into a cluster: from its nodes and pods where the cache has them, and from the summary
-//! and models in the Cluster's status, less what was promised to other bindings. The smaller answer counts. Quotas of the
-//! member bound it further.
+//! Estimates of how many more replicas fit into a cluster. Sources are its nodes and pods, if cached, and the
+//! resource summary and models in the Cluster's status, less reservations for other bindings; the smaller estimate
+//! counts. ResourceQuotas of the member limit it further.
 //!
-//! A decision asks every cluster the same [`ask::Ask`]. [`ledger::Ledger`] keeps a [`room::Room`] for each of them, which
-//! stays the same one until something changes there, so [`room::Remembered`] answers what was asked before. [`accurate`]
-//! counts what estimators elsewhere say, [`answering`] is what we say where we are one.
+//! A decision evaluates one [`ask::Ask`] for every cluster. [`ledger::Ledger`] keeps a [`room::Room`] per cluster,
+//! which stays the same until something changes there, so that [`room::Remembered`] can cache results. [`accurate`]
+//! adds the results of scheduler estimators; [`answering`] is the decision of Crowsnest's own scheduler estimator.
 
 pub mod accurate;
 pub mod answering;
@@ -28,10 +28,10 @@ use self::ask::Ask;
 use self::room::{Remembered, Room};
 use super::scheduling::Estimate;
 
-/// The estimator over everything known at one moment.
+/// The estimator for one snapshot of the clusters.
 #[derive(Debug, Clone)]
 pub struct Estimator<'a> {
-    /// The clusters' rooms, in the order of the clusters. None at all for bindings that need no room.
+    /// Free capacity per cluster, in the order of the clusters. Empty for bindings without replicas.
     pub rooms: Vec<Arc<Room>>,
     pub remembered: &'a Remembered,
 }

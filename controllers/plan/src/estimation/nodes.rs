@@ -1,5 +1,5 @@
-//! Nodes with what they have left, and how pods fill them: each on the first node that holds it. Nodes are single ones
-//! the cache knows, or many alike that a cluster's models count.
+//! First-fit placement of pods on nodes with free resources. Nodes are either cached ones or groups of identical
+//! nodes from a cluster's resource models.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::ask::Part;
 use super::capacity::{FreeNode, NodeFacts};
 use super::resources::Resources;
 
-/// Nodes that are alike.
+/// A group of identical nodes.
 #[derive(Debug, Clone, PartialEq)]
 struct Alike {
-    /// Nothing is known of a model's nodes, so every claim may use them.
+    /// `None` for the nodes of a resource model, which accept every node claim.
     facts: Option<Arc<NodeFacts>>,
     count: i64,
     free: Resources,
@@ -27,13 +27,13 @@ impl Alike {
         self.facts.as_ref().is_none_or(|facts| accepts(facts, part.claim.as_ref()))
     }
 
-    /// How many pods one of these nodes takes.
+    /// Number of pods that fit on one of these nodes.
     fn fits(&self, part: &Part) -> i64 {
         if self.accepts(part) { self.free.fits(&part.request).unwrap_or_default() } else { 0 }
     }
 }
 
-/// A cluster's nodes, in the order they are filled.
+/// Nodes of a cluster, in the order in which they are filled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Nodes {
     alike: Vec<Alike>,
@@ -57,7 +57,8 @@ impl Nodes {
         self.alike.is_empty()
     }
 
-    /// The nodes a cluster's models stand for, smallest grade first: as many as counted, each with its class' minimum.
+    /// Nodes from resource models, smallest grade first: the reported number of nodes, each with the minimum of its
+    /// grade.
     pub fn modelled(models: &[ResourceModel], counts: &[AllocatableModeling]) -> Self {
         const PODS_PER_NODE: i64 = 110;
         let mut models: Vec<&ResourceModel> = models.iter().collect();
@@ -75,13 +76,13 @@ impl Nodes {
         Nodes { alike: models.iter().map(of_model).filter(|alike| alike.count > 0).collect() }
     }
 
-    /// How many pods fit: on each node that accepts the claim, as often as the request does.
+    /// Number of pods that fit, summed over the nodes that accept the node claim.
     pub fn replicas(&self, part: &Part) -> i64 {
         let fits = |alike: &Alike| alike.fits(part).saturating_mul(alike.count);
         self.alike.iter().map(fits).fold(0, i64::saturating_add)
     }
 
-    /// Puts so many pods on the first nodes that hold them. What fits nowhere is left out.
+    /// Places pods first-fit. Pods that fit nowhere are ignored.
     pub fn put(&mut self, part: &Part, mut pods: i64) {
         let mut index = 0;
         while pods > 0 && index < self.alike.len() {
@@ -91,7 +92,7 @@ impl Nodes {
                 index += 1;
                 continue;
             }
-            // Nodes that are filled, or one that the rest goes to.
+            // Either whole nodes are filled, or the rest goes to one node.
             let filled = (pods / each).min(alike.count);
             let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
             self.split(index, nodes);
@@ -101,7 +102,7 @@ impl Nodes {
         }
     }
 
-    /// Makes the first `count` of some that are alike nodes of their own.
+    /// Splits off the first `count` nodes of a group.
     fn split(&mut self, index: usize, count: i64) {
         let rest = self.alike[index].count - count;
         if rest > 0 {
@@ -111,7 +112,7 @@ impl Nodes {
         }
     }
 
-    /// How many whole sets fit, put on nodes component by component, up to `most`.
+    /// Number of whole component sets that fit, placed component by component, up to `most`.
     pub fn sets(&self, parts: &[Part], most: i64) -> i64 {
         if parts.iter().all(|part| part.replicas <= 0) {
             return most;
@@ -127,21 +128,21 @@ impl Nodes {
     }
 }
 
-/// Nodes that are filled with sets. What is free only gets less, so a node that does not hold a pod of a part never will
-/// again, and each part goes on from the node it came to.
+/// State while sets are placed. Free resources only shrink, so a node that cannot hold a pod of a part never can
+/// again, and each part continues at its last node.
 struct Filling<'a> {
     parts: &'a [Part],
     facts: Vec<Option<&'a NodeFacts>>,
     free: Vec<Resources>,
-    /// Where each part has come to.
+    /// Index of the current node of each part.
     reached: Vec<usize>,
 }
 
-/// Where the last set went.
+/// Placement of the last set.
 struct Put {
-    /// What it took of which nodes.
+    /// Resources taken, by node index.
     took: Vec<(usize, Resources)>,
-    /// A node ended up too full for the part it was holding, so the next set goes elsewhere.
+    /// True if a node became too full for the next pod of its part, so that the next set is placed differently.
     filled: bool,
 }
 
@@ -155,7 +156,7 @@ impl<'a> Filling<'a> {
         Filling { parts, facts, free, reached: vec![0; parts.len()] }
     }
 
-    /// One set more; `None` when it does not fit.
+    /// Places one more set. `None` if it does not fit.
     fn put_set(&mut self) -> Option<Put> {
         let mut put = Put { took: Vec::new(), filled: false };
         for (nth, part) in self.parts.iter().enumerate() {
@@ -180,7 +181,7 @@ impl<'a> Filling<'a> {
         Some(put)
     }
 
-    /// Puts further sets where the last one went, as often as they fit there; how many.
+    /// Places further sets exactly like the last one while they fit. Returns their number.
     fn repeat(&mut self, put: &Put, most: i64) -> i64 {
         if put.filled {
             return 0;
@@ -207,7 +208,7 @@ impl Put {
     }
 }
 
-/// Whether a node may take pods with this claim. Without one, a pod tolerates nothing.
+/// True if a node accepts pods with this node claim. Without a claim, no taint is tolerated.
 fn accepts(node: &NodeFacts, claim: Option<&NodeClaim>) -> bool {
     let tolerations = claim.map_or(&[][..], |claim| &claim.tolerations);
     let tolerated = || taints::first_untolerated(&node.taints, tolerations, taints::keeps_away).is_none();
@@ -221,7 +222,7 @@ fn matches_affinity(node: &NodeFacts, affinity: &NodeSelector) -> bool {
     affinity.node_selector_terms.iter().any(|term| matches_term(node, term))
 }
 
-/// A term without any requirement matches no node.
+/// An empty term matches no node.
 fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! ResourceQuotas of members: what a namespace may still ask for. Of their scopes only PriorityClass is looked at, as
-//! Karmada's estimator does; a quota with other scopes alone bounds nothing.
+//! ResourceQuotas of members: the remaining quota of a namespace. As in Karmada's estimator, only the scope
+//! `PriorityClass` is supported; a quota with other scopes alone sets no limit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,10 @@ use super::ledger::Promise;
 use super::resources::is_extended;
 use crowsnest_apimachinery::quantity::Quantity;
 
-/// A ResourceQuota, reduced to what bounds pods' requests.
+/// The facts of a ResourceQuota that limit pod requests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QuotaFacts {
-    /// What is left, by the name requests use: cpu in thousandths, everything else in whole units.
+    /// Remaining quota by resource name of requests: CPU in millicores, everything else in whole units.
     free: BTreeMap<String, i64>,
     scopes: Vec<ScopedResourceSelectorRequirement>,
 }
@@ -31,7 +31,7 @@ impl QuotaFacts {
             let used = status("used").and_then(|used| used.get(name));
             let (Some(hard), Some(used)) = (quantity(hard), used.and_then(quantity)) else { continue };
             let left = in_units(request, &(hard - used));
-            // `cpu` and `requests.cpu` are the same.
+            // `cpu` and `requests.cpu` are synonyms.
             free.entry(request.to_owned()).and_modify(|free| *free = left.min(*free)).or_insert(left);
         }
         let named = unstructured::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
@@ -51,7 +51,7 @@ impl QuotaFacts {
         self.scopes.is_empty() || self.scopes.iter().any(|scope| selects(scope, &part.priority_class))
     }
 
-    /// How much the quota allows; `None` where it bounds nothing that is asked for.
+    /// Number of replicas or sets that the quota allows. `None` if it limits no requested resource.
     fn allows(&self, ask: &Ask, promises: &[&Promise]) -> Option<i64> {
         let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
         for part in ask.parts.iter().filter(|part| self.counts(part)) {
@@ -73,7 +73,7 @@ impl QuotaFacts {
     }
 }
 
-/// The resource a quota's entry bounds the requests of; limits are not known of replicas.
+/// The requested resource that a quota entry limits. Limits are ignored, because they are not known for replicas.
 fn requested(name: &str) -> Option<&str> {
     let request = name.strip_prefix("requests.").unwrap_or(name);
     (matches!(request, "cpu" | "memory") || is_extended(request))
@@ -99,14 +99,15 @@ fn selects(scope: &ScopedResourceSelectorRequirement, priority_class: &str) -> b
         }
 }
 
-/// A member's quotas by namespace.
+/// ResourceQuotas of a member by namespace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Quotas {
     pub namespaces: HashMap<String, BTreeMap<String, QuotaFacts>>,
 }
 
 impl Quotas {
-    /// How much the quotas of a namespace allow, less what was promised there; `None` where nothing bounds it.
+    /// Number of replicas or sets that the quotas of a namespace allow, less reservations there. `None` without a
+    /// limit.
     pub fn allow<'p>(&self, ask: &Ask, namespace: &str, promises: impl Iterator<Item = &'p Promise>) -> Option<i64> {
         let quotas = self.namespaces.get(namespace).filter(|quotas| !quotas.is_empty())?;
         if ask.what == What::Pods {

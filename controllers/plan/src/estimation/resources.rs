@@ -1,4 +1,4 @@
-//! Amounts of resources, counted as the scheduler counts them: cpu in thousandths, everything else in whole units.
+//! Resource amounts in the units of kube-scheduler: CPU in millicores, everything else in whole units.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crowsnest_apimachinery::unstructured::at;
 
-/// What a node has, a pod asks for, or a cluster holds.
+/// Resources of a node, pod or cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Resources {
     pub milli_cpu: i64,
@@ -41,7 +41,7 @@ impl Resources {
         }
     }
 
-    /// Adds one quantity; names that no node counts are ignored.
+    /// Adds one quantity. Resources that nodes do not report are ignored.
     pub fn add_quantity(&mut self, name: &str, quantity: &Quantity) {
         let amount = if name == "cpu" { quantity.milli_value() } else { quantity.value() };
         if let Some(slot) = self.slot(name) {
@@ -91,7 +91,7 @@ impl Resources {
         }
     }
 
-    /// Raises every amount to at least `other`'s.
+    /// Raises every amount to at least that of `other`.
     fn raise_to(&mut self, other: &Resources) {
         self.combine(other, i64::max);
     }
@@ -117,8 +117,8 @@ impl Resources {
         fixed.into_iter().chain(self.scalars.iter().map(|(name, amount)| (name.as_str(), *amount)))
     }
 
-    /// How often `request` fits; `None` when it asks for nothing. Asked for every node of the fleet, so it allocates
-    /// nothing and compares no names but those of scalars.
+    /// Number of times that `request` fits. `None` if it requests nothing. This runs for every node of the fleet, so
+    /// it does not allocate and compares names only for scalar resources.
     pub fn fits(&self, request: &Resources) -> Option<i64> {
         let bounds = [
             (self.milli_cpu, request.milli_cpu),
@@ -136,17 +136,17 @@ impl Resources {
             .min()
     }
 
-    /// Takes `request` so many times.
+    /// Subtracts `request` `times` times.
     pub fn take(&mut self, request: &Resources, times: i64) {
         self.combine(request, |free, amount| free.saturating_sub(amount.saturating_mul(times)));
     }
 
-    /// Adds `request` so many times.
+    /// Adds `request` `times` times.
     pub fn give(&mut self, request: &Resources, times: i64) {
         self.combine(request, |free, amount| free.saturating_add(amount.saturating_mul(times)));
     }
 
-    /// The list Karmada writes: amounts above zero, cpu and counts decimal, memory and storage binary.
+    /// The list in Karmada's format: positive amounts; CPU and counts decimal, memory and storage binary.
     pub fn to_list(&self) -> ResourceList {
         self.amounts()
             .filter(|(_, amount)| *amount > 0)
@@ -162,12 +162,12 @@ impl Resources {
     }
 }
 
-/// A resource of a domain other than kubernetes.io, such as a GPU.
+/// True for an extended resource, that is one outside of kubernetes.io, such as a GPU.
 pub fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
-/// Extended resources, huge pages and attachable volumes.
+/// True for extended resources, huge pages and attachable volumes.
 fn is_scalar(name: &str) -> bool {
     is_extended(name) || name.starts_with("hugepages-") || name.starts_with("attachable-volumes-")
 }
@@ -182,8 +182,9 @@ fn quantities(list: Option<&Value>) -> impl Iterator<Item = (String, Quantity)> 
     })
 }
 
-/// What a pod asks for: its containers together, or its largest init container where that is more, and its overhead.
-/// `limits_count` takes limits where no request is given, as templates do before the API server has defaulted them.
+/// Requests of a pod: the sum of its containers, or its largest init container if that is more, plus overhead. With
+/// `limits_count`, a limit is used where a request is missing, since templates have not passed an API server's
+/// defaulting.
 pub fn pod_request(spec: &Value, limits_count: bool) -> Resources {
     let containers = |field| at(spec, &[field]).and_then(Value::as_array).into_iter().flatten();
     let mut total = Resources::default();

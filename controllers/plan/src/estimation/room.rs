@@ -1,4 +1,4 @@
-//! The room of one cluster at one moment: what its status and its nodes tell, less what was promised.
+//! Free capacity of a cluster at one moment: its status and nodes, less reservations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::quotas::Quotas;
 use super::resources::Resources;
 use super::summary::{Promised, Summary};
 
-/// What is known of a cluster, without promises. Equal pointers are equal knowledge.
+/// Facts about a cluster, without reservations. Equality is by pointer.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// Its nodes less what its pods ask for; `None` until nodes and pods have been listed.
+    /// Nodes less the requests of their pods. `None` until nodes and pods have been listed.
     pub nodes: Option<Arc<Nodes>>,
-    /// Its ResourceQuotas; `None` where they do not count.
+    /// ResourceQuotas. `None` if they are not considered.
     pub quotas: Option<Arc<Quotas>>,
 }
 
@@ -35,17 +35,17 @@ impl Known {
     }
 }
 
-/// A cluster's room. Rooms with one id are one room.
+/// Free capacity of a cluster. Rooms with the same id are equal.
 #[derive(Debug, Clone, Default)]
 pub struct Room {
     id: u64,
     summary: Option<Arc<Summary>>,
     known: Known,
-    /// Those in namespaces with quotas.
+    /// Reservations in namespaces with quotas.
     promises: Vec<Arc<Promise>>,
-    /// Nodes with what was promised on them; `None` where nothing was, or none are known.
+    /// Nodes less reservations. `None` without reservations or without known nodes.
     nodes: Option<Nodes>,
-    /// The same of the nodes that models count.
+    /// Nodes of the resource models, less reservations.
     models: Option<Nodes>,
     promised: Promised,
 }
@@ -55,8 +55,8 @@ impl Room {
         Room { id, summary, known, ..Room::default() }
     }
 
-    /// The room that promises leave. Pods that are alike are put on nodes together, in the order the first of them
-    /// came, so that many promises cost no more than the shapes there are.
+    /// Subtracts reservations. Identical pods are placed together, in the order of their first occurrence, so that
+    /// the cost depends on the number of distinct pod shapes.
     pub(super) fn less<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
         self.id = id;
         let mut alike: Vec<(&Part, i64)> = Vec::new();
@@ -91,22 +91,22 @@ impl Room {
         self
     }
 
-    /// The room there would be without promises.
+    /// Free capacity if there were no reservations.
     pub fn unpromised(&self) -> Self {
         Room::new(0, self.summary.clone(), self.known.clone())
     }
 
-    /// The room there would be without quotas.
+    /// Free capacity if there were no quotas.
     pub fn unlimited(&self) -> Self {
         Room { id: 0, known: Known { quotas: None, ..self.known.clone() }, ..self.clone() }
     }
 
-    /// The room the status tells of, nodes left out.
+    /// Free capacity by the Cluster's status alone, without nodes.
     pub fn told(&self) -> Self {
         Room { id: 0, known: Known { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
     }
 
-    /// Whether the status tells of its room by models.
+    /// True if the status has counts per resource model.
     pub fn is_modelled(&self) -> bool {
         self.summary.as_ref().is_some_and(|summary| summary.models.is_some())
     }
@@ -115,7 +115,7 @@ impl Room {
         self.nodes.as_ref().or(self.known.nodes.as_deref())
     }
 
-    /// How much fits. The smaller of what the status and what the nodes say.
+    /// The estimate: the smaller of what fits by status and by nodes.
     pub fn fits(&self, ask: &Ask) -> i64 {
         let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
         let told = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
@@ -126,20 +126,20 @@ impl Room {
         }
     }
 
-    /// How much the quotas of a namespace allow; `None` where nothing bounds it.
+    /// Number that the quotas of a namespace allow. `None` without a limit.
     pub fn allows(&self, ask: &Ask, namespace: &str) -> Option<i64> {
         let promises = self.promises.iter().map(AsRef::as_ref);
         self.known.quotas.as_ref()?.allow(ask, namespace, promises)
     }
 }
 
-/// Answers that are kept, 16 bytes each.
+/// Maximum number of cached results, 16 bytes each.
 const KEPT: usize = 1 << 20;
 
-/// By place in the list of clusters: the room that was asked, and its answer.
+/// Room id and result, by index of the cluster.
 type Answers = Vec<(u64, i64)>;
 
-/// Answers given before. As long as a cluster's room stays the same one, asking again costs a comparison.
+/// Cache of estimates. While a cluster's room keeps its id, a cached estimate costs one comparison.
 #[derive(Debug)]
 pub struct Remembered {
     answers: Mutex<LruCache<Arc<Ask>, Arc<Answers>>>,
@@ -152,7 +152,7 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// How much fits into the rooms at these places; the question is given back.
+    /// Estimates for the rooms at these indexes, together with the shared request.
     pub(super) fn fits(&self, ask: Ask, rooms: &[Arc<Room>], among: &[usize]) -> (Arc<Ask>, Vec<i64>) {
         let known =
             self.answers.lock().get_key_value(&ask).map(|(ask, answers)| (Arc::clone(ask), Arc::clone(answers)));

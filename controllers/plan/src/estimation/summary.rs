@@ -1,4 +1,4 @@
-//! What a Cluster's status tells of its room, read once per change of the Cluster.
+//! Free capacity by a Cluster's status, parsed once per change of the Cluster.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::ask::{Ask, Part, What, in_units, on_its_scale};
 use super::nodes::Nodes;
 use super::resources::Resources;
 
-/// What is free in the whole cluster.
+/// Free resources of the whole cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     pods: i64,
-    /// By name, of what the nodes list.
+    /// By resource name, for resources that are allocatable.
     free: BTreeMap<String, Free>,
-    /// The nodes its models count; `None` where a cluster is not modelled.
+    /// Nodes by resource models. `None` if the cluster has no counts per model.
     pub models: Option<Nodes>,
 }
 
@@ -26,7 +26,7 @@ struct Free {
     scaled: i64,
 }
 
-/// What was promised in a cluster, added up.
+/// Sum of the reservations in a cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promised {
     pub pods: i64,
@@ -46,7 +46,7 @@ impl Promised {
 }
 
 impl Summary {
-    /// `None` while the cluster tells nothing. `modelled`: whether models count.
+    /// Reads the status. `None` without a resource summary. With `modelled`, resource models are used.
     pub fn of(cluster: &Cluster, modelled: bool) -> Option<Self> {
         let summary = cluster.status.resource_summary.as_ref()?;
         let models = &cluster.spec.resource_models;
@@ -63,7 +63,7 @@ impl Summary {
         })
     }
 
-    /// How much fits, less what was promised. `models` are the models' nodes with what was promised on them.
+    /// The estimate less reservations. `models` are the nodes of the resource models less reservations.
     pub fn fits(&self, ask: &Ask, promised: &Promised, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - promised.pods;
         if pods <= 0 {
@@ -80,7 +80,7 @@ impl Summary {
         }
     }
 
-    /// What is free divided by one request; a resource the cluster doesn't list leaves no room.
+    /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
     fn replicas(&self, part: &Part, promised: &Promised) -> i64 {
         let bound = |wanted: &super::ask::Amount| match self.free.get(&wanted.name) {
             Some(free) => (free.units - promised.units.get(&wanted.name)).max(0) / wanted.units,
@@ -89,7 +89,7 @@ impl Summary {
         part.listed.iter().filter(|wanted| wanted.units > 0).map(bound).min().unwrap_or(i64::MAX)
     }
 
-    /// Sets by pods and by each resource; none when a needed one is used up.
+    /// Number of sets by pods and by each resource. Zero if a requested resource is exhausted.
     fn sets(&self, parts: &[Part], promised: &Promised, pods: i64) -> i64 {
         let per_set: i64 = parts.iter().map(|part| i64::from(part.replicas)).sum();
         if per_set <= 0 {

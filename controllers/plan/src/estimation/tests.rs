@@ -1,4 +1,4 @@
-//! Estimates by tables, and what must hold of any nodes: sets counted at once are sets counted one by one.
+//! Tables of estimates. Property: placing sets in bulk equals placing them one by one.
 
 mod promises;
 
@@ -183,7 +183,7 @@ fn quotas_bound(#[case] namespace: &str, #[case] requirements: &str, #[case] exp
     let room = ledger.room(&facts, &known, &BindingKey::default());
     assert_eq!(room.allows(&ask, namespace), expected);
 
-    // What was promised in the namespace is used already.
+    // Reservations in the namespace count as used.
     let spec = spec(2, "1", &[]);
     let now = Duration::ZERO;
     ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("m", 2)]), now);
@@ -198,7 +198,7 @@ fn quotas_bound(#[case] namespace: &str, #[case] requirements: &str, #[case] exp
     assert_eq!(room.allows(&ask, namespace), two_less);
 }
 
-/// How often what is asked for fits into the rest of the quota of 10 cpus, of which 4 were used and 2 promised.
+/// Number of replicas that fit into the rest of a quota of 10 CPUs, of which 4 are used and 2 reserved.
 fn ask_with(ask: &Ask, rest: i64) -> i64 {
     let cpu = ask.parts[0].listed.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
     (rest - 2) * 1000 / cpu
@@ -217,7 +217,7 @@ fn targets(targets: &[(&str, i32)]) -> Vec<TargetCluster> {
     targets.iter().map(target).collect()
 }
 
-/// A Deployment whose replicas ask for so much cpu.
+/// A Deployment whose replicas request this much CPU.
 fn spec(replicas: i32, cpu: &str, clusters: &[(&str, i32)]) -> ResourceBindingSpec {
     let mut spec: ResourceBindingSpec = serde_json::from_value(json!({
         "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "web"},
@@ -228,7 +228,7 @@ fn spec(replicas: i32, cpu: &str, clusters: &[(&str, i32)]) -> ResourceBindingSp
     spec
 }
 
-/// Sets put on nodes pod by pod.
+/// Places sets pod by pod.
 fn one_by_one(cpus: &[i64], components: &[(i32, i64)], most: i64) -> i64 {
     let mut free = cpus.to_vec();
     for sets in 0..most {
@@ -262,7 +262,7 @@ fn milli(cpus: &[i64]) -> Nodes {
 
 proptest! {
     #[test]
-    fn sets_at_once_are_sets_one_by_one(
+    fn sets_in_bulk_equal_sets_one_by_one(
         cpus in proptest::collection::vec(0..9_i64, 1..8),
         asked in proptest::collection::vec((0..4_i32, 1..4_i64), 1..4),
         most in 0..60_i64,
@@ -272,9 +272,9 @@ proptest! {
         prop_assert_eq!(milli(&cpus).sets(&components(&asked), most), one_by_one(&cpus, &asked, most));
     }
 
-    /// Nodes that models count are as good as so many single ones.
+    /// A group of identical nodes is filled like the same number of single nodes.
     #[test]
-    fn alike_nodes_are_filled_as_single_ones(
+    fn identical_nodes_are_filled_like_single_ones(
         counts in proptest::collection::vec(0..5_i64, 2..4), cpu in 1..5_i64, pods in 0..40_i64,
     ) {
         let grades: Vec<Value> = (0..counts.len()).map(|grade| json!({

@@ -1,5 +1,5 @@
-//! Application failover: a workload that is unhealthy in a cluster for too long leaves it (Karmada's
-//! `resource-binding-application-failover-controller` and its twin for cluster-scoped bindings).
+//! Application failover: evicts a workload from clusters where it is unhealthy for too long (Karmada's
+//! `resource-binding-application-failover-controller` and the one for ClusterResourceBindings).
 
 use crowsnest_api::constants::eviction;
 use crowsnest_api::policy::{ApplicationFailoverBehavior, PurgeMode};
@@ -10,10 +10,10 @@ use k8s_openapi::jiff::Timestamp;
 use super::evict;
 use super::state::{StateError, preserved};
 
-/// Seconds a workload may be unhealthy where the policy does not say.
+/// Default of `decisionConditions.tolerationSeconds`.
 const TOLERATION_SECONDS: i32 = 300;
 
-/// Why a workload stays where it is unhealthy.
+/// Why a workload is not evicted.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplicationError {
     #[error("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")]
@@ -22,23 +22,24 @@ pub enum ApplicationError {
     State(#[from] StateError),
 }
 
-/// How a workload fails over, if it does. Its dependencies have to move with it.
+/// The failover behavior of a workload, if it has one. It requires `propagateDeps`, since dependencies must move
+/// along.
 pub fn behavior(spec: &ResourceBindingSpec) -> Option<&ApplicationFailoverBehavior> {
     let application = spec.failover.as_ref()?.application.as_ref()?;
     spec.propagate_deps.then_some(application)
 }
 
-/// Targets the workload is unhealthy in. Those it is leaving already have had their turn.
+/// Targets where the workload is unhealthy, except those it is being evicted from.
 pub fn unhealthy(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
-    let is_unwell = |cluster: &str| {
+    let is_unhealthy = |cluster: &str| {
         let item = status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
         item.is_some_and(|item| item.health == Some(ResourceHealth::Unhealthy))
     };
     let names = spec.clusters.iter().map(|target| target.name.as_str());
-    names.filter(|name| is_unwell(name) && !spec.evicts(name)).map(str::to_owned).collect()
+    names.filter(|name| is_unhealthy(name) && !spec.evicts(name)).map(str::to_owned).collect()
 }
 
-/// Whether the workload would be nowhere without these clusters, and its policy does not want it gone at once.
+/// True if no other cluster would run the workload, and its purge mode is not `Directly`.
 pub fn is_last(spec: &ResourceBindingSpec, behavior: &ApplicationFailoverBehavior, leaving: &[String]) -> bool {
     behavior.purge_mode != Some(PurgeMode::Directly)
         && spec.clusters.iter().all(|target| leaving.contains(&target.name))
@@ -49,15 +50,15 @@ pub fn toleration_seconds(behavior: &ApplicationFailoverBehavior) -> u64 {
     u64::try_from(seconds).unwrap_or_default()
 }
 
-/// What is switched on.
+/// Enabled features.
 #[derive(Debug, Clone, Copy)]
 pub struct Switches {
     pub graceful_eviction: bool,
-    /// `StatefulFailoverInjection`.
+    /// Feature gate `StatefulFailoverInjection`.
     pub preserves_state: bool,
 }
 
-/// The spec with the workload evicted from `clusters`, all in one.
+/// The spec with the workload evicted from `clusters` at once.
 pub fn evicted(
     spec: &ResourceBindingSpec,
     status: &ResourceBindingStatus,
@@ -129,7 +130,7 @@ mod tests {
     #[case::unknown(&[("m1", "Unknown")], &[])]
     #[case::no_target(&[("m3", "Unhealthy")], &[])]
     #[case::unwell(&[("m1", "Unhealthy"), ("m2", "Healthy")], &["m1"])]
-    fn targets_it_is_unhealthy_in(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
+    fn unhealthy_targets(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
         assert_eq!(unhealthy(&spec(json!({})), &status(health)), expected);
     }
 
@@ -137,7 +138,7 @@ mod tests {
     #[case::one_of_two(json!({}), &["m1"], false)]
     #[case::all(json!({}), &["m2", "m1"], true)]
     #[case::all_but_at_once(json!({"purgeMode": "Directly"}), &["m2", "m1"], false)]
-    fn the_last_copies(#[case] application: Value, #[case] leaving: &[&str], #[case] expected: bool) {
+    fn last_clusters_are_kept(#[case] application: Value, #[case] leaving: &[&str], #[case] expected: bool) {
         let spec = spec(application);
         let leaving: Vec<String> = leaving.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(is_last(&spec, behavior(&spec).expect("it fails over"), &leaving), expected);
@@ -183,7 +184,7 @@ mod tests {
         Switches { preserves_state: false, ..ON },
         Ok(json!({"purgeMode": "Directly"}))
     )]
-    fn an_eviction_says_what_becomes_of_the_copy(
+    fn eviction_task_has_purge_mode_and_preserved_state(
         #[case] application: Value,
         #[case] switches: Switches,
         #[case] expected: Result<Value, &str>,

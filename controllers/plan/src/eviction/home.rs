@@ -1,6 +1,7 @@
-//! Going home: a workload that a taint drove out of its clusters goes back when they have been well for long enough. Only where
-//! its policy or its binding asks for it, as `after=10m,rate=1/m`. The taint manager remembers where home is, the failback controller
-//! brings workloads back; the copy that stood in stays until home is healthy, unless only one may run.
+//! Failback: moves a workload that was evicted by a taint back to its original clusters once they have been healthy
+//! for long enough. Opt-in per policy or binding, as `after=10m,rate=1/m`. The taint manager records the original
+//! clusters, the failback controller moves workloads back. The replacement stays until the original clusters are
+//! healthy, unless only one copy may run.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,15 +18,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions;
 
-/// Nobody means to wait for longer.
+/// Upper limit of `after`.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// When workloads go home.
+/// Failback settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Return {
-    /// How long home has to have been well.
+    /// Time for which the original clusters must have been healthy.
     pub after: Duration,
-    /// Between two workloads of the fleet that go home.
+    /// Interval between two failbacks in the fleet.
     pub every: Duration,
 }
 
@@ -35,14 +36,14 @@ impl Default for Return {
     }
 }
 
-/// A wish to go home that cannot be read.
+/// Invalid failback settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReturnError {
-    #[error("{0:?} is neither after=DURATION nor rate=NUMBER/UNIT, as in after=10m,rate=1/m")]
+    #[error("invalid failback setting {0:?}: must be after=DURATION or rate=NUMBER/UNIT, as in after=10m,rate=1/m")]
     Unknown(String),
-    #[error("after={0} is no duration such as 10m or 1h30m, a year (8784h) at most")]
+    #[error("invalid duration after={0}: must be such as 10m or 1h30m, and at most a year (8784h)")]
     After(String),
-    #[error("rate={0} is no rate such as 1/m: a number of at least 1, and s, m or h")]
+    #[error("invalid rate rate={0}: must be such as 1/m, that is a number of at least 1 and s, m or h")]
     Rate(String),
 }
 
@@ -69,7 +70,7 @@ impl FromStr for Return {
     }
 }
 
-/// `2/m` is every 30 seconds.
+/// Interval of a rate: `2/m` is every 30 seconds.
 fn interval(rate: &str) -> Option<Duration> {
     let (number, unit) = rate.split_once('/')?;
     let unit = match unit {
@@ -81,7 +82,7 @@ fn interval(rate: &str) -> Option<Duration> {
     unit.checked_div(number.parse().ok()?)
 }
 
-/// Where a workload was before it was evicted for the first time.
+/// Placement of a workload before its first eviction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Home {
@@ -97,7 +98,7 @@ fn is_zero(number: &i32) -> bool {
 }
 
 impl Home {
-    /// Home is where it is now.
+    /// Records the current placement.
     pub fn of(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Self {
         Home {
             clusters: spec.clusters.clone(),
@@ -110,12 +111,12 @@ impl Home {
         self.clusters.iter().any(|target| target.name == cluster)
     }
 
-    /// Whether these are the home clusters, all of them and no other.
+    /// True if the targets are exactly the original clusters.
     pub fn is_where(&self, targets: &[TargetCluster]) -> bool {
         targets.len() == self.clusters.len() && targets.iter().all(|target| self.has(&target.name))
     }
 
-    /// What there is to do about a workload that is to go home, as far as its binding says.
+    /// Next failback step of a workload, judged by its binding.
     pub fn step(&self, spec: &ResourceBindingSpec) -> Step {
         let returning = spec.graceful_eviction_tasks.iter().any(|task| task.producer == eviction::PRODUCER_GOING_HOME);
         let leaving = spec.graceful_eviction_tasks.iter().any(|task| self.has(&task.from_cluster));
@@ -127,7 +128,7 @@ impl Home {
         }
     }
 
-    /// Whether nothing at a home cluster keeps the workload away.
+    /// True if a cluster is ready and has no untolerated taint.
     pub fn is_open(cluster: &Cluster, tolerations: &[Toleration]) -> bool {
         let ready = conditions::is_true(&cluster.status.conditions, condition::READY);
         let taints = &cluster.spec.taints;
@@ -135,12 +136,13 @@ impl Home {
         ready && free && cluster.metadata.deletion_timestamp.is_none()
     }
 
-    /// The binding as it is when it is on its way: what is not home is being left, and everything is decided anew.
+    /// The binding after failback has started: evictions from all clusters but the original ones, and a rescheduling
+    /// trigger.
     pub fn on_the_way(&self, spec: &ResourceBindingSpec, purge: &PurgeMode, now: Timestamp) -> ResourceBindingSpec {
-        let mut going = spec.clone();
-        going.clusters.retain(|target| self.has(&target.name));
+        let mut returning_spec = spec.clone();
+        returning_spec.clusters.retain(|target| self.has(&target.name));
         for target in spec.clusters.iter().filter(|target| !self.has(&target.name) && !spec.evicts(&target.name)) {
-            going.graceful_eviction_tasks.push(GracefulEvictionTask {
+            returning_spec.graceful_eviction_tasks.push(GracefulEvictionTask {
                 from_cluster: target.name.clone(),
                 purge_mode: Some(purge.clone()),
                 replicas: (target.replicas > 0).then_some(target.replicas),
@@ -150,17 +152,17 @@ impl Home {
                 ..GracefulEvictionTask::default()
             });
         }
-        going.reschedule_triggered_at = Some(Time(now));
-        going
+        returning_spec.reschedule_triggered_at = Some(Time(now));
+        returning_spec
     }
 }
 
-/// What there is to do about a workload that is to go home.
+/// State of a failback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It is somewhere else, and may go.
+    /// The workload runs elsewhere and can be moved.
     Away,
-    /// It is leaving, or on its way.
+    /// An eviction or the failback is in progress.
     Wait,
     Arrived,
 }

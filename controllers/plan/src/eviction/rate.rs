@@ -1,5 +1,6 @@
-//! How fast the taint manager evicts. Karmada paces each of its two queues; safe evictions are paced and, when most of the
-//! fleet seems dead or we doubt ourselves, halted: for clusters that are not Ready. What an administrator drains goes.
+//! Eviction rate of the taint manager. Karmada limits the rate of each of its two queues. Safe evictions additionally
+//! slow down and halt for clusters that are not Ready, if many clusters are not ready or the control plane itself is
+//! suspected to be at fault. Evictions from Ready clusters, that is drains by an administrator, continue.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,23 +16,23 @@ use serde_json::Value;
 
 use crate::conditions;
 
-/// What decides about evictions from a cluster, and from all others.
+/// State of a cluster that determines the rate of evictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// `None` while nobody has looked.
+    /// Status of the `Ready` condition. `None` before the first probe.
     pub ready: Option<bool>,
-    /// We doubt what we see of it.
+    /// True if its readiness is doubted.
     pub doubted: bool,
-    /// Its taints that evict.
+    /// Its NoExecute taints.
     pub taints: Vec<Taint>,
-    /// It is going.
+    /// True if the Cluster is being deleted.
     pub leaving: bool,
-    /// It shows that its evictions are halted.
+    /// True if its condition `EvictionsHalted` is set.
     pub shows_halt: bool,
 }
 
 impl Standing {
-    /// As its Cluster says.
+    /// Reads the state from a Cluster.
     pub fn of(cluster: &Value) -> Result<Self, serde_json::Error> {
         let read = |path: &[&str]| unstructured::at(cluster, path).unwrap_or(&Value::Null);
         let shown = Option::<Vec<Condition>>::deserialize(read(&["status", "conditions"]))?.unwrap_or_default();
@@ -55,18 +56,18 @@ impl Standing {
         self.ready == Some(true)
     }
 
-    /// Whether it has to show that its evictions are halted.
+    /// True if its condition `EvictionsHalted` should be set.
     pub fn is_halted(&self, pace: &Pace) -> bool {
         matches!(pace, Pace::Halted(_)) && self.evicts() && !self.is_ready() && !self.leaving
     }
 }
 
-/// Shares of the fleet that are not ready.
+/// Thresholds, as shares of the fleet that are not ready.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Over this share nothing is evicted.
+    /// Above this share, evictions are halted.
     pub halted: f64,
-    /// Over this share evictions go at the secondary rate.
+    /// Above this share, the secondary rate applies.
     pub slow: f64,
 }
 
@@ -76,7 +77,7 @@ impl Default for Limits {
     }
 }
 
-/// How evictions from clusters that are not Ready go.
+/// Eviction rate for clusters that are not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pace {
     Full,
@@ -84,7 +85,7 @@ pub enum Pace {
     Halted(Halt),
 }
 
-/// Why nothing is evicted from clusters that are not Ready.
+/// Why evictions from clusters that are not Ready are halted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
     Doubted,
@@ -92,7 +93,7 @@ pub enum Halt {
 }
 
 impl Halt {
-    /// The reason of the condition.
+    /// Reason of the condition `EvictionsHalted`.
     pub fn reason(&self) -> &'static str {
         match self {
             Halt::Doubted => condition::EVICTIONS_HALTED_DOUBTED,
@@ -102,15 +103,15 @@ impl Halt {
 
     pub fn message(&self) -> String {
         let why = match self {
-            Halt::Doubted => "the fault is probably on this side".to_owned(),
+            Halt::Doubted => "the fault is probably on the control plane's side".to_owned(),
             Halt::NotReady { not_ready, clusters } => format!("{not_ready} of {clusters} clusters are not ready"),
         };
-        format!("nothing is evicted from clusters that are not ready: {why}")
+        format!("evictions from clusters that are not ready are halted: {why}")
     }
 }
 
-/// One cluster that is not ready is what failover is for; of two or more their share counts. Clusters that nobody has looked
-/// at yet, or that leave, count neither way.
+/// Rate for the fleet. A single cluster that is not ready is a normal failover; from two on, their share counts.
+/// Clusters that were never probed, or that are being deleted, are ignored.
 pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a Standing>, limits: &Limits) -> Pace {
     let (mut clusters, mut not_ready, mut doubted) = (0_usize, 0_usize, false);
     for standing in fleet.into_iter().filter(|standing| !standing.leaving) {
@@ -127,28 +128,28 @@ pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a Standing>, limits: &Limits) 
     }
 }
 
-/// The slowest there is, also where a rate of 0 was asked for: one in half an hour, as in Karmada.
+/// Minimum rate, also for a configured rate of 0: one eviction in 30 minutes, as in Karmada.
 const SLOWEST: Duration = Duration::from_secs(1800);
 
-/// A token bucket that gives its tokens away in advance: each who asks is told when it may go.
+/// A token bucket with reservations: every caller gets the time when it may proceed.
 #[derive(Debug, Clone)]
 pub struct Bucket {
-    /// Between two tokens.
+    /// Time between two tokens.
     interval: Duration,
-    /// What may go at once after a rest, less one, in time.
+    /// Burst minus one, as time.
     tolerance: Duration,
-    /// When the bucket would be full again, if everybody waited for whole intervals.
+    /// Time when the bucket is full again.
     full: Option<Instant>,
 }
 
 impl Bucket {
-    /// So many a second, and so many at once after a rest.
+    /// A bucket with `rate` tokens per second and a burst.
     pub fn new(rate: f64, burst: u32) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOWEST).min(SLOWEST);
         Bucket { interval, tolerance: interval.saturating_mul(burst.saturating_sub(1)), full: None }
     }
 
-    /// When whoever asks now may go.
+    /// Reserves a token. Returns when it is valid.
     pub fn reserve(&mut self, now: Instant) -> Instant {
         let full = self.full.filter(|full| *full > now).unwrap_or(now);
         self.full = full.checked_add(self.interval);
@@ -156,7 +157,7 @@ impl Bucket {
     }
 }
 
-/// A bucket and those it has told to come later.
+/// A bucket with its waiting keys.
 #[derive(Debug, Clone)]
 pub struct Turns<K> {
     bucket: Bucket,
@@ -168,7 +169,7 @@ impl<K: Hash + Eq + Clone> Turns<K> {
         Turns { bucket, later: HashMap::new() }
     }
 
-    /// Whether it is the key's turn, or how long it waits for it. Whoever comes in time has used its turn up.
+    /// Takes the key's token if its time has come, otherwise returns the remaining time.
     pub fn take(&mut self, key: &K, now: Instant) -> Result<(), Duration> {
         let at = match self.later.get(key) {
             Some(at) => *at,
@@ -186,41 +187,41 @@ impl<K: Hash + Eq + Clone> Turns<K> {
         }
     }
 
-    /// One more goes with the key whose turn it is.
+    /// Takes another token for something that is evicted together with the current key.
     pub fn spend(&mut self, now: Instant) {
         self.bucket.reserve(now);
     }
 
-    /// It does not wait any more.
+    /// Removes a key from the waiting ones.
     pub fn forget(&mut self, key: &K) {
         self.later.remove(key);
     }
 
-    /// Who waits, and waits no longer: the bucket is another one from now on.
+    /// Replaces the bucket. Returns the keys that were waiting.
     pub fn restart(&mut self, bucket: Bucket) -> Vec<K> {
         self.bucket = bucket;
         std::mem::take(&mut self.later).into_keys().collect()
     }
 }
 
-/// How fast evictions go (`--resource-eviction-rate`, `--secondary-resource-eviction-rate`), in evictions a second.
+/// Eviction rates (`--resource-eviction-rate`, `--secondary-resource-eviction-rate`), in evictions per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     pub full: f64,
     pub slow: f64,
 }
 
-/// Each of Karmada's workers pauses after an eviction.
+/// Number of workers in Karmada, each of which waits after an eviction.
 const KARMADAS_WORKERS: u32 = 3;
 
 impl Rates {
-    /// What Karmada's workers come to together.
+    /// Combined rate of Karmada's workers.
     pub fn karmada(&self) -> Bucket {
         let rate = if self.full > 0.0 { self.full } else { 1.0 / SLOWEST.as_secs_f64() };
         Bucket::new(rate * f64::from(KARMADAS_WORKERS), KARMADAS_WORKERS)
     }
 
-    /// As the fleet allows; a second's worth at once.
+    /// Rate that the state of the fleet allows, with a burst of one second.
     pub fn safe(&self, pace: &Pace) -> Bucket {
         let rate = if *pace == Pace::Slow { self.slow.min(self.full) } else { self.full };
         Bucket::new(rate, rate.clamp(1.0, 1000.0) as u32)

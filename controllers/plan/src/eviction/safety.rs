@@ -1,5 +1,5 @@
-//! What an eviction needs to end: something that has replaced the copy (`--failover-safety=safe`), or as much as Karmada asks
-//! for. And when it is called off, because what it fled from is over and nothing has replaced the copy yet.
+//! When an eviction task may complete: once the copy is replaced (`--failover-safety=safe`), or by Karmada's weaker
+//! rule. Also when a task is cancelled, because its taint is gone and nothing has replaced the copy yet.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, eviction};
@@ -13,24 +13,24 @@ use crate::conditions;
 use crate::scheduling::scheduling_type;
 use crate::selector::cluster_matches;
 
-/// What an eviction needs to end (`--failover-safety`).
+/// Condition for completing an eviction task (`--failover-safety`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Safety {
-    /// Something that has replaced the copy.
+    /// The copy must have been replaced.
     #[default]
     Safe,
-    /// As Karmada: time is enough, and a binding without any target counts as healthy.
+    /// As in Karmada: a timeout is sufficient, and a binding without targets counts as healthy.
     Karmada,
 }
 
-/// The longest message a task may have.
+/// Maximum length of a task's message.
 const LONGEST_MESSAGE: usize = 1024;
 
 fn is_ready(cluster: &Cluster) -> bool {
     conditions::is_true(&cluster.status.conditions, condition::READY)
 }
 
-/// Whether replicas are divided among clusters, rather than each of them having them all.
+/// True if replicas are divided among clusters rather than duplicated.
 fn is_divided(spec: &ResourceBindingSpec) -> bool {
     let placement = spec.placement.as_ref();
     placement.is_some_and(|placement| scheduling_type(placement) == ReplicaSchedulingType::Divided)
@@ -40,8 +40,8 @@ fn sum(replicas: impl Iterator<Item = i32>) -> i64 {
     replicas.map(i64::from).sum()
 }
 
-/// Whether every copy that should be is there and well. No target at all replaces nothing, nor do fewer replicas than those
-/// that leave, unless fewer are wanted.
+/// True if the scheduler has observed the binding and all targets are healthy. In safe mode there must also be at
+/// least one target, and no fewer replicas than are being evicted, unless the template requests fewer.
 pub fn is_replaced(evicting: &Evicting<'_>) -> bool {
     let (spec, status) = (evicting.spec, evicting.status);
     let seen = status.scheduler_observed_generation == evicting.generation;
@@ -55,8 +55,9 @@ fn is_enough(spec: &ResourceBindingSpec) -> bool {
     !is_divided(spec) || there >= leaving.min(i64::from(spec.replicas))
 }
 
-/// Whether the copy may go when its time is over: not when it is the last good one, unless that was asked for. A copy that
-/// is unwell in a cluster that answers is no good one, and one in a cluster that leaves cannot be kept.
+/// True if the task may complete on timeout. In safe mode the last healthy copy is kept, unless the purge mode is
+/// `Directly`. A copy that is unhealthy in a Ready cluster is not worth keeping, and one in a cluster being deleted
+/// cannot be kept.
 pub fn may_time_out(evicting: &Evicting<'_>, task: &GracefulEvictionTask) -> bool {
     let cluster = evicting.clusters.get(&task.from_cluster);
     let leaves = cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
@@ -68,31 +69,32 @@ pub fn may_time_out(evicting: &Evicting<'_>, task: &GracefulEvictionTask) -> boo
         || (unwell && cluster.is_some_and(|cluster| is_ready(cluster)))
 }
 
-/// Why a copy stays beyond its time. It does not tell whether the scheduler has looked, which a message itself would change.
+/// Message of a task that is kept beyond its timeout. It does not depend on the scheduler's observed generation,
+/// because writing the message changes the generation.
 pub fn why_kept(evicting: &Evicting<'_>) -> String {
     let scheduled = conditions::find(&evicting.status.conditions, condition::SCHEDULED);
     let targets: Vec<&str> = evicting.spec.clusters.iter().map(|target| target.name.as_str()).collect();
     let why = match scheduled {
         Some(shown) if shown.status == "False" => shown.message.clone(),
-        _ if targets.is_empty() => "no other cluster has been chosen".to_owned(),
+        _ if targets.is_empty() => "no other cluster is selected".to_owned(),
         _ => format!("it is not healthy in {}", targets.join(", ")),
     };
     let message = format!("no healthy replacement: {why}");
     message.chars().take(LONGEST_MESSAGE).collect()
 }
 
-/// Evictions that are called off.
+/// Cancelled evictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cancelled {
-    /// With the clusters as targets again, and without their tasks.
+    /// The spec with the clusters as targets again, and without their tasks.
     pub spec: ResourceBindingSpec,
     pub clusters: Vec<String>,
-    /// The affinity term the scheduler has to go on with, or it would take the clusters away again.
+    /// Affinity term that the scheduler must continue with, so that it does not remove the clusters again.
     pub affinity: Option<String>,
 }
 
-/// Calls off what the taint manager began and nothing has replaced yet, where its cause is over. What is on its way home is
-/// kept where it was when home fails again.
+/// Cancels evictions by the taint manager whose cause is gone and whose copy has not been replaced. A copy that was
+/// being replaced by failback is kept if the original cluster fails again.
 pub fn cancelled(evicting: &Evicting<'_>, now: Timestamp) -> Option<Cancelled> {
     if evicting.safety == Safety::Karmada || is_replaced(evicting) {
         return None;
@@ -102,7 +104,7 @@ pub fn cancelled(evicting: &Evicting<'_>, now: Timestamp) -> Option<Cancelled> {
         let spec = cancelled.as_ref().map_or(evicting.spec, |cancelled| &cancelled.spec);
         let Some(cluster) = returnable(evicting, task, now) else { continue };
         let Some(term) = term_of(spec, cluster) else { continue };
-        if term.is_some_and(|term| leaves_a_good_one(evicting, term)) {
+        if term.is_some_and(|term| would_remove_healthy_copy(evicting, term)) {
             continue;
         }
         let affinity = term.map(|term| term.affinity_name.clone());
@@ -118,7 +120,8 @@ pub fn cancelled(evicting: &Evicting<'_>, now: Timestamp) -> Option<Cancelled> {
     cancelled.map(|cancelled| Cancelled { affinity: cancelled.affinity.filter(|name| name != observed), ..cancelled })
 }
 
-/// The cluster of a task whose copy may stay after all: it is still there, and nothing drives it away.
+/// The cluster of a task that can be cancelled: its copy still exists, the cluster is Ready, and no taint evicts the
+/// binding.
 fn returnable<'a>(evicting: &'a Evicting<'_>, task: &GracefulEvictionTask, now: Timestamp) -> Option<&'a Cluster> {
     let by_producer = match task.producer.as_str() {
         eviction::PRODUCER_TAINT_MANAGER => true,
@@ -126,7 +129,7 @@ fn returnable<'a>(evicting: &'a Evicting<'_>, task: &GracefulEvictionTask, now: 
         _ => false,
     };
     let undecided = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
-    // What a component had is not in the task.
+    // The task does not record the replicas of single components.
     let simple = evicting.spec.components.len() <= 1;
     let there = evicting.item(&task.from_cluster).is_some();
     let cluster = evicting.clusters.get(&task.from_cluster)?.as_ref();
@@ -138,8 +141,8 @@ fn returnable<'a>(evicting: &'a Evicting<'_>, task: &GracefulEvictionTask, now: 
     (by_producer && undecided && simple && there && stays && tolerated).then_some(cluster)
 }
 
-/// The first affinity term that takes the cluster (none where the placement has no list of them); `None` when the placement
-/// does not mean it any more.
+/// The first affinity term that matches the cluster; the inner `None` is a placement without affinity terms. `None`
+/// if the placement no longer matches the cluster.
 fn term_of<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Option<&'a ClusterAffinityTerm>> {
     let Some(placement) = &spec.placement else { return Some(None) };
     let means = |affinity: &ClusterAffinity| cluster_matches(cluster, affinity);
@@ -149,18 +152,18 @@ fn term_of<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Optio
     }
 }
 
-/// Whether a target is one of the term, as far as anybody knows: what is not among the clusters of tasks or of targets isn't.
+/// True if a target matches the term. Clusters that are neither targets nor sources of tasks count as not matching.
 fn is_of_term(evicting: &Evicting<'_>, term: &ClusterAffinityTerm, target: &str) -> bool {
     evicting.clusters.get(target).is_some_and(|cluster| cluster_matches(cluster, &term.affinity))
 }
 
-/// Whether going back to the term would take a copy away that is well.
-fn leaves_a_good_one(evicting: &Evicting<'_>, term: &ClusterAffinityTerm) -> bool {
+/// True if returning to the term would remove a healthy copy.
+fn would_remove_healthy_copy(evicting: &Evicting<'_>, term: &ClusterAffinityTerm) -> bool {
     let mut good = evicting.spec.clusters.iter().filter(|target| evicting.is_healthy(&target.name));
     good.any(|target| !is_of_term(evicting, term, &target.name))
 }
 
-/// The spec with the copy among its targets again. What was given to others in its place, and is not well yet, goes.
+/// The spec with the copy as target again. Unhealthy replacements are removed.
 fn with_copy(
     evicting: &Evicting<'_>,
     spec: &ResourceBindingSpec,
@@ -171,7 +174,7 @@ fn with_copy(
     back.graceful_eviction_tasks.retain(|other| other.from_cluster != task.from_cluster);
     let held = |cluster: &str| cluster == task.from_cluster || evicting.is_healthy(cluster);
     if let Some(term) = term {
-        // A later term is not in use any more.
+        // Targets of a later term are dropped.
         back.clusters.retain(|target| is_of_term(evicting, term, &target.name));
     }
     let copy = TargetCluster {
@@ -200,7 +203,7 @@ fn with_copy(
     back
 }
 
-/// How many clusters the placement allows.
+/// Maximum number of clusters by spread constraints.
 fn most_clusters(spec: &ResourceBindingSpec) -> usize {
     let constraints = spec.placement.iter().flat_map(|placement| &placement.spread_constraints);
     let by_cluster =

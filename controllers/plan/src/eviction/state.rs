@@ -1,4 +1,4 @@
-//! What an application takes with it when it moves: values of the status of the copy it leaves, as labels of the next one.
+//! State preservation on failover: values of the evicted copy's status become labels of the next copy.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crowsnest_api::work::ResourceBindingStatus;
 use crowsnest_apimachinery::jsonpath::{JsonPath, ParseError, print};
 use serde_json::Value;
 
-/// Why a value cannot be taken along; the eviction waits.
+/// Why a value cannot be preserved. The eviction waits until it can.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the application status has not yet been collected from Cluster({0})")]
@@ -18,11 +18,11 @@ pub enum StateError {
         #[source]
         source: ParseError,
     },
-    #[error("failed to execute jsonpath {0}: nothing is found there")]
+    #[error("failed to execute jsonpath {0}: no value is found")]
     Missing(String),
 }
 
-/// The labels that rules make of the status in the cluster that is left.
+/// Labels by the rules, from the status in the cluster that is left.
 pub fn preserved(
     rules: &StatePreservation,
     status: &ResourceBindingStatus,
@@ -36,7 +36,7 @@ pub fn preserved(
     labels.collect()
 }
 
-/// A template as client-go's: text, and paths in braces. What a path does not find is an error.
+/// Evaluates a client-go JSONPath template: text and paths in braces. A path without result is an error.
 fn read(template: &str, status: &Value) -> Result<String, StateError> {
     let mut text = String::new();
     let mut rest = template;
@@ -68,16 +68,16 @@ mod tests {
     #[case::text_around_it("job-{.id}-{.phase}", Ok("job-a1-Running"))]
     #[case::several("{.nodes[*].name}", Ok("n1 n2"))]
     #[case::a_map("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
-    #[case::nothing_there("{.none}", Err("failed to execute jsonpath {.none}: nothing is found there"))]
+    #[case::nothing_there("{.none}", Err("failed to execute jsonpath {.none}: no value is found"))]
     #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase: unclosed action"))]
-    fn values_are_read_as_client_go_reads_them(#[case] template: &str, #[case] expected: Result<&str, &str>) {
+    fn templates_are_evaluated_like_client_go(#[case] template: &str, #[case] expected: Result<&str, &str>) {
         let status = json!({"replicas": 3, "phase": "Running", "id": "a1", "nodes": [{"name": "n1"}, {"name": "n2"}]});
         let found = read(template, &status).map_err(|error| error.to_string());
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }
 
     #[test]
-    fn without_a_status_nothing_is_taken_along() {
+    fn missing_status_is_an_error() {
         let rules = StatePreservation { rules: Vec::new() };
         let error = preserved(&rules, &ResourceBindingStatus::default(), "m1").expect_err("no status");
         assert_eq!(error.to_string(), "the application status has not yet been collected from Cluster(m1)");

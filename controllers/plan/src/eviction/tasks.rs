@@ -1,5 +1,5 @@
-//! Eviction tasks: which go on, which have ended, and which are called off. What keeps one that could have ended is
-//! [`super::safety`]'s.
+//! Graceful eviction tasks: which continue, which are complete and which are cancelled. [`super::safety`] decides if
+//! a task may complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::safety::{self, Safety};
 
-/// The tasks that go on, and when to look again.
+/// The remaining tasks, and when to check again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskPlan {
     pub tasks: Vec<GracefulEvictionTask>,
     pub look_again: Option<Timestamp>,
 }
 
-/// What the end of an eviction depends on.
+/// Input of the decision about a binding's eviction tasks.
 pub struct Evicting<'a> {
     pub safety: Safety,
     pub generation: i64,
     pub spec: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
-    /// For tasks that don't say how long the copy is kept.
+    /// Default of `gracePeriodSeconds`.
     pub timeout: SignedDuration,
-    /// The clusters of tasks and targets, as far as they are there.
+    /// The existing clusters among the targets and the sources of tasks.
     pub clusters: &'a BTreeMap<String, Arc<Cluster>>,
-    /// What the binding tolerates; `None` when nobody can tell.
+    /// Tolerations of the binding. `None` if they are unknown.
     pub tolerations: Option<&'a [Toleration]>,
 }
 
 impl Evicting<'_> {
-    /// What is told of the copy in a cluster; nothing once its Work goes.
+    /// Aggregated status of a cluster. `None` once its Work is being deleted.
     pub(super) fn item(&self, cluster: &str) -> Option<&AggregatedStatusItem> {
         self.status.aggregated_status.iter().find(|item| item.cluster_name == cluster)
     }
@@ -55,8 +55,8 @@ impl Evicting<'_> {
     }
 }
 
-/// Ends tasks whose replacement is healthy or whose time is over; stamps new ones. A task whose time is over while nothing
-/// has replaced the copy goes on until something has, and says what it waits for.
+/// Completes tasks whose replacement is healthy or whose time is over, and sets the creation time of new ones. A task
+/// that timed out without a replacement continues and reports why.
 pub fn tasks(evicting: &Evicting<'_>, now: Timestamp) -> TaskPlan {
     let replaced = safety::is_replaced(evicting);
     let mut plan = TaskPlan { tasks: Vec::new(), look_again: None };

@@ -1,5 +1,6 @@
-//! Doubt of ourselves: when most of the fleet goes away at once, the fault is probably on this side. A cluster whose readiness is
-//! doubted keeps it, and says so in its condition `HealthSignals`, which is what the taint manager and ClusterTaintPolicies read.
+//! Suspected faults of the control plane itself: if many clusters are lost at once, the cause is probably on the
+//! control plane's side. A cluster whose readiness is doubted keeps its Ready condition; its condition
+//! `HealthSignals` reports the doubt, which the taint manager and ClusterTaintPolicies honor.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,17 +10,17 @@ use crowsnest_api::constants::{annotation, condition as words};
 
 use crate::conditions;
 
-/// Clusters that go away within this time of each other go away together.
+/// Clusters lost within this time count as lost together.
 pub const TOGETHER: Duration = Duration::from_secs(60);
 
-/// Why nobody should believe what is seen.
+/// Why the observed readiness is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doubt {
     Fleet {
         lost: usize,
         all: usize,
     },
-    /// What its own API answered.
+    /// Error of the control plane's own API.
     ControlPlane(String),
 }
 
@@ -28,17 +29,20 @@ impl fmt::Display for Doubt {
         match self {
             Doubt::Fleet { lost, all } => write!(
                 f,
-                "{lost} of {all} clusters stopped answering within {} s: the fault is probably on this side",
+                "{lost} of {all} clusters stopped responding within {} s: the fault is probably on the control plane's side",
                 TOGETHER.as_secs()
             ),
             Doubt::ControlPlane(why) => {
-                write!(f, "the control plane's own API fails ({why}): the fault is probably on this side")
+                write!(
+                    f,
+                    "the control plane's own API fails ({why}): the fault is probably on the control plane's side"
+                )
             }
         }
     }
 }
 
-/// Whether too many of `all` clusters were lost together; `lost` says when each was.
+/// Doubts if too large a share of `all` clusters was lost together. `lost` are the times of loss.
 pub fn of_fleet(lost: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
     let mut lost: Vec<Duration> = lost.into_iter().collect();
     lost.sort_unstable();
@@ -54,8 +58,9 @@ pub fn of_fleet(lost: impl IntoIterator<Item = Duration>, all: usize, threshold:
     (most >= 2 && share > threshold).then_some(Doubt::Fleet { lost: most, all })
 }
 
-/// Whether a cluster that was `lost` and fails for `failure` has to wait, because another was not looked at in the later half of that
-/// time: it may be lost as well. `looks` says when each of the others was looked at last; whoever was not for long is not waited for.
+/// True if a cluster lost at `lost` must wait before it becomes NotReady after `failure`, because another cluster was
+/// not probed in the second half of that time and can be lost as well. `looks` are the last probes of the other
+/// clusters; older ones than [`TOGETHER`] are ignored.
 pub fn waits_for_others(
     looks: impl IntoIterator<Item = Duration>,
     lost: Duration,
@@ -66,13 +71,13 @@ pub fn waits_for_others(
     looks.into_iter().any(|at| at < half && now.saturating_sub(at) <= TOGETHER)
 }
 
-/// Whether an administrator said that a cluster is down, whatever others are.
+/// True if an administrator confirmed by annotation that the cluster is down, which overrides doubt.
 pub fn is_confirmed_down(cluster: &Cluster) -> bool {
     let annotations = cluster.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(annotation::CONFIRMED_DOWN)).is_some_and(|said| said == "true")
 }
 
-/// Whether a cluster's readiness is doubted, as it says.
+/// True if the cluster's `HealthSignals` condition reports doubt.
 pub fn is_doubted(cluster: &Cluster) -> bool {
     conditions::find(&cluster.status.conditions, words::HEALTH_SIGNALS)
         .is_some_and(|signals| signals.reason == words::HEALTH_SIGNALS_DOUBTED)
@@ -89,7 +94,7 @@ mod tests {
     #[case::one_before_it_was_lost(&[116, 99], true)]
     #[case::one_in_the_earlier_half(&[114, 129], true)]
     #[case::one_nobody_looks_at_any_more(&[69, 129], false)]
-    fn others_are_looked_at_first(#[case] looks: &[u64], #[case] waits: bool) {
+    fn cluster_waits_for_probes_of_others(#[case] looks: &[u64], #[case] waits: bool) {
         let seconds = Duration::from_secs;
         let looks = looks.iter().copied().map(seconds);
         assert_eq!(waits_for_others(looks, seconds(100), seconds(30), seconds(130)), waits);

@@ -1,5 +1,6 @@
-//! Clusters that Karmada's own agent reports of: their Lease says whether it still does. Karmada's rule (`cluster-controller`), but by
-//! monotonic time, and a Lease counts whenever it is another one than before, however the agent's clock runs.
+//! Liveness of clusters that Karmada's own agent reports, by the cluster's Lease. The rule is that of Karmada's
+//! `cluster-controller`, but measured in monotonic time: any change of the Lease counts as a renewal, regardless of
+//! the agent's clock.
 
 use std::time::Duration;
 
@@ -9,38 +10,39 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Moment;
 
-/// How long an agent may be silent.
+/// Time without renewal after which an agent is considered lost.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
     pub monitor: Duration,
-    /// Before it has reported for the first time.
+    /// Before its first report.
     pub startup: Duration,
 }
 
-/// What was seen of an agent so far.
+/// Observations of an agent so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beat {
     renewed: Option<String>,
     shown: Option<Condition>,
-    /// When it was last heard of, on the monotonic clock.
-    heard: SignedDuration,
-    /// When that was, of one that has been silent for a while.
+    /// Monotonic time of the last sign of life.
+    last_seen: SignedDuration,
+    /// The same, once the agent has been silent for half of the grace period.
     lost: Option<Duration>,
 }
 
 impl Beat {
-    /// When its agent was last heard of, if that was a while ago and the cluster counted as ready.
+    /// Time of the last sign of life, if the agent has been silent for half of the grace period and the cluster was
+    /// ready.
     pub fn lost(&self) -> Option<Duration> {
         self.lost
     }
 
-    /// What the Cluster shows now is our own word, and no sign of life.
+    /// Records a condition that this process wrote itself, which is not a sign of life of the agent.
     pub fn wrote(&mut self, ready: Condition) {
         self.shown = Some(ready);
     }
 }
 
-/// One look at a Lease and the Cluster's Ready condition: the condition to write, if any, and what to remember.
+/// Evaluates a Lease and the Cluster's Ready condition. Returns the condition to write, if any, and the new state.
 pub fn look(
     last: Option<&Beat>,
     renewed: Option<&str>,
@@ -50,9 +52,9 @@ pub fn look(
     now: Moment,
 ) -> (Option<Condition>, Beat) {
     let mono = SignedDuration::try_from(now.mono).unwrap_or(SignedDuration::MAX);
-    let (before, mut heard) = match last {
-        Some(last) if last.shown.as_ref() == shown => (last.renewed.as_deref(), last.heard),
-        // The agent reported something: that is a sign of life, too.
+    let (before, mut last_seen) = match last {
+        Some(last) if last.shown.as_ref() == shown => (last.renewed.as_deref(), last.last_seen),
+        // A status report of the agent is a sign of life, too.
         Some(last) => (last.renewed.as_deref(), mono),
         None if shown.is_none() => {
             (None, mono.saturating_sub(now.wall.duration_since(created).max(SignedDuration::ZERO)))
@@ -60,19 +62,19 @@ pub fn look(
         None => (None, mono),
     };
     if renewed.is_some() && renewed != before {
-        heard = mono;
+        last_seen = mono;
     }
     let longest = if shown.is_some() { grace.monitor } else { grace.startup };
-    let silent = Duration::try_from(mono.saturating_sub(heard)).unwrap_or_default();
+    let silent = Duration::try_from(mono.saturating_sub(last_seen)).unwrap_or_default();
     let word = (silent > longest).then(|| silence(shown, now.wall)).flatten();
     let was_ready = shown.is_some_and(|shown| shown.status == "True");
-    // Agents renew their Leases several times within the grace: who has missed half of it is about to be lost.
+    // Agents renew their Lease several times per grace period, so a silence of half of it indicates a loss.
     let is_lost = silent > longest / 2 && (was_ready || last.is_some_and(|last| last.lost.is_some()));
     let beat = Beat {
         renewed: renewed.or(before).map(str::to_owned),
         shown: shown.cloned(),
-        heard,
-        lost: is_lost.then(|| Duration::try_from(heard).unwrap_or_default()),
+        last_seen,
+        lost: is_lost.then(|| Duration::try_from(last_seen).unwrap_or_default()),
     };
     (word, beat)
 }

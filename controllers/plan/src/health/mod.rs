@@ -21,7 +21,7 @@ use super::clusters::{Health, ready_condition};
 use super::conditions::condition;
 use doubt::Doubt;
 
-/// A moment on both clocks: one that only goes on, from any beginning, and the one on the wall.
+/// Monotonic and wall-clock time of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     pub mono: Duration,
@@ -33,18 +33,19 @@ impl Moment {
         self.mono.saturating_sub(earlier.mono)
     }
 
-    /// Whether something was away since: we, the machine, or the right time.
+    /// True if more time than `longest` passed on either clock: the process or the machine was suspended, or the
+    /// clock was set.
     fn is_apart(self, earlier: Self, longest: Duration) -> bool {
         self.since(earlier) > longest || self.wall.duration_since(earlier.wall).unsigned_abs() > longest
     }
 }
 
-/// Looks that a signal has to fail in a row, however short its window is.
+/// Consecutive failed probes that are required regardless of the failure threshold.
 const LOOKS: u32 = 3;
-/// Looks that may be missed in a row before windows begin anew.
+/// Missed probes after which the observation starts again.
 const MISSED: u32 = 3;
 
-/// What a look goes by.
+/// A source of health signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     Readyz,
@@ -56,7 +57,7 @@ pub enum Source {
 impl Source {
     const ALL: [Source; 4] = [Source::Readyz, Source::Api, Source::Watches, Source::Tunnel];
 
-    /// What only a message has that tells of its failure.
+    /// Part of the message that identifies the source's failure.
     fn mark(self) -> &'static str {
         match self {
             Source::Readyz => "readyz fails",
@@ -67,25 +68,25 @@ impl Source {
     }
 }
 
-/// How the cache's watches of a member are.
+/// State of the cache's watches of a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watches {
     pub all: usize,
     pub interrupted: usize,
-    /// When any of them was heard last, by whatever clock: only that it moves counts.
+    /// Time of the last event on any of them. Only changes of it matter, so any clock will do.
     pub heard_at: i64,
-    /// What one of them says.
+    /// Error of one interrupted watch.
     pub why: String,
 }
 
-/// What was seen in one look.
+/// Result of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signals {
     pub readyz: Health,
-    /// Whether any other call is answered.
+    /// Result of another API call.
     pub api: Result<(), String>,
     pub watches: Watches,
-    /// Whether it is open, of clusters that are reached through one alone.
+    /// True if the agent's tunnel is open. `None` for clusters that are not reached through a tunnel.
     pub tunnel: Option<bool>,
 }
 
@@ -98,7 +99,8 @@ impl Signals {
         if let Err(why) = &self.api {
             failing.insert(Source::Api, why.clone());
         }
-        // What never went on since our start is not interrupted. Whatever was heard since the last look is a sign of life.
+        // A watch that never worked since this process started does not count as interrupted. An event since the last
+        // probe is a sign of life.
         let went_on = last.is_some_and(|last| last.watched && self.watches.heard_at <= last.heard_at);
         if went_on && self.watches.interrupted * 2 > self.watches.all {
             failing.insert(Source::Watches, self.watches.why.clone());
@@ -110,7 +112,7 @@ impl Signals {
     }
 }
 
-/// Since when a signal fails.
+/// An ongoing failure of a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failing {
     since: Moment,
@@ -118,26 +120,26 @@ struct Failing {
     why: String,
 }
 
-/// What was seen of a cluster so far.
+/// Observations of a cluster so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     at: Moment,
     heard_at: i64,
-    /// Its watches went on once.
+    /// True if most watches worked at least once.
     watched: bool,
     failing: BTreeMap<Source, Failing>,
     well_since: Option<Moment>,
-    /// When it began to fail by two signals, if it was ready then.
+    /// Time when two signals began to fail, if the cluster was ready then.
     lost: Option<Duration>,
 }
 
 impl History {
-    /// When it began to fail by two signals, while it counted as ready.
+    /// Time when two signals began to fail while the cluster was ready.
     pub fn lost(&self) -> Option<Duration> {
         self.lost
     }
 
-    /// When it was looked at last.
+    /// Time of the last probe.
     pub fn looked_at(&self) -> Duration {
         self.at.mono
     }
@@ -147,24 +149,24 @@ impl History {
     }
 }
 
-/// How long signals have to agree.
+/// Thresholds for changing the Ready condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     pub success: Duration,
     pub failure: Duration,
-    /// Between two looks.
+    /// Time between two probes.
     pub period: Duration,
 }
 
-/// What a look led to.
+/// Result of evaluating a probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The condition Ready, if nobody doubts it.
+    /// The condition Ready, unless it is doubted.
     pub ready: Condition,
     pub history: History,
 }
 
-/// The Ready condition after a look. `shown` is the one the Cluster has; a cluster without any is believed at once.
+/// Evaluates a probe. `shown` is the Cluster's current Ready condition; without one, the first probe decides.
 pub fn judge(
     signals: &Signals,
     last: Option<&History>,
@@ -200,7 +202,7 @@ fn remember(
     now: Moment,
 ) -> History {
     let failing_now = signals.failing(last);
-    // After a pause nobody knows what was in between.
+    // After a long pause the previous observations are invalid.
     let before = last.filter(|last| !now.is_apart(last.at, rules.period.saturating_mul(MISSED)));
     let window = |(source, why): (Source, String)| {
         let failing = match before.and_then(|before| before.failing.get(&source)) {
@@ -217,18 +219,18 @@ fn remember(
         Some(since) => Some(since),
         None => was_ready.then_some(now.mono),
     };
-    let goes_on = signals.watches.all > 0 && signals.watches.interrupted * 2 <= signals.watches.all;
+    let most_running = signals.watches.all > 0 && signals.watches.interrupted * 2 <= signals.watches.all;
     History {
         at: now,
         heard_at: signals.watches.heard_at,
-        watched: goes_on || last.is_some_and(|last| last.watched),
+        watched: most_running || last.is_some_and(|last| last.watched),
         well_since: is_well.then(|| before.and_then(|before| before.well_since).unwrap_or(now)),
         failing,
         lost,
     }
 }
 
-/// In Karmada's words, which know no other way to fail.
+/// Karmada's condition for an unready cluster, which only knows failures of the health endpoint.
 fn unready(signals: &Signals, now: Timestamp) -> Condition {
     match &signals.readyz {
         Health::Healthy => ready_condition(&Health::Unreachable(String::new()), now),
@@ -236,13 +238,13 @@ fn unready(signals: &Signals, now: Timestamp) -> Condition {
     }
 }
 
-/// Whether Ready would be taken away.
+/// True if the condition would change from Ready to NotReady.
 pub fn takes_away(shown: Option<&Condition>, ready: &Condition) -> bool {
     ready.status != "True" && shown.is_some_and(|shown| shown.status == "True")
 }
 
-/// The condition `HealthSignals`, beside the condition Ready that is to be shown. As long as the same signals fail for the same
-/// outcome it stays as it is: a restart of ours knows less than it says.
+/// The condition `HealthSignals` for the Ready condition to be published. It is unchanged while the same signals fail
+/// with the same outcome, so that a restart does not reset the times in its message.
 pub fn signals_condition(
     signals: &Signals,
     history: &History,
@@ -279,20 +281,20 @@ pub fn signals_condition(
     condition(words::HEALTH_SIGNALS, status, reason, message, now)
 }
 
-/// What fails since when, and what does not.
+/// Describes which signals fail since when, and which do not.
 pub fn tell(signals: &Signals, history: &History) -> String {
     if history.failing.is_empty() {
-        return "all signals are well".to_owned();
+        return "all signals are healthy".to_owned();
     }
     let said = Source::ALL.iter().filter_map(|source| match history.failing.get(source) {
         Some(failing) => Some(fails(*source, signals, failing)),
-        None => goes_on(*source, signals),
+        None => healthy_text(*source, signals),
     });
     said.collect::<Vec<_>>().join("; ")
 }
 
 fn fails(source: Source, signals: &Signals, failing: &Failing) -> String {
-    /// Longest reason that is repeated.
+    /// Maximum length of an error in the message.
     const REASON: usize = 200;
     let since = failing.since.wall;
     let why: String = failing.why.chars().take(REASON).collect();
@@ -307,12 +309,12 @@ fn fails(source: Source, signals: &Signals, failing: &Failing) -> String {
     }
 }
 
-fn goes_on(source: Source, signals: &Signals) -> Option<String> {
+fn healthy_text(source: Source, signals: &Signals) -> Option<String> {
     match source {
         Source::Readyz => Some("readyz is ok".to_owned()),
-        Source::Api => Some("API calls are answered".to_owned()),
+        Source::Api => Some("API calls succeed".to_owned()),
         Source::Watches if signals.watches.all == 0 => None,
-        Source::Watches => Some(format!("watches of {} resources go on", signals.watches.all)),
+        Source::Watches => Some(format!("watches of {} resources are running", signals.watches.all)),
         Source::Tunnel => signals.tunnel.map(|_| "the agent's tunnel is open".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Readiness over time: what flips it and what never does, doubt, and silent agents.
+//! Readiness over time: damping, doubt, and agents without Lease renewals.
 
 use k8s_openapi::jiff::SignedDuration;
 use rstest::rstest;
@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Moment {
     Moment { mono: Duration::from_secs(seconds), wall }
 }
 
-/// As letters say: what fails of `r`eadyz, `a`pi, `w`atches and `t`unnel; `u`: readyz answers, but not with ok.
+/// Signals from letters of failing sources: `r`eadyz, `a`pi, `w`atches and `t`unnel; `u`: readyz responds without OK.
 fn signals(failing: &str, looks: i64) -> Signals {
     let fails = |letter: char| failing.contains(letter);
     Signals {
@@ -35,13 +35,13 @@ fn signals(failing: &str, looks: i64) -> Signals {
     }
 }
 
-/// A cluster over time.
+/// A simulated cluster.
 #[derive(Default)]
 struct Cluster {
     history: Option<History>,
     conditions: Vec<Condition>,
     looks: i64,
-    /// How often the condition `HealthSignals` was another one than before.
+    /// Number of changes of the condition `HealthSignals`.
     written: usize,
 }
 
@@ -64,14 +64,14 @@ impl Cluster {
     }
 
     fn status(&self) -> &str {
-        &conditions::find(&self.conditions, words::READY).expect("it was looked at").status
+        &conditions::find(&self.conditions, words::READY).expect("a probe").status
     }
 
     fn told(&self) -> &Condition {
-        conditions::find(&self.conditions, words::HEALTH_SIGNALS).expect("it was looked at")
+        conditions::find(&self.conditions, words::HEALTH_SIGNALS).expect("a probe")
     }
 
-    /// Looks in turn; when it was not ready for the first time.
+    /// Probes periodically; returns when the cluster first was not ready.
     fn lost_at(&mut self, seen: impl Fn(u64) -> &'static str, until: u64) -> Option<u64> {
         (0..=until).step_by(PERIOD as usize).find(|second| self.look(seen(*second), at(*second)) != "True")
     }
@@ -88,8 +88,11 @@ impl Cluster {
 #[case::unwell_without_watches("uw", Some(40))]
 #[case::api_and_watches("aw", Some(40))]
 #[case::all("rawt", Some(40))]
-fn two_signals_take_readiness_away_after_a_while(#[case] failing: &'static str, #[case] expected: Option<u64>) {
-    // The first look is well: watches that never went on are not interrupted.
+fn cluster_becomes_not_ready_when_two_signals_fail_long_enough(
+    #[case] failing: &'static str,
+    #[case] expected: Option<u64>,
+) {
+    // The first probe succeeds, because watches that never worked do not count as interrupted.
     let mut cluster = Cluster::ready();
     assert_eq!(cluster.lost_at(|second| if second == 0 { "" } else { failing }, 600), expected);
 }
@@ -98,22 +101,22 @@ fn two_signals_take_readiness_away_after_a_while(#[case] failing: &'static str, 
 #[case::each_look(10)]
 #[case::every_second(20)]
 #[case::slowly(30)]
-fn what_comes_and_goes_never_flips(#[case] every: u64) {
+fn flapping_signals_do_not_change_readiness(#[case] every: u64) {
     let mut cluster = Cluster::ready();
     let flapping = |second: u64| if (second / every).is_multiple_of(2) { "" } else { "raw" };
     assert_eq!(cluster.lost_at(flapping, 3600), None);
-    // Nor does one signal after the other.
+    // Neither do different single signals in turn.
     let changing = |second: u64| ["r", "a", "w", "ra", "w", "r"][(second / 10) as usize % 6];
     assert_eq!(Cluster::ready().lost_at(changing, 3600), None);
 }
 
 #[test]
-fn signs_of_life_between_two_looks_count() {
+fn watch_events_between_probes_are_signs_of_life() {
     let mut cluster = Cluster::ready();
     cluster.look("", at(0));
     for look in 1..20 {
         let mut seen = signals("aw", 0);
-        // Interrupted at each look, and heard of in between.
+        // Interrupted at each probe, with events in between.
         seen.watches.heard_at = 100 + i64::try_from(look).expect("few");
         let shown = conditions::find(&cluster.conditions, words::READY);
         let judged = judge(&seen, cluster.history.as_ref(), shown, &RULES, at(look * PERIOD));
@@ -123,7 +126,7 @@ fn signs_of_life_between_two_looks_count() {
 }
 
 #[test]
-fn a_start_of_ours_begins_windows_anew() {
+fn restart_resets_observations() {
     let mut cluster = Cluster::ready();
     cluster.look("", at(0));
     for second in [10, 20, 30] {
@@ -134,9 +137,9 @@ fn a_start_of_ours_begins_windows_anew() {
     for second in [40, 50, 60] {
         assert_eq!(cluster.look("ra", at(second)), "True", "after {second} s");
     }
-    assert_eq!(cluster.written, written, "it knew since when");
+    assert_eq!(cluster.written, written, "the condition kept its times");
     assert_eq!(cluster.look("ra", at(70)), "False");
-    // Nor does a start give readiness back.
+    // A restart does not make the cluster ready either.
     cluster.history = None;
     for second in [80, 90, 100] {
         assert_eq!(cluster.look("", at(second)), "False");
@@ -149,7 +152,7 @@ fn a_start_of_ours_begins_windows_anew() {
 #[case::wall_ahead(Moment { wall: at(4000).wall, ..at(40) }, "True")]
 #[case::wall_back(Moment { wall: "2026-01-01T10:00:00Z".parse().expect("a time"), ..at(40) }, "True")]
 #[case::in_turn(at(40), "False")]
-fn pauses_and_jumps_begin_windows_anew(#[case] then: Moment, #[case] expected: &str) {
+fn pauses_and_clock_jumps_reset_observations(#[case] then: Moment, #[case] expected: &str) {
     let mut cluster = Cluster::ready();
     cluster.look("", at(0));
     for second in [10, 20, 30] {
@@ -159,7 +162,7 @@ fn pauses_and_jumps_begin_windows_anew(#[case] then: Moment, #[case] expected: &
 }
 
 #[test]
-fn what_was_never_looked_at_is_believed_at_once() {
+fn first_probe_takes_effect_immediately() {
     assert_eq!(Cluster::default().look("", at(0)), "True");
     assert_eq!(Cluster::default().look("r", at(0)), "False");
     assert_eq!(Cluster::default().look("a", at(0)), "True");
@@ -174,12 +177,12 @@ fn what_was_never_looked_at_is_believed_at_once() {
 }
 
 #[test]
-fn what_is_seen_is_told_once() {
+fn condition_is_written_once_per_change() {
     let mut cluster = Cluster::ready();
     cluster.look("", at(0));
     assert_eq!(
         (cluster.told().reason.as_str(), cluster.told().message.as_str()),
-        ("SignalsAgree", "all signals are well")
+        ("SignalsAgree", "all signals are healthy")
     );
     for second in [10, 20, 30, 40, 50] {
         cluster.look("r", at(second));
@@ -187,13 +190,13 @@ fn what_is_seen_is_told_once() {
     assert_eq!(cluster.told().reason, "Damped");
     assert_eq!(
         cluster.told().message,
-        "readyz fails since 2026-01-01T12:00:10Z (connection refused); API calls are answered; watches of 4 resources go on"
+        "readyz fails since 2026-01-01T12:00:10Z (connection refused); API calls succeed; watches of 4 resources are running"
     );
     assert_eq!(cluster.written, 2);
     for second in [60, 70, 80, 90, 100, 110] {
         cluster.look("rw", at(second));
     }
-    // Two more: another set, then Ready that follows.
+    // Two more changes: another set of failing signals, then the change of Ready.
     assert_eq!((cluster.written, cluster.status(), cluster.told().reason.as_str()), (4, "False", "SignalsAgree"));
     assert!(
         cluster
@@ -212,13 +215,13 @@ fn what_is_seen_is_told_once() {
 #[case::both(&[5, 5], 2, Some(2))]
 #[case::some_long_ago(&[0, 1000, 1010, 1020], 5, Some(3))]
 #[case::nobody(&[], 0, None)]
-fn many_lost_at_once_are_doubted(#[case] lost: &[u64], #[case] all: usize, #[case] expected: Option<usize>) {
+fn many_simultaneous_losses_are_doubted(#[case] lost: &[u64], #[case] all: usize, #[case] expected: Option<usize>) {
     let doubt = doubt::of_fleet(lost.iter().copied().map(Duration::from_secs), all, 0.55);
     assert_eq!(doubt, expected.map(|lost| Doubt::Fleet { lost, all }));
 }
 
 #[test]
-fn half_the_fleet_gone_is_doubted_before_any_of_it_flips() {
+fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
     let mut fleet: Vec<Cluster> = (0..40).map(|_| Cluster::ready()).collect();
     let gone = 31;
     for second in (0..=40).step_by(10) {
@@ -229,7 +232,8 @@ fn half_the_fleet_gone_is_doubted_before_any_of_it_flips() {
         let doubt = doubt::of_fleet(lost, fleet.len(), 0.55);
         assert_eq!(doubt.is_some(), second > 0);
         if let Some(doubt) = doubt {
-            let said = "31 of 40 clusters stopped answering within 60 s: the fault is probably on this side";
+            let said =
+                "31 of 40 clusters stopped responding within 60 s: the fault is probably on the control plane's side";
             assert_eq!(doubt.to_string(), said);
             let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a look"));
             let ready = ready_condition(&Health::Healthy, at(0).wall);
@@ -238,7 +242,7 @@ fn half_the_fleet_gone_is_doubted_before_any_of_it_flips() {
             assert!(told.message.starts_with(said), "{}", told.message);
         }
     }
-    // Clusters that were not ready when we began were not lost now.
+    // Clusters that were not ready at the start do not count as lost.
     let mut known = Cluster {
         conditions: vec![ready_condition(&Health::Unreachable(String::new()), at(0).wall)],
         ..Cluster::default()
@@ -247,7 +251,7 @@ fn half_the_fleet_gone_is_doubted_before_any_of_it_flips() {
     assert_eq!(known.history.as_ref().and_then(History::lost), None);
 }
 
-/// Karmada's own rule: the first look counts, then thresholds, by the monotonic clock.
+/// Karmada's rule: the first probe takes effect immediately, later ones after thresholds in monotonic time.
 #[rstest]
 #[case::first_look_counts(&[(0, false)], "False")]
 #[case::a_flicker(&[(0, true), (10, false), (20, true), (30, false), (50, false)], "True")]
@@ -269,7 +273,7 @@ fn karmadas_rule(#[case] looks: &[(u64, bool)], #[case] expected: &str) {
 
 const GRACE: lease::Grace = lease::Grace { monitor: Duration::from_secs(40), startup: Duration::from_secs(60) };
 
-/// Looks each 5 s at a Lease that is renewed every 10 s until `silent`; when the cluster became unknown.
+/// Checks a Lease every 5 s that is renewed every 10 s until `silent`. Returns when the cluster became Unknown.
 fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u64, String)> {
     let (mut beat, mut leases) = (None, 0);
     for second in (100..=300).step_by(5) {
@@ -293,7 +297,7 @@ fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u
 #[case::just_registered(false, 100, 0, Some((165, "ClusterStatusNeverUpdated")))]
 #[case::registered_long_ago(false, 0, 0, Some((100, "ClusterStatusNeverUpdated")))]
 #[case::renews_without_a_report(false, 0, 1000, None)]
-fn silent_agents_leave_their_clusters_unknown(
+fn clusters_of_silent_agents_become_unknown(
     #[case] has_reported: bool,
     #[case] created: u64,
     #[case] silent: u64,
@@ -305,20 +309,20 @@ fn silent_agents_leave_their_clusters_unknown(
 }
 
 #[test]
-fn our_own_word_is_no_sign_of_life_and_an_agents_is() {
+fn only_reports_of_the_agent_are_signs_of_life() {
     let shown = ready_condition(&Health::Healthy, at(0).wall);
     let look = |beat: Option<&lease::Beat>, shown: &Condition, second| {
         lease::look(beat, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
     };
     let (_, beat) = look(None, &shown, 0);
     let (_, beat) = look(Some(&beat), &shown, 25);
-    assert_eq!(beat.lost(), Some(Duration::ZERO), "half of its grace is over");
+    assert_eq!(beat.lost(), Some(Duration::ZERO), "half of its grace period is over");
     let (word, mut beat) = look(Some(&beat), &shown, 45);
     let word = word.expect("silent");
     beat.wrote(word.clone());
     let (again, beat) = look(Some(&beat), &word, 50);
     assert!(again.is_none() && beat.lost().is_some());
-    // The agent reports: its Lease comes later.
+    // The agent reports status before it renews its Lease.
     let (word, beat) = look(Some(&beat), &shown, 55);
     assert!(word.is_none() && beat.lost().is_none());
 }

@@ -1,4 +1,4 @@
-//! What is told of clusters: readiness that came or went, taints, evictions that halt and go on.
+//! Journal entries of clusters: changes of readiness, taints, and halted or resumed evictions.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, taint as keys};
@@ -37,14 +37,14 @@ fn id_of(cluster: &Cluster, action: Action, what: &[&str]) -> String {
     id(&ObjectReference::of_cluster(cluster), whose, action, what)
 }
 
-/// The entry of the last time that a cluster's readiness changed; where it never did there is none of that name.
+/// Name of the entry for the last change of a cluster's readiness. If readiness never changed, no such entry exists.
 pub fn flip_id(cluster: &Cluster) -> Option<String> {
     let ready = ready(cluster)?;
     let since = second(ready.last_transition_time.0);
     Some(id_of(cluster, Action::ClusterFlipped, &[&ready.status, &since]))
 }
 
-/// Readiness is not what it was `before`. `told` is by what.
+/// Entry for a change of readiness. `told` is the reason.
 pub fn flipped(cluster: &Cluster, before: Option<&str>, told: &str, at: Timestamp) -> Option<Entry> {
     let ready = ready(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;
@@ -54,7 +54,7 @@ pub fn flipped(cluster: &Cluster, before: Option<&str>, told: &str, at: Timestam
     Some(Entry { is_warning: ready.status != "True", message, ..entry })
 }
 
-/// Why a cluster is not ready, where it isn't.
+/// Reason why a cluster is not ready. `None` if it is.
 pub fn why_not_ready(cluster: &Cluster) -> Option<String> {
     let ready = ready(cluster).filter(|ready| ready.status != "True")?;
     let signals = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
@@ -71,13 +71,13 @@ pub fn words(taint: &Taint) -> String {
     }
 }
 
-/// The entry of a taint; of one that does not say since when it is there nobody else can name it.
+/// Name of a taint's entry. `None` for a taint without `timeAdded`, whose entry cannot be derived.
 pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
     let added = second(taint.time_added.as_ref()?.0);
     Some(id_of(cluster, Action::ClusterTainted, &[&words(taint), &added]))
 }
 
-/// Taints that were not among those `before`, whoever put them.
+/// Entries for taints that are new since `before`.
 pub fn tainted(cluster: &Cluster, before: &[Taint], policies: &[ClusterTaintPolicy], at: Timestamp) -> Vec<Entry> {
     let new = cluster.spec.taints.iter().filter(|taint| !before.contains(taint));
     let told = |taint: &Taint| {
@@ -104,7 +104,7 @@ fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
         policy.spec.taints.iter().any(|named| named.key == taint.key && named.effect == taint.effect)
     };
     let Some(policy) = policies.iter().find(puts_it) else {
-        return Cause::new("put by hand, or by somebody else's controller");
+        return Cause::new("added manually or by another controller");
     };
     let name = policy.metadata.name.as_deref().unwrap_or_default();
     let by_readiness = policy.spec.add_on_conditions.iter().any(|on| on.condition_type == condition::READY);
@@ -115,14 +115,15 @@ fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
     }
 }
 
-/// Which of a cluster's taints drives out who tolerates this: one that is not tolerated, else the first that is for a time.
+/// The taint that evicts a workload with these tolerations: the first untolerated one, otherwise the first NoExecute
+/// taint.
 pub fn driving<'c>(cluster: &'c Cluster, tolerations: &[Toleration]) -> Option<&'c Taint> {
     let (all, evicts) = (&cluster.spec.taints, |taint: &Taint| taint.effect == taints::NO_EXECUTE);
     let untolerated = taints::first_untolerated(all, tolerations, evicts);
     untolerated.or_else(|| all.iter().find(|taint| evicts(taint)))
 }
 
-/// Whether nothing is evicted from a cluster any more, or again. `shown` is the condition as it was.
+/// Entry for evictions of a cluster that are halted or resumed. `shown` is the previous condition.
 pub fn halted(cluster: &Cluster, is_halted: bool, message: &str, shown: Option<&Condition>, at: Timestamp) -> Entry {
     let action = if is_halted { Action::EvictionsHalted } else { Action::EvictionsResumed };
     let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&second(at)]);
@@ -182,7 +183,7 @@ mod tests {
         let told = flipped(&cluster, before, "why", now());
         assert_eq!(told.as_ref().map(|entry| (entry.message.as_str(), entry.is_warning)), expected);
         if let Some(entry) = told {
-            assert_eq!(Some(entry.id), flip_id(&cluster), "who sees the condition knows its entry");
+            assert_eq!(Some(entry.id), flip_id(&cluster), "the entry can be derived from the condition");
         }
     }
 
@@ -207,12 +208,12 @@ mod tests {
     )]
     #[case::by_hand(
         "True", taint("drain", "NoExecute", Some(FIRST)), json!([]),
-        Some(("put by hand, or by somebody else's controller", None, false))
+        Some(("added manually or by another controller", None, false))
     )]
     #[case::put_again(
         "True", taint("drain", "NoExecute", Some(FIRST)),
         json!([taint("drain", "NoExecute", Some("2026-01-01T09:00:00Z"))]),
-        Some(("put by hand, or by somebody else's controller", None, false))
+        Some(("added manually or by another controller", None, false))
     )]
     fn new_taints_have_a_cause(
         #[case] ready: &str,
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_a_taint_can_be_named_by_who_sees_the_taint() {
+    fn entry_can_be_derived_from_the_taint() {
         let cluster = cluster("True", json!([taint("drain", "NoExecute", Some(FIRST)), taint("x", "NoExecute", None)]));
         let told = tainted(&cluster, &[], &[], now());
         let named: Vec<_> = cluster.spec.taints.iter().map(|taint| taint_id(&cluster, taint)).collect();
@@ -245,7 +246,7 @@ mod tests {
     #[case::none(json!([]), Some("a"))]
     #[case::the_other(json!([{"key": "a", "operator": "Exists"}]), Some("b"))]
     #[case::all_for_a_time(json!([{"operator": "Exists", "tolerationSeconds": 1}]), Some("a"))]
-    fn the_taint_that_drives_out(#[case] tolerations: Value, #[case] expected: Option<&str>) {
+    fn evicting_taint(#[case] tolerations: Value, #[case] expected: Option<&str>) {
         let taints =
             json!([taint("s", "NoSchedule", None), taint("a", "NoExecute", None), taint("b", "NoExecute", None)]);
         let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).expect("tolerations");
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_names_what_halted_it() {
+    fn resumed_evictions_refer_to_their_halt() {
         let cluster = cluster("False", json!([]));
         let began = halted(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
         let shown = conditions::condition("EvictionsHalted", true, "R", "most are lost", at("2026-01-01T10:05:00Z"));

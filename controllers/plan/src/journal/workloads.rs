@@ -1,5 +1,5 @@
-//! What is told of workloads: evictions from their beginning to their end, moves, quotas and fences in their way. Told of the
-//! template, for that is what people ask about.
+//! Journal entries of workloads: evictions, rescheduling, quotas and fences. Entries refer to the template rather
+//! than the binding, because users look for the template.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use super::{Action, Cause, Entry, id, second};
 use crate::quota::Exceeded;
 use crate::scheduling::Trigger;
 
-/// Clusters that a change has to do with, by name.
+/// The clusters involved in a change, by name.
 pub type Clusters = BTreeMap<String, Arc<Cluster>>;
 
-/// A binding something happens to.
+/// The binding of a change.
 #[derive(Debug, Clone)]
 pub struct Bound<'a> {
-    /// Its own, not the template's.
+    /// UID of the binding, not of the template.
     pub uid: &'a str,
-    /// After what happened.
+    /// Generation after the change.
     pub generation: i64,
     pub template: &'a ObjectReference,
-    /// The policy that made it.
+    /// The policy that created it.
     pub policy: Option<ObjectReference>,
     pub at: Timestamp,
 }
@@ -58,7 +58,7 @@ impl<'a> Bound<'a> {
         id(&self.template.without_version(), self.uid, action, what)
     }
 
-    /// The entry of an eviction's beginning.
+    /// Name of the entry for the start of an eviction.
     fn eviction(&self, task: &GracefulEvictionTask) -> Option<String> {
         let created = second(task.creation_timestamp.as_ref()?.0);
         Some(self.id(Action::Evicted, &[&task.from_cluster, &created]))
@@ -84,7 +84,7 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// `m1:2`, or `m1` of what has no replicas.
+/// `m1:2`, or `m1` without replicas.
 fn share(target: &TargetCluster) -> String {
     match target.replicas {
         0 => target.name.clone(),
@@ -94,7 +94,7 @@ fn share(target: &TargetCluster) -> String {
 
 fn shares(targets: &[TargetCluster]) -> String {
     match targets {
-        [] => "nowhere".to_owned(),
+        [] => "no cluster".to_owned(),
         targets => targets.iter().map(share).collect::<Vec<_>>().join(", "),
     }
 }
@@ -107,7 +107,7 @@ fn shares_of(targets: &[TargetCluster]) -> Value {
     targets.iter().map(share).collect()
 }
 
-/// Evictions that have begun between two specs of a binding.
+/// Entries for evictions that started between two specs of a binding.
 pub fn evicted(
     bound: &Bound<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
@@ -158,7 +158,7 @@ fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tole
     Cause::new(format!("its taint {} is not tolerated{why}", words(taint))).by(by).after(taint_id(cluster, taint))
 }
 
-/// What became of the evictions that were there before: kept beyond their time, ended, or `called_off`.
+/// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled (`called_off`).
 pub fn went_on(
     bound: &Bound<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
@@ -182,8 +182,8 @@ pub fn went_on(
             Some(_) => None,
             None if called_off.contains(cluster) => {
                 let flip = clusters.get(cluster).and_then(|cluster| flip_id(cluster));
-                let cause = Cause::new("nothing drives it away any more, and nothing has replaced the copy");
-                let message = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
+                let cause = Cause::new("no taint evicts it any longer, and the copy has not been replaced");
+                let message = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
                 let effect = json!({"back": cluster, "to": shares_of(&after.clusters)});
                 let action = Action::EvictionCancelled;
                 Some(bound.entry(action, cluster, id(action, ""), cause.by(by).after(flip.or(began)), effect, message))
@@ -211,30 +211,30 @@ fn why_ended(
         item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
     };
     if task.suppress_deletion == Some(false) {
-        "somebody confirmed it".to_owned()
+        "its deletion was confirmed".to_owned()
     } else if !clusters.contains_key(&task.from_cluster) {
-        "the cluster is gone".to_owned()
+        "the cluster no longer exists".to_owned()
     } else if !after.clusters.is_empty() && after.clusters.iter().all(is_healthy) {
         format!("it is healthy in {}", shares(&after.clusters))
     } else {
-        "its time was over".to_owned()
+        "its grace period expired".to_owned()
     }
 }
 
-/// A decision of the scheduler that was written.
+/// A written scheduling decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Move<'a> {
     pub before: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
     pub to: &'a [TargetCluster],
     pub trigger: Option<Trigger>,
-    /// Why nothing fits, where nothing does.
+    /// Scheduling failure, if no cluster fits.
     pub nothing: Option<&'a str>,
-    /// The entry of whoever had it look.
+    /// Name of the entry that caused the rescheduling.
     pub asked_by: Option<&'a str>,
 }
 
-/// Where a workload went to another place: not of its first one, nor of more or fewer replicas where they are.
+/// Entry for a workload that moved between clusters. The first scheduling and mere scaling have none.
 pub fn rescheduled(bound: &Bound<'_>, moved: &Move<'_>) -> Option<Entry> {
     let fled = fled(moved);
     let mut from = moved.before.clusters.clone();
@@ -250,7 +250,7 @@ pub fn rescheduled(bound: &Bound<'_>, moved: &Move<'_>) -> Option<Entry> {
     let cause = why_moved(bound, moved, &fled);
     let (left, to) = (shares(&from), shares(moved.to));
     let message = match moved.nothing {
-        Some(nothing) => format!("Rescheduled from {left} to nowhere: {nothing} ({})", cause.text),
+        Some(nothing) => format!("Rescheduled from {left} to no cluster: {nothing} ({})", cause.text),
         None => format!("Rescheduled from {left} to {to}: {}", cause.text),
     };
     let mut effect = json!({"from": shares_of(&from), "to": shares_of(moved.to)});
@@ -266,7 +266,7 @@ pub fn rescheduled(bound: &Bound<'_>, moved: &Move<'_>) -> Option<Entry> {
     Some(Entry { is_warning: moved.to.is_empty(), ..entry })
 }
 
-/// Evictions that the scheduler answers for the first time.
+/// Evictions since the last scheduling.
 fn fled<'a>(moved: &Move<'a>) -> Vec<&'a GracefulEvictionTask> {
     let last = moved.status.last_scheduled_time.as_ref().map(|time| time.0);
     let is_new = |task: &&GracefulEvictionTask| {
@@ -299,9 +299,9 @@ fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]
         Some(Trigger::ReplicasChanged) if moved.asked_by.is_some() => Cause::new("it was descheduled"),
         Some(Trigger::ReplicasChanged) => {
             let assigned: i64 = moved.before.clusters.iter().map(|target| i64::from(target.replicas)).sum();
-            Cause::new(format!("{} replicas are wanted, {assigned} were assigned", moved.before.replicas))
+            Cause::new(format!("{} replicas are requested, {assigned} were assigned", moved.before.replicas))
         }
-        Some(Trigger::RescheduleRequested) => Cause::new("a new schedule was asked for"),
+        Some(Trigger::RescheduleRequested) => Cause::new("rescheduling was requested"),
         Some(Trigger::TargetTerminating) => {
             let leaves = |target: &&TargetCluster| !moved.to.iter().any(|stays| stays.name == target.name);
             match moved.before.clusters.iter().find(leaves) {
@@ -311,12 +311,12 @@ fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]
                 None => Cause::new("a cluster leaves the fleet"),
             }
         }
-        Some(Trigger::Reconcile) | None => Cause::new("other clusters fit it now"),
+        Some(Trigger::Reconcile) | None => Cause::new("the fitting clusters changed"),
     };
     cause.after(moved.asked_by.map(str::to_owned))
 }
 
-/// Replicas were taken from clusters none of whose nodes takes them.
+/// Entry for replicas that were descheduled as unschedulable.
 pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetCluster], message: &str) -> Entry {
     let less = |target: &TargetCluster| {
         let stays = after.iter().find(|stays| stays.name == target.name).map_or(0, |stays| stays.replicas);
@@ -324,7 +324,7 @@ pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetC
         (taken > 0).then(|| TargetCluster { replicas: taken, ..target.clone() })
     };
     let taken: Vec<TargetCluster> = before.iter().filter_map(less).collect();
-    let cause = Cause::new("no node there takes these replicas");
+    let cause = Cause::new("no node there can run these replicas");
     let (cluster, cause) = match taken.as_slice() {
         [one] => (one.name.clone(), cause.by(ObjectReference::cluster(&one.name))),
         _ => (String::new(), cause),
@@ -334,7 +334,7 @@ pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetC
     bound.entry(Action::Descheduled, &cluster, id, cause, effect, message.to_owned())
 }
 
-/// A workload went home, and its copies elsewhere are leaving.
+/// Entries for a failback, and for the evictions of the replacements.
 pub fn returned(
     bound: &Bound<'_>,
     (before, going): (&ResourceBindingSpec, &ResourceBindingSpec),
@@ -347,7 +347,7 @@ pub fn returned(
         let ready = crate::conditions::find(&cluster.status.conditions, "Ready");
         ready.map(|ready| ready.last_transition_time.0)
     });
-    let cause = Cause::new("its clusters have been well again for long enough");
+    let cause = Cause::new("its original clusters have been healthy for long enough");
     let cause = match newest {
         Some(cluster) => cause.by(ObjectReference::of_cluster(cluster)).after(flip_id(cluster)),
         None => cause,
@@ -355,7 +355,9 @@ pub fn returned(
     let id = bound.id(Action::ReturnedHome, &[&bound.generation.to_string()]);
     let effect = json!({"from": shares_of(&before.clusters), "to": shares_of(to)});
     let home = |_: &GracefulEvictionTask| {
-        Cause::new("it is on its way home").by(bound.template.without_version()).after(Some(id.clone()))
+        Cause::new("it fails back to its original clusters")
+            .by(bound.template.without_version())
+            .after(Some(id.clone()))
     };
     let leaving = begun(bound, (before, going), home).into_iter().map(|entry| Entry { is_warning: false, ..entry });
     let leaving: Vec<Entry> = leaving.collect();
@@ -363,10 +365,11 @@ pub fn returned(
     [returned].into_iter().chain(leaving).collect()
 }
 
-/// Unhealthy in clusters for longer than it is tolerated, and kept there: it would be nowhere.
+/// Entry for a workload that is unhealthy for longer than tolerated and is not evicted, because no other cluster runs
+/// it.
 pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
-    // As long as nothing changes it is the same entry.
+    // Unchanged situations have the same entry.
     let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
     let cause = Cause::new(why);
     let (cluster, cause) = match clusters {
@@ -377,10 +380,11 @@ pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message
     Entry { is_warning: true, ..entry }
 }
 
-/// Nothing may be started: nobody has seen the copies in these clusters stop.
+/// Entry for an exclusive workload that must not start, because its copies in these clusters were not confirmed to
+/// have stopped.
 pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry {
     let id = bound.id(Action::FenceWaits, &[&clusters.join(","), &bound.now()]);
-    let text = format!("{} left before its copy was seen to stop", clusters.join(", "));
+    let text = format!("{} left before its copy was confirmed to have stopped", clusters.join(", "));
     let (cluster, cause) = match clusters {
         [one] => (*one, Cause::new(text).by(ObjectReference::cluster(one))),
         _ => ("", Cause::new(text)),
@@ -390,8 +394,8 @@ pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry
     Entry { is_warning: true, ..entry }
 }
 
-/// Entry for a scheduling result that a quota refuses; `wanted` are the refused clusters. Repeated refusals without a
-/// change have the same entry.
+/// Entry for a scheduling result that exceeds a quota; `wanted` are the rejected targets. Repeated rejections without
+/// a change have the same entry.
 pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceeded: &Exceeded, at: Timestamp) -> Entry {
     let metadata = &binding.metadata;
     let bound = Bound {
@@ -416,7 +420,7 @@ pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceede
     Entry { is_warning: true, generation: metadata.generation, ..entry }
 }
 
-/// In the resource's own unit: CPUs, bytes, pieces.
+/// In the base unit of the resource: CPUs, bytes, or a count.
 fn number(quantity: &Quantity) -> Value {
     let number = quantity.as_f64();
     if number.fract() == 0.0 { json!(quantity.value()) } else { json!(number) }

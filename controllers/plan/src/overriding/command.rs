@@ -1,4 +1,4 @@
-//! commandOverrider and argsOverrider: words added to or taken from a named container's command line.
+//! commandOverrider and argsOverrider: add or remove words of a container's command line.
 
 use crowsnest_api::policy::{CommandArgsOverrider, OverriderOperator};
 use serde_json::{Value, json};

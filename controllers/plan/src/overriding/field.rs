@@ -1,6 +1,6 @@
-//! fieldOverrider: a patch inside a string field that holds JSON or YAML.
+//! fieldOverrider: patches a string field that contains JSON or YAML.
 //!
-//! What becomes of the text is Karmada's to the last byte, so that a field it has written is not written again.
+//! The output is byte-identical to Karmada's, so that fields written by Karmada are not rewritten.
 
 use crowsnest_api::policy::{FieldOverrider, FieldPatchOperation};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::patch::{NotANumber, Operation, atoi, unescaped};
 use super::{OverrideError, json, yaml};
 
-/// Why a field can't be found, in the words of the library Karmada finds it with.
+/// JSON pointer error, with the messages of the Go library that Karmada uses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
     #[error("JSON pointer must be empty or start with a \"/\"\nJSON pointer error")]
@@ -31,7 +31,7 @@ pub fn apply(manifest: &mut Value, overrider: &FieldOverrider) -> Result<(), Ove
     let path = &overrider.field_path;
     let Value::String(text) = pointed(manifest, path)? else { return Err(OverrideError::NotText(path.clone())) };
     *text = match (overrider.yaml.as_slice(), overrider.json.as_slice()) {
-        // Admission lets nobody write an overrider of neither; Karmada empties the field then.
+        // Admission rejects an overrider without either; Karmada then empties the field.
         ([], []) => String::new(),
         ([], entries) => json::edit(text, operations(entries))?,
         (entries, _) => yaml::edit(text, operations(entries))?,
@@ -47,7 +47,7 @@ fn operations(entries: &[FieldPatchOperation]) -> impl Iterator<Item = Operation
     })
 }
 
-/// The place a JSON pointer means. Indices count from the start only.
+/// Resolves a JSON pointer. Indexes count from the start only.
 fn pointed<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut Value, PointerError> {
     if path.is_empty() {
         return Ok(manifest);

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::OverrideError;
 use crowsnest_apimachinery::unstructured::{self, text};
 
-/// Overrides the image at the predicate's path, or every container's image where there is no predicate. Init
-/// containers are left alone, as in Karmada. Digests that no longer apply are removed; the result has a note for each.
+/// Overrides the image at the predicate's path or, without predicate, the image of every container. As in Karmada,
+/// init containers are unchanged. Returns a note for each digest that was removed because it no longer applies.
 pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<String>, OverrideError> {
     if let Some(predicate) = &overrider.predicate {
         let path = &predicate.path;
@@ -32,7 +32,7 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<Str
     Ok(notes)
 }
 
-/// Walks a `/`-separated path of keys and list indices (no escapes) to the key that holds the image.
+/// Resolves a `/`-separated path of keys and list indexes (without escapes) to the image.
 fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, String> {
     let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut current = manifest;
@@ -61,8 +61,8 @@ fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, S
     }
 }
 
-/// Parts of an image reference; empty where the reference has none. A reference may have a tag and a digest: container runtimes pull by
-/// the digest then.
+/// Parts of an image reference; missing parts are empty. If a reference has both a tag and a digest, container
+/// runtimes pull by digest.
 struct Image {
     registry: String,
     repository: String,
@@ -75,7 +75,7 @@ fn pattern(expression: &str) -> Regex {
     Regex::new(expression).expect("a valid expression")
 }
 
-/// The grammar of the distribution project: `[domain/]path[:tag][@digest]`.
+/// Reference grammar of the distribution project: `[domain/]path[:tag][@digest]`.
 static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
     let domain = r"(?:(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))*|\[(?:[a-fA-F0-9:]+)\])(?::[0-9]+)?";
     let part = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*";
@@ -115,8 +115,8 @@ impl Image {
         })
     }
 
-    /// Sets the tag, or the digest if the text is one. A digest identifies the content of one tag, so it does not stay with another.
-    /// Text that is neither changes nothing, as in Karmada.
+    /// Sets the tag or the digest, depending on the text. Since a digest identifies the content of one tag, a new tag
+    /// removes it. As in Karmada, invalid text changes nothing.
     fn set_tag_or_digest(&mut self, text: &str) {
         if TAG.is_match(text) {
             if self.tag != text {
@@ -171,7 +171,7 @@ fn edit(component: &mut String, overrider: &ImageOverrider) {
 
 struct Overridden {
     image: String,
-    /// Which digest was removed together with its tag.
+    /// The digest that was removed together with its tag.
     note: Option<String>,
 }
 
@@ -192,7 +192,8 @@ fn overridden(image: &str, overrider: &ImageOverrider) -> Result<Overridden, Ove
         ImageComponent::Other(component) => return Err(OverrideError::Component(component.clone())),
     }
     let removed = !digest.is_empty() && parts.digest.is_empty() && !parts.tag.is_empty();
-    let note = removed.then(|| format!("{digest} is removed from {image}: it does not identify tag {}", parts.tag));
+    let note = removed
+        .then(|| format!("digest {digest} is removed from {image}, because it does not identify tag {}", parts.tag));
     Ok(Overridden { image: parts.render(), note })
 }
 
@@ -248,8 +249,9 @@ mod tests {
         };
         let Overridden { image: result, note } = overridden(image, &overrider).expect("a valid image");
         assert_eq!(result, expected);
-        let removed = (image == PINNED && !result.contains('@'))
-            .then(|| format!("{} is removed from {PINNED}: it does not identify tag {}", digest!(), &result[14..]));
+        let removed = (image == PINNED && !result.contains('@')).then(|| {
+            format!("digest {} is removed from {PINNED}, because it does not identify tag {}", digest!(), &result[14..])
+        });
         assert_eq!(note, removed);
     }
 }

@@ -1,7 +1,7 @@
-//! JSON text that a patch changes without touching the rest: what the patch does not walk through keeps its bytes, but
-//! for white space between tokens and for the characters HTML gives a meaning, which are escaped.
+//! Patches JSON text without reformatting the rest: values that the patch does not traverse keep their bytes, except
+//! that white space between tokens is removed and characters special to HTML are escaped, as by Go's `encoding/json`.
 //!
-//! Fields stay in the order they are written in, new ones come last.
+//! Fields keep their order; new ones are appended.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use serde_json::value::RawValue;
 
 use super::patch::{self, Branch, Operation, PatchError, Tree};
 
-/// A part of a document; it is parsed when a patch opens it.
+/// A node of the document, parsed lazily when a patch traverses it.
 pub enum Node {
     Text(String),
     Object(Fields),
     List(Vec<Node>),
 }
 
-/// An object's keys as they are written, also one that is there twice, and the last value of each.
+/// Keys of an object in source order, including duplicates, and the last value of each.
 #[derive(Default)]
 pub struct Fields {
     keys: Vec<String>,
     values: HashMap<String, Node>,
 }
 
-/// The text after the patch. Empty text stays empty, whatever the patch says.
+/// Applies a patch. Empty text stays empty.
 pub fn edit<'a>(text: &str, operations: impl IntoIterator<Item = Operation<'a>>) -> Result<String, PatchError> {
     if text.is_empty() {
         return Ok(String::new());
@@ -69,7 +69,7 @@ impl Tree for Node {
     }
 }
 
-/// The parts of an object or a list, each as its text.
+/// Splits an object or list into its elements, each as text.
 fn parsed(text: &str) -> Option<Node> {
     match text.as_bytes().first()? {
         b'{' => serde_json::from_str(text).ok().map(Node::Object),
@@ -89,9 +89,9 @@ impl From<Box<RawValue>> for Node {
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AsWritten;
+        struct FieldsVisitor;
 
-        impl<'de> Visitor<'de> for AsWritten {
+        impl<'de> Visitor<'de> for FieldsVisitor {
             type Value = Fields;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Fields {
             }
         }
 
-        deserializer.deserialize_map(AsWritten)
+        deserializer.deserialize_map(FieldsVisitor)
     }
 }
 
@@ -157,7 +157,7 @@ impl Node {
                     }
                     quote(key, out);
                     out.push(':');
-                    // A key that was there twice and is removed once has no value left.
+                    // Removing a duplicated key once leaves a key without value.
                     match fields.values.get(key) {
                         Some(value) => value.write(out),
                         None => out.push_str("null"),
@@ -169,14 +169,14 @@ impl Node {
     }
 }
 
-/// JSON text as Go writes it where it stands by itself, in an annotation for example.
+/// JSON text in the form in which Go writes it as a standalone value, for example in an annotation.
 pub fn escaped(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     compact(text, &mut written);
     written
 }
 
-/// Without white space between tokens; strings keep their escapes.
+/// Removes white space between tokens. Escapes in strings are kept.
 fn compact(text: &str, out: &mut String) {
     let (mut in_string, mut escaped) = (false, false);
     for character in text.chars() {
@@ -190,7 +190,7 @@ fn compact(text: &str, out: &mut String) {
     }
 }
 
-/// One character of a document, escaped where a browser or JavaScript would see more in it.
+/// Writes one character, escaped if it is special in HTML or JavaScript.
 fn push(character: char, out: &mut String) {
     match character {
         '<' => out.push_str(r"\u003c"),

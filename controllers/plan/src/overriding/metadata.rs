@@ -1,4 +1,4 @@
-//! labelsOverrider and annotationsOverrider: keys of the object's own metadata.
+//! labelsOverrider and annotationsOverrider: change labels and annotations of the object.
 
 use crowsnest_api::policy::{LabelAnnotationOverrider, OverriderOperator};
 use serde_json::Value;

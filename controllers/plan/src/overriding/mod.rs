@@ -1,8 +1,8 @@
-//! Overrides: how an object differs from its template in one cluster.
+//! OverridePolicies: differences of an object from its template in one cluster.
 //!
-//! Cluster-wide policies come first, then those of the object's namespace; among each, the less precise selector
-//! first and then by name, so that the more precise word is the last. Within one rule the kinds of overriders have a
-//! fixed order. Anything that can't be applied fails the object for that cluster.
+//! Cluster-scoped policies are applied first, then those of the object's namespace. Within a scope, policies are
+//! ordered by increasing precision of their selector, then by name, so that the most precise policy wins. Within a
+//! rule, the types of overriders have a fixed order. Any failure fails the object for this cluster.
 
 mod command;
 mod field;
@@ -28,7 +28,7 @@ pub use yaml::ReadError;
 
 use super::selector::{Precision, best_precision, cluster_matches};
 
-/// Why an override can't be applied to an object.
+/// Why an override cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     #[error("failed to parse image value({image}), error: {reason}")]
@@ -49,18 +49,18 @@ pub enum OverrideError {
     Yaml(#[from] ReadError),
     #[error("Object 'Kind' is missing in '{0}'")]
     NoKind(String),
-    #[error("an OverridePolicy may not change {0}")]
+    #[error("an OverridePolicy must not change {0}")]
     Identity(&'static str),
 }
 
-/// An override policy of either scope.
+/// An OverridePolicy or ClusterOverridePolicy.
 #[derive(Debug, Clone, Copy)]
 pub struct OverridePolicy<'a> {
     pub name: &'a str,
     pub spec: &'a OverrideSpec,
 }
 
-/// One rule that was applied, as Works record it.
+/// An applied rule, as recorded in the Work's annotations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
@@ -68,7 +68,7 @@ pub struct Applied {
     pub overriders: Overriders,
 }
 
-/// What was applied to one object for one cluster.
+/// The applied rules of an object in one cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     pub cluster: Vec<Applied>,
@@ -76,8 +76,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The `policy.karmada.io/applied-cluster-overrides` and `…/applied-overrides` annotations; `None` when nothing
-    /// of that scope applied.
+    /// Values of the annotations `policy.karmada.io/applied-cluster-overrides` and `…/applied-overrides`. `None` if
+    /// no rule of that scope was applied.
     pub fn annotations(&self) -> (Option<String>, Option<String>) {
         (annotation(&self.cluster), annotation(&self.namespaced))
     }
@@ -89,7 +89,7 @@ fn annotation(applied: &[Applied]) -> Option<String> {
     if applied.is_empty() { None } else { serde_json::to_string(&applied).ok().map(|text| json::escaped(&text)) }
 }
 
-/// An override that failed, and whose it was. Its text is the cause's own.
+/// A failed override and its policy. Displays as the cause alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failed {
     pub policy: String,
@@ -109,8 +109,8 @@ impl Error for Failed {
     }
 }
 
-/// Applies every override that means this object in this cluster. `namespaced` are the policies of the object's
-/// namespace; they are not looked at for cluster-scoped objects.
+/// Applies all overrides for an object in a cluster. `namespaced` are the policies of the object's namespace; they do
+/// not apply to cluster-scoped objects.
 pub fn apply(
     manifest: &mut Value,
     cluster: &Cluster,
@@ -138,8 +138,8 @@ fn apply_scope(
     Ok(applied)
 }
 
-/// Applies one rule of a policy. A namespaced policy must leave the identity of the object unchanged. The result has a note for each part
-/// of the object that changed although no overrider names it.
+/// Applies one rule of a policy. A namespaced policy must not change the identity of the object. Returns a note for
+/// each changed part that no overrider names.
 fn apply_rule(
     manifest: &mut Value,
     policy: &str,
@@ -152,8 +152,8 @@ fn apply_rule(
     checked.map_err(|error| Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
 }
 
-/// Identity of the object in a manifest. Controllers write the object with their own rights, so a policy in one namespace
-/// must not turn it into an object of another namespace or kind. The version of a kind may differ between clusters.
+/// Identity of an object. Controllers apply manifests with their own permissions, so a namespaced policy must not
+/// turn the object into one of another namespace or kind. The version of the kind may differ between clusters.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     group: String,
@@ -189,8 +189,8 @@ impl Identity {
     }
 }
 
-/// The rules that apply, in the order they apply, with their policies' names. Selectors see the object before any
-/// override of this scope.
+/// The matching rules in order of application, with the names of their policies. Selectors match the object as it was
+/// before any override of this scope.
 fn matching<'a>(
     manifest: &Value,
     cluster: &Cluster,
@@ -214,7 +214,7 @@ fn matching<'a>(
         .collect()
 }
 
-/// A policy's rules; the deprecated single form counts as one rule.
+/// Rules of a policy. The deprecated single form counts as one rule.
 fn rules(spec: &OverrideSpec) -> impl Iterator<Item = (Option<&crowsnest_api::policy::ClusterAffinity>, &Overriders)> {
     let single = spec.override_rules.is_empty().then_some((spec.target_cluster.as_ref(), &spec.overriders));
     spec.override_rules.iter().map(|rule| (rule.target_cluster.as_ref(), &rule.overriders)).chain(single)
@@ -251,7 +251,7 @@ fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<Vec
     if unstructured::kind(manifest).is_empty() { Err(OverrideError::NoKind(manifest.to_string())) } else { Ok(notes) }
 }
 
-/// Where a workload kind keeps its containers; overriders of images, commands and arguments know these kinds only.
+/// The containers of a workload kind. Overriders of images, commands and arguments support only these kinds.
 fn containers<'a>(manifest: &'a mut Value) -> Option<&'a mut Vec<Value>> {
     let path: &[&str] = match unstructured::kind(manifest) {
         "Pod" => &["spec", "containers"],
@@ -269,7 +269,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    /// Controllers write the result with their own rights.
+    /// Controllers apply the result with their own permissions.
     #[rstest]
     #[case::content("/data/a", json!("x"), None)]
     #[case::version("/apiVersion", json!("example.io/v2"), None)]
@@ -279,7 +279,7 @@ mod tests {
     #[case::name("/metadata/name", json!("victim"), Some("metadata.name"))]
     #[case::metadata("/metadata", json!({"name": "own"}), Some("metadata.namespace"))]
     #[case::no_text("/metadata/name", json!(1), Some("metadata.name"))]
-    fn a_namespaced_policy_makes_no_other_object(
+    fn namespaced_policies_cannot_change_the_identity(
         #[case] path: &str,
         #[case] value: Value,
         #[case] refused: Option<&'static str>,
@@ -292,7 +292,7 @@ mod tests {
         let applied = apply(&mut manifest.clone(), &cluster, &[], &policies);
         let error = applied.err().map(|failed| *failed.error);
         assert_eq!(error, refused.map(OverrideError::Identity));
-        // Administrators write policies of the other scope.
+        // Only administrators can write cluster-scoped policies.
         assert!(apply(&mut manifest.clone(), &cluster, &policies, &[]).is_ok());
     }
 }

@@ -1,12 +1,13 @@
-//! RFC 6902 patches made of override entries: plaintext overriders on the object, sub-path entries on a field's text.
+//! RFC 6902 patches from override entries: plaintext overriders patch the object, sub-path entries the text of a
+//! field.
 //!
-//! Rules and texts are those of the library Karmada patches with: a negative index counts from the end (`add` at `-1`
-//! appends), an entry without a value means null, and nothing is walked through but objects and lists.
+//! Semantics and messages are those of the Go library that Karmada uses: a negative index counts from the end (`add`
+//! at `-1` appends), a missing value means null, and only objects and lists are traversed.
 
 use crowsnest_api::policy::OverriderOperator;
 use serde_json::{Map, Value};
 
-/// One entry of a patch.
+/// One operation of a patch.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation<'a> {
     pub operator: &'a OverriderOperator,
@@ -14,7 +15,7 @@ pub struct Operation<'a> {
     pub value: Option<&'a Value>,
 }
 
-/// Why a patch can't be applied.
+/// Why a patch cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     #[error("invalid operation {0}: unsupported operation")]
@@ -40,7 +41,7 @@ pub enum PatchError {
     },
 }
 
-/// What is wrong with the last step of a path.
+/// Error of the last step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     #[error("invalid value, expected object")]
@@ -55,7 +56,7 @@ pub enum PlaceError {
     NotANumber(#[from] NotANumber),
 }
 
-/// An index that is no number, in the words of Go's `strconv`.
+/// An invalid index, with the message of Go's `strconv`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("strconv.Atoi: parsing {text:?}: {problem}")]
 pub struct NotANumber {
@@ -70,34 +71,34 @@ pub fn atoi(text: &str) -> Result<i64, NotANumber> {
     text.parse().map_err(|_| NotANumber { text: text.to_owned(), problem })
 }
 
-/// `~1` is `/` and `~0` is `~` in a step of a path.
+/// Unescapes a step of a path: `~1` is `/` and `~0` is `~`.
 pub fn unescaped(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-/// A document that a patch walks through.
+/// A document that can be patched.
 pub trait Tree: Sized {
     type Fields: Fields<Self>;
 
-    /// An override's value as a part of the document.
+    /// Converts the value of an override to a node.
     fn of(value: &Value) -> Self;
     fn open(&mut self) -> Branch<'_, Self>;
 }
 
-/// What a place in a document holds.
+/// Contents of a node.
 pub enum Branch<'a, T: Tree> {
     Object(&'a mut T::Fields),
     List(&'a mut Vec<T>),
     Null,
-    /// Anything else; the word is JSON's for it.
+    /// A scalar, with its JSON type.
     Leaf(&'static str),
 }
 
-/// The fields of an object.
+/// Fields of an object.
 pub trait Fields<T> {
     fn child(&mut self, key: &str) -> Option<&mut T>;
     fn put(&mut self, key: &str, value: T);
-    /// Whether there was such a field.
+    /// Removes a field. Returns true if it existed.
     fn take(&mut self, key: &str) -> bool;
 }
 
@@ -134,7 +135,7 @@ impl Fields<Value> for Map<String, Value> {
     }
 }
 
-/// Applies the entries in order. After an error the document is of no use: some of them may have been applied.
+/// Applies the operations in order. After an error the document is partially patched and must be discarded.
 pub fn apply<'a, T: Tree>(
     document: &mut T,
     operations: impl IntoIterator<Item = Operation<'a>>,
@@ -190,7 +191,7 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// The object or list that the path ends in, and the last step.
+    /// Resolves the parent of the path's last step.
     fn place<'t, T: Tree>(
         &self,
         operator: &'static str,
@@ -219,7 +220,7 @@ impl Operation<'_> {
     }
 }
 
-/// No document that anybody writes is deeper; one that is would exhaust the stack when it is dropped.
+/// Maximum depth. Dropping a deeper document could overflow the stack.
 const DEPTH: usize = 1000;
 
 fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
@@ -233,7 +234,7 @@ fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
     }
 }
 
-/// The place an index means in a list of `length`, counted from the end where it is negative.
+/// Resolves an index into a list of `length`. Negative ones count from the end.
 fn position(index: i64, length: usize) -> Result<usize, PlaceError> {
     let counted = if index < 0 { index.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { index };
     usize::try_from(counted).ok().filter(|place| *place < length).ok_or(PlaceError::OutOfRange(index))

@@ -1,4 +1,4 @@
-//! Overrides rule by rule: what each one changed, and which one could not be applied.
+//! Overrides with a trace: the differences of each rule, and the rule that failed.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::Overriders;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Applied, Failed, OverridePolicy, Report, apply_rule, matching};
 
-/// One rule that was applied, and what became of the object by it.
+/// An applied rule and the differences that it made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
@@ -18,21 +18,21 @@ pub struct Step {
     pub policy: String,
     pub overriders: Overriders,
     pub differences: Vec<Difference>,
-    /// Parts of the object that changed although no overrider names them, and why.
+    /// Changes that no overrider names, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// All rules that were applied, in their order.
+/// All applied rules in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Traced {
     pub steps: Vec<Step>,
-    /// The rule after which nothing was done any more.
+    /// The rule that failed. No further rules were applied.
     pub failed: Option<Failed>,
 }
 
 impl Traced {
-    /// What Works record of it.
+    /// The report for the Work's annotations.
     pub fn report(&self) -> Report {
         let of = |cluster_scoped: bool| {
             let steps = self.steps.iter().filter(|step| step.cluster_scoped == cluster_scoped);
@@ -44,7 +44,7 @@ impl Traced {
     }
 }
 
-/// Applies overrides as [`super::apply`] does, and tells of each.
+/// Applies overrides like [`super::apply`], and traces each rule.
 pub fn apply(
     manifest: &mut Value,
     cluster: &Cluster,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_tells_what_it_changed_and_the_result_is_that_of_applying() {
+    fn trace_has_the_differences_of_each_rule_and_the_result_of_apply() {
         let (wide, own) = (spec("add", "/data/wide"), spec("replace", "/data/own"));
         let policies = |spec, name| [OverridePolicy { name, spec }];
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap",

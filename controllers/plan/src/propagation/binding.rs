@@ -1,5 +1,5 @@
-//! The binding of a template: what the policy says, what the template is, and what is not touched because others own
-//! it (the scheduler's clusters, dependents, eviction tasks, a scheduling suspension).
+//! Builds the binding of a template from the policy and the template. Fields of other owners (scheduled clusters,
+//! dependents, eviction tasks, scheduling suspension) are kept.
 
 use crowsnest_api::Scope;
 use crowsnest_api::constants::{finalizer as finalizers, label as labels};
@@ -17,7 +17,7 @@ use super::choice::Policy;
 use super::claim;
 use crate::gates::Gates;
 
-/// What the interpreter says of a template's replicas.
+/// Replica facts of a template from the resource interpreter.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interpreted {
     pub replicas: i32,
@@ -32,31 +32,32 @@ fn finalizer(scope: Scope) -> &'static str {
     }
 }
 
-/// What to write.
+/// The write that is needed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BindingPlan {
     Keep,
     Create(Value),
     Update(Value),
-    /// The binding belongs to an earlier object of the same name; garbage collection has to remove it first.
+    /// The binding belongs to a previous object of the same name, which the garbage collector must delete first.
     WaitForGarbageCollection,
 }
 
-/// What goes into a binding.
+/// Input of a binding.
 pub struct Intent<'a> {
     pub template: &'a Value,
     pub policy: &'a Policy<'a>,
     pub interpreted: Interpreted,
-    /// The value of the PriorityClass the policy names.
+    /// Value of the policy's PriorityClass.
     pub priority: Option<i32>,
     pub gates: Gates,
-    /// The template changed by its user's hand, so the recorded resource version moves even if nothing else does.
+    /// True if a user changed the template, so that the recorded resourceVersion is updated even without other
+    /// changes.
     pub template_changed: bool,
-    /// For a binding that doesn't exist yet.
+    /// Identity for a binding that does not exist yet.
     pub new: NewBinding<'a>,
 }
 
-/// Name and permanent id of a binding to be created.
+/// Name and permanent id of a new binding.
 #[derive(Debug, Clone, Copy)]
 pub struct NewBinding<'a> {
     pub name: &'a str,
@@ -83,14 +84,14 @@ pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
     if same { BindingPlan::Keep } else { BindingPlan::Update(updated) }
 }
 
-/// The uid of the object's controlling owner.
+/// UID of the controlling owner.
 pub fn owner_uid(object: &Value) -> Option<&str> {
     let owners = unstructured::at(object, &["metadata", "ownerReferences"])?.as_array()?;
     let controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
     owners.iter().find(controller).map(|owner| unstructured::text(owner, &["uid"]))
 }
 
-/// The reference with which an object is owned, and collected with its owner.
+/// Owner reference of the controller, with which the object is garbage-collected together with its owner.
 pub fn controller_reference(owner: &Value) -> Value {
     json!({
         "apiVersion": unstructured::api_version(owner), "kind": unstructured::kind(owner),
@@ -175,7 +176,7 @@ fn claim_binding(binding: &mut Value, policy: &Policy<'_>) {
     }
 }
 
-/// Spec fields a policy or template owns, in bindings of both scopes.
+/// Spec fields owned by policy or template, in bindings of both scopes.
 const OWNED: [&str; 9] = [
     "resource",
     "replicaRequirements",
@@ -188,7 +189,7 @@ const OWNED: [&str; 9] = [
     "preserveResourcesOnDeletion",
 ];
 
-/// Those only a ResourceBinding follows.
+/// Such fields of ResourceBindings only.
 const OWNED_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
 
 fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
@@ -198,7 +199,7 @@ fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existin
     for field in OWNED.iter().chain(namespaced) {
         match wanted.get(field) {
             Some(value) => unstructured::set(&mut updated, &["spec", field], value.clone()),
-            // The schema's default comes back when the field is left out, so leaving it is the same.
+            // The API server would set the default again, so removing the field has no effect.
             None if *field == "conflictResolution" => {}
             None => {
                 unstructured::remove(&mut updated, &["spec", field]);
@@ -221,7 +222,7 @@ fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existin
     updated
 }
 
-/// The policy owns the dispatching half of a suspension, whoever suspended scheduling the other.
+/// Merges suspensions: the policy owns `dispatching`, whoever suspended scheduling owns `scheduling`.
 fn merge_suspension(binding: &mut Value, wanted: Option<&Value>) {
     let scheduling = unstructured::at(binding, &["spec", "suspension", "scheduling"]).cloned();
     let mut merged = wanted.cloned().unwrap_or_else(|| json!({}));

@@ -1,4 +1,4 @@
-//! What of a template's change matters: nothing, something the control plane itself did, or something its user did.
+//! Classifies an update of a template: irrelevant, by the control plane, or by its user.
 
 use serde_json::Value;
 
@@ -6,17 +6,17 @@ use crowsnest_apimachinery::unstructured::{at, semantically_equal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Status, managed fields or nothing at all.
+    /// Nothing but status or managed fields changed.
     None,
-    /// Labels and annotations of `karmada.io`, and the generation that went with them.
+    /// Only labels and annotations of `karmada.io` changed, with the generation.
     ByControlPlane,
     ByUser,
 }
 
-/// Annotation that is the user's own although it is of the control plane's domain.
+/// Annotation of a user in the control plane's domain.
 const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
 
-/// Compares two versions of a template.
+/// Classifies the difference between two versions of a template.
 pub fn between(old: &Value, new: &Value) -> Change {
     let rest_differs = |old: &Value, new: &Value| {
         let keys = |value: &Value| -> Vec<String> {
@@ -35,7 +35,7 @@ pub fn between(old: &Value, new: &Value) -> Change {
     labels.max(annotations)
 }
 
-/// Metadata beside labels, annotations and what the server keeps for itself.
+/// True if metadata other than labels, annotations and server-owned fields differs.
 fn metadata_differs(old: &Value, new: &Value) -> bool {
     ["finalizers", "ownerReferences", "deletionTimestamp"].iter().any(|field| {
         let of = |object: &Value| at(object, &["metadata", field]).cloned().unwrap_or(Value::Null);

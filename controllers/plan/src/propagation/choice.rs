@@ -1,8 +1,9 @@
-//! Which policy a template follows.
+//! Selects the policy of a template.
 //!
-//! A claim stands as long as its policy exists and still selects the template, unless another policy may preempt it.
-//! An unclaimed template takes the best policy of its namespace, else the best cluster-wide one: higher explicit
-//! priority, then the more precise selector, then the first name. Who takes a template over names it and its namespace.
+//! A claim holds while its policy exists and selects the template, unless another policy may preempt it. An unclaimed
+//! template is claimed by the best policy of its namespace, otherwise by the best ClusterPropagationPolicy: higher
+//! explicit priority first, then the more precise selector, then the smaller name. A preempting policy must select
+//! the template by name and namespace.
 
 use std::cmp::Reverse;
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 use super::claim::Claim;
 use crate::selector::{Precision, best_precision, precision_of};
 
-/// A propagation policy of either scope.
+/// A PropagationPolicy or ClusterPropagationPolicy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy<'a> {
     /// Empty for a ClusterPropagationPolicy.
@@ -39,7 +40,7 @@ impl<'a> Policy<'a> {
 }
 
 impl Policy<'_> {
-    /// Label that ties templates to a policy of this scope.
+    /// Label with the policy's permanent id on templates.
     pub fn id_label(&self) -> &'static str {
         permanent_id::policy_label(Scope::of_namespace(self.namespace))
     }
@@ -48,7 +49,7 @@ impl Policy<'_> {
         self.spec.priority.unwrap_or_default()
     }
 
-    /// Whether the policy's own changes wait for the template's next one.
+    /// True if changes of the policy take effect only with the next change of the template.
     pub fn is_lazy(&self) -> bool {
         self.spec.activation_preference == Some(ActivationPreference::Lazy)
     }
@@ -57,7 +58,7 @@ impl Policy<'_> {
         self.spec.preemption == Some(PreemptionBehavior::Always)
     }
 
-    /// The namespace a selector means; `None` for all of them, and for kinds that have none.
+    /// Namespace of a selector. `None` if it selects all namespaces or the kind is cluster-scoped.
     pub fn namespace_of<'s>(&'s self, selector: &'s ResourceSelector) -> Option<&'s str> {
         match (self.namespace, selector.namespace.as_str()) {
             ("", "") => None,
@@ -65,7 +66,7 @@ impl Policy<'_> {
         }
     }
 
-    /// Whether one of the selectors means this template and no other.
+    /// True if one of the selectors names exactly this template.
     fn names(&self, template: &Value) -> bool {
         let one = |selector: &&ResourceSelector| {
             let namespace = self.namespace_of(selector).unwrap_or_default();
@@ -76,25 +77,25 @@ impl Policy<'_> {
     }
 }
 
-/// What a template is to do about policies.
+/// Decision about a template.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Choice<'a> {
-    /// Follow this policy, claiming the template for it where it isn't yet.
+    /// Follow this policy, and claim the template if needed.
     Follow(Policy<'a>),
-    /// Another policy's claim is taken over.
+    /// Take over the template from another policy.
     Preempt(Policy<'a>),
-    /// The claiming policy is gone: the claim is removed.
+    /// Remove the claim, because its policy no longer exists.
     Release,
-    /// The claiming policy does not select the template any more. The claim stands until the policy itself changes,
-    /// so that relabelling a template doesn't take it out of its clusters.
+    /// The claiming policy no longer selects the template. The claim holds until the policy itself changes, so that
+    /// relabelling a template does not remove it from its clusters.
     Unselected(Policy<'a>),
-    /// The claiming policy is being deleted; its own loop removes the claim.
+    /// The claiming policy is being deleted; its own reconciliation removes the claim.
     Wait,
     /// No policy selects the template.
     Unmatched,
 }
 
-/// One policy that was looked at.
+/// A policy that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Considered {
@@ -112,13 +113,13 @@ pub enum Outcome {
     LowerPriority,
     LessPrecise,
     LaterName,
-    /// Cluster-wide policies give way to those of the namespace.
+    /// A policy of the namespace takes precedence over cluster-scoped ones.
     ClusterScope,
-    /// The template is claimed, and the policy doesn't or may not preempt.
+    /// The template is claimed, and the policy cannot preempt the claim.
     NotPreempting,
 }
 
-/// Chooses among all policies that could mean the template. `preemption` is the feature gate.
+/// Selects among all policies. `preemption` is the feature gate.
 pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -> (Choice<'a>, Vec<Considered>) {
     let matching: Vec<(Policy<'a>, Precision)> = policies
         .iter()
@@ -143,7 +144,7 @@ pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -
     (choice, report)
 }
 
-/// Explicit priority, then precision, then name; a namespace's own policies before cluster-wide ones.
+/// Ranks by scope (namespaced first), explicit priority, precision and name.
 fn best<'a>(matching: &[(Policy<'a>, Precision)]) -> Option<Policy<'a>> {
     let rank = |(policy, precision): &&(Policy<'a>, Precision)| {
         (policy.namespace.is_empty(), Reverse(policy.priority()), Reverse(*precision), policy.name)
@@ -177,8 +178,8 @@ fn claimed<'a>(
     }
 }
 
-/// A namespace's policy takes over from any cluster-wide one; otherwise the priority must be strictly higher, and a
-/// cluster-wide policy never takes over from a namespace's.
+/// A namespaced policy preempts any cluster-scoped one. Otherwise the priority must be strictly higher, and a
+/// cluster-scoped policy never preempts a namespaced one.
 fn may_preempt(policy: &Policy<'_>, owner: &Policy<'_>) -> bool {
     match (policy.namespace.is_empty(), owner.namespace.is_empty()) {
         (false, true) => true,
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn unclaimed_takes_priority_then_precision_then_name_and_namespace_first() {
+    fn unclaimed_template_takes_the_best_policy() {
         let all = spec(json!({}));
         let named = spec(json!({"resourceSelectors": [{"name": "app"}]}));
         let urgent = spec(json!({"priority": 5}));
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_stands_until_preempted() {
+    fn claim_holds_until_preempted() {
         let plain = spec(json!({}));
         let urgent = spec(json!({"priority": 5, "preemption": "Always", "resourceSelectors": [{"name": "app"}]}));
         let policies = [policy("ns", "old", &plain), policy("ns", "new", &urgent)];
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_names_the_template_and_its_namespace() {
+    fn preempting_policy_selects_by_name_and_namespace() {
         let plain = spec(json!({}));
         let taking =
             |selector: Value| spec(json!({"priority": 5, "preemption": "Always", "resourceSelectors": [selector]}));

@@ -1,4 +1,4 @@
-//! Whose a template is: the permanent id of the policy it follows, as a label, and the policy's name beside it.
+//! Claims: the permanent id of a template's policy as a label, and the policy's name as annotations.
 
 use crowsnest_api::constants::{annotation as annotations, label as labels};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::choice::Policy;
 use crowsnest_apimachinery::unstructured::{annotation, label};
 
-/// The claim found on a template or a binding.
+/// The claim on a template or binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     None,
@@ -15,7 +15,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Reads a claim; half a claim is none. A namespaced policy's claim is looked at first.
+    /// Reads a claim. An incomplete claim counts as none; that of a namespaced policy takes precedence.
     pub fn of(object: &Value) -> Self {
         let note = |key| annotation(object, key).filter(|text| !text.is_empty());
         let mark = |key| label(object, key).filter(|text| !text.is_empty());
@@ -31,7 +31,8 @@ impl Claim {
         Claim::None
     }
 
-    /// Whether this claim is `policy`'s, by name. A policy made anew under an old name has another id and takes over.
+    /// True if the claim names `policy`. A policy that was recreated under the same name has another id and takes
+    /// over.
     pub fn names(&self, policy: &Policy<'_>) -> bool {
         match self {
             Claim::None => false,
@@ -48,7 +49,7 @@ impl Claim {
     }
 }
 
-/// One policy takes a template over from another.
+/// A policy takes over a template from another one.
 #[derive(Debug, Clone, Copy)]
 pub struct Preemption<'a> {
     pub by: &'a Policy<'a>,
@@ -71,18 +72,18 @@ impl Preemption<'_> {
         }
     }
 
-    /// The event's text when it went well.
+    /// Message of the event for a successful preemption.
     pub fn succeeded(&self) -> String {
         format!("{} preempted {} successfully", self.winner(), self.loser())
     }
 
-    /// The event's text when it did not.
+    /// Message of the event for a failed preemption.
     pub fn failed(&self, error: &str) -> String {
         format!("{} failed to preempt {}: {error}", self.winner(), self.loser())
     }
 }
 
-/// Labels and annotations that claim an object for a policy.
+/// Labels and annotations of a claim.
 pub fn metadata(policy: &Policy<'_>) -> (Vec<(&'static str, String)>, Vec<(&'static str, String)>) {
     let owned = |text: &str| text.to_owned();
     match policy.namespace {
@@ -100,8 +101,8 @@ pub fn metadata(policy: &Policy<'_>) -> (Vec<(&'static str, String)>, Vec<(&'sta
     }
 }
 
-/// The merge patch that claims a template, or `None` when it is claimed already. A namespaced policy takes a
-/// cluster-wide one's claim away.
+/// Merge patch that claims a template. `None` if it is claimed already. The claim of a namespaced policy replaces
+/// that of a cluster-scoped one.
 pub fn patch(template: &Value, policy: &Policy<'_>) -> Option<Value> {
     let (wanted_labels, wanted_annotations) = metadata(policy);
     let namespaced = !policy.namespace.is_empty();
@@ -124,7 +125,7 @@ pub fn patch(template: &Value, policy: &Policy<'_>) -> Option<Value> {
     Some(patch)
 }
 
-/// The merge patch that removes the claim of the policy with `id`, or `None` when the object is not claimed by it.
+/// Merge patch that removes the claim of the policy with `id`. `None` if the object is not claimed by it.
 pub fn release(object: &Value, id: &str) -> Option<Value> {
     let of_policy = label(object, labels::PROPAGATION_POLICY_PERMANENT_ID) == Some(id);
     let of_cluster_policy = label(object, labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID) == Some(id);
@@ -163,7 +164,7 @@ mod tests {
     #[case("ns", policy("old"), ["Propagation policy(ns/new)", "propagation policy(ns/old)"])]
     #[case("ns", cluster_policy("old"), ["Propagation policy(ns/new)", "cluster propagation policy(old)"])]
     #[case("", cluster_policy("old"), ["Cluster propagation policy(new)", "cluster propagation policy(old)"])]
-    fn a_preemption_is_told(#[case] namespace: &str, #[case] from: Claim, #[case] expected: [&str; 2]) {
+    fn preemption_events(#[case] namespace: &str, #[case] from: Claim, #[case] expected: [&str; 2]) {
         let [by, old] = expected;
         let spec = PropagationSpec::default();
         let by_policy = Policy { namespace, name: "new", permanent_id: "2", terminating: false, spec: &spec };

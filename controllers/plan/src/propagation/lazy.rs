@@ -1,4 +1,5 @@
-//! Lazy policies: what one says reaches a template's binding with the template's next change by its user, not before.
+//! Lazy activation (`activationPreference: Lazy`): changes of a policy reach a template's binding only with the next
+//! change of the template by its user.
 
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
@@ -7,17 +8,17 @@ use super::binding::Interpreted;
 use super::choice::Policy;
 use super::claim::Claim;
 
-/// What is known of the changes of a template since it was last looked at; the greater one counts.
+/// Known changes of a template since its last reconciliation, in increasing order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touch {
-    /// This process has just found it, so whoever changed it last may have done so before.
+    /// This process has just listed it; the last change may have been made before.
     Found,
-    /// It is new to us, or what it was before is not known any more.
+    /// It is new, or its previous version is no longer known.
     Unknown,
     ByUser,
 }
 
-/// Whether a template's binding follows its policy now.
+/// True if the template's binding should follow its policy now.
 pub fn activates(
     policy: &Policy<'_>,
     touch: Option<Touch>,
@@ -33,9 +34,9 @@ pub fn activates(
         }
 }
 
-/// Whether a template was written last after the policy was. An unclaimed one was then made, changed or let go while the
-/// policy was there already, whichever of the two is told first. Their versions count the writes of one control plane;
-/// where they are no numbers nothing is known.
+/// True if the template was last written after the policy. An unclaimed template was then created, changed or
+/// released while the policy existed, regardless of the order in which the events arrive. Compares resourceVersions,
+/// which one control plane assigns in order; versions that are not numbers are incomparable.
 pub fn is_newer(template: &Value, policy_version: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     match (number(unstructured::resource_version(template)), number(policy_version)) {
@@ -44,8 +45,8 @@ pub fn is_newer(template: &Value, policy_version: &str) -> bool {
     }
 }
 
-/// Whether the binding is missing or shows less than the template says: a change by its user was not carried out. For
-/// kinds that have a status the version tells nothing, so what follows from the replicas alone is seen.
+/// True if the binding is missing or behind the template, that is a change by the user was not propagated. For kinds
+/// with a status the resourceVersion is no indication, so only the fields from the interpreter are compared.
 fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &Interpreted) -> bool {
     let Some(binding) = binding else { return true };
     if unstructured::text(binding, &["spec", "resource", "uid"]) != unstructured::uid(template) {
@@ -61,7 +62,7 @@ fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &Interprete
     {
         return true;
     }
-    // A claim is a write of ours, and nothing else moves the version of what has no status.
+    // Claiming is a write of the control plane; otherwise only users change the version of an object without status.
     template.get("status").is_none()
         && Claim::of(template) == Claim::of(binding)
         && unstructured::text(binding, &["spec", "resource", "resourceVersion"])
@@ -114,11 +115,7 @@ mod tests {
         }),
         binding(json!({})), false
     )]
-    fn a_binding_that_shows_less_than_its_template(
-        #[case] template: Value,
-        #[case] binding: Option<Value>,
-        #[case] expected: bool,
-    ) {
+    fn binding_is_behind_its_template(#[case] template: Value, #[case] binding: Option<Value>, #[case] expected: bool) {
         let interpreted = Interpreted { replicas: 2, ..Interpreted::default() };
         assert_eq!(is_behind(&template, binding.as_ref(), &interpreted), expected);
     }
@@ -146,7 +143,7 @@ mod tests {
     #[case("9", true)]
     #[case("100", false)]
     #[case("opaque", false)]
-    fn versions_are_numbers(#[case] policy: &str, #[case] expected: bool) {
+    fn versions_are_compared_as_numbers(#[case] policy: &str, #[case] expected: bool) {
         assert_eq!(is_newer(&template(json!({})), policy), expected);
     }
 }

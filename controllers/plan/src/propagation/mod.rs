@@ -1,4 +1,4 @@
-//! From templates and policies to bindings: which policy a template follows, how it is claimed, what its binding says.
+//! From templates and policies to bindings: policy selection, claims, and the contents of bindings.
 
 pub mod binding;
 pub mod change;

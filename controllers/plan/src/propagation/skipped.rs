@@ -1,4 +1,4 @@
-//! What is kept out of propagation by whoever runs the fleet: APIs and namespaces, beside those that are never templates.
+//! APIs and namespaces that the operator excludes from propagation, in addition to those that are never propagated.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -6,28 +6,28 @@ use std::str::FromStr;
 use crowsnest_apimachinery::names::Gvr;
 use regex::RegexSet;
 
-/// APIs whose objects no policy is looked for.
+/// APIs whose objects are not propagated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkippedApis {
     groups: BTreeSet<String>,
-    /// `group/version`.
+    /// Entries `group/version`.
     versions: BTreeSet<String>,
-    /// apiVersion and kind, the kind in lower case.
+    /// apiVersion and kind, with the kind in lower case.
     kinds: BTreeSet<(String, String)>,
 }
 
-/// An entry of `--skipped-propagating-apis` of no known form.
+/// An invalid entry of `--skipped-propagating-apis`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of <group>, <group>/<version>, <group>/<version>/<Kind>,<Kind> and v1/<Kind>,<Kind>")]
+#[error("invalid entry {0:?}: must be <group>, <group>/<version>, <group>/<version>/<Kind>,<Kind> or v1/<Kind>,<Kind>")]
 pub struct ApiError(String);
 
-/// The core group has no name, so its kinds are named by its version alone.
+/// The core group has an empty name, so its kinds are given by version alone.
 const CORE: &str = "v1";
 
 impl FromStr for SkippedApis {
     type Err = ApiError;
 
-    /// Entries are separated by semicolons; of several kinds of one version the first is named with it.
+    /// Entries are separated by semicolons. Several kinds of one version are separated by commas.
     fn from_str(text: &str) -> Result<Self, ApiError> {
         let mut skipped = SkippedApis::default();
         for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -76,15 +76,15 @@ impl SkippedApis {
     }
 }
 
-/// Namespaces whose objects are not propagated, and which members don't get.
+/// Namespaces whose objects are not propagated, and that are not created in members.
 #[derive(Debug, Clone)]
 pub struct SkippedNamespaces(RegexSet);
 
-/// Not propagated unless told otherwise.
+/// Default of `--skipped-propagating-namespaces`.
 pub const NAMESPACES: &str = "kube-.*";
 
 impl SkippedNamespaces {
-    /// Of expressions that mean whole names.
+    /// Compiles expressions, each of which must match a whole name.
     pub fn new(expressions: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, regex::Error> {
         let whole = expressions.into_iter().map(|expression| format!("^(?:{})$", expression.as_ref()));
         RegexSet::new(whole).map(SkippedNamespaces)
@@ -125,7 +125,7 @@ mod tests {
     #[case("v1/Pod,")]
     #[case("/v1/Pod")]
     #[case("apps/v1/Deployment/scale")]
-    fn entries_of_no_known_form(#[case] text: &str) {
+    fn invalid_entries_are_errors(#[case] text: &str) {
         assert_eq!(text.parse::<SkippedApis>(), Err(ApiError(text.to_owned())));
     }
 

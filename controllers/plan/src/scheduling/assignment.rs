@@ -1,4 +1,4 @@
-//! Assignment: how many replicas each selected cluster gets.
+//! Replica assignment: number of replicas per selected cluster.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::selection::{Candidate, scheduling_type};
 use super::webster::{TieBreak, divide};
 use crate::selector::cluster_matches;
 
-/// Whether earlier results are kept as far as possible, or thrown away because a reschedule was asked for.
+/// `Steady` keeps the previous assignment as far as possible, `Fresh` discards it because rescheduling was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Steady,
@@ -25,13 +25,13 @@ enum Strategy<'a> {
     Aggregated,
 }
 
-/// What assignment needs beside the candidates.
+/// Input of the assignment, apart from the candidates.
 pub struct Assignment<'a> {
     pub spec: &'a ResourceBindingSpec,
     pub mode: Mode,
-    /// The active affinity term has overflow tiers: fill them in order.
+    /// True if the active affinity term has overflow tiers, which are filled in order.
     pub overflows: bool,
-    /// Several components are placed as one set in one cluster; their replicas are recorded in the result.
+    /// True if several components are placed as one set in one cluster, with their replicas recorded in the result.
     pub records_components: bool,
 }
 
@@ -40,7 +40,7 @@ fn target(name: &str, replicas: i32) -> TargetCluster {
 }
 
 impl Assignment<'_> {
-    /// Targets for the candidates; clusters that got no replica are left out.
+    /// Assigns replicas to the candidates. Clusters without replicas are omitted.
     pub fn assign(&self, candidates: &[Candidate<'_>]) -> Result<Vec<TargetCluster>, ScheduleError> {
         if candidates.is_empty() {
             return Err(ScheduleError::Assign("no clusters available to schedule".to_owned()));
@@ -67,7 +67,7 @@ impl Assignment<'_> {
         target
     }
 
-    /// Each tier takes what it can hold before the next one gets any.
+    /// Fills each tier to its capacity before the next one.
     fn assign_tiers(&self, candidates: &[Candidate<'_>]) -> Result<Vec<TargetCluster>, ScheduleError> {
         let mut tiers: BTreeMap<i32, Vec<Candidate<'_>>> = BTreeMap::new();
         for candidate in candidates {
@@ -133,8 +133,8 @@ impl Assignment<'_> {
         divide(replicas, votes, tie_break).into_iter().map(|(name, seats)| target(name, seats)).collect()
     }
 
-    /// Division by what clusters can hold. Steady: a scale up adds to what is there, a scale down takes in
-    /// proportion; Fresh: everything is divided anew.
+    /// Divides by available replicas. `Steady` scaling up adds to the existing replicas and scaling down reduces them
+    /// proportionally; `Fresh` divides all replicas again.
     fn dynamic(
         &self,
         candidates: &[Candidate<'_>],
@@ -145,7 +145,7 @@ impl Assignment<'_> {
         names.sort_unstable();
         let is_candidate = |target: &&TargetCluster| names.binary_search(&target.name.as_str()).is_ok();
         let scheduled: Vec<TargetCluster> = self.spec.clusters.iter().filter(is_candidate).cloned().collect();
-        // Authors of bindings write these numbers: their sum may exceed an i32.
+        // Users can write these numbers, so their sum may exceed an i32.
         let assigned = scheduled.iter().fold(0_i32, |sum, target| sum.saturating_add(target.replicas));
         let had = |candidate: &Candidate<'_>| candidate.held.map_or(0, |held| held.replicas);
         let room = |extra: &dyn Fn(&Candidate<'_>) -> i32| -> Vec<(&str, i32)> {
@@ -178,7 +178,8 @@ impl Assignment<'_> {
     }
 }
 
-/// Weights by the rules that name each cluster, the highest where several do; all equal when no rule names any.
+/// Static weight per cluster: the highest of the rules that match it. Without any match, all clusters have equal
+/// weight.
 fn static_votes<'a>(candidates: &[Candidate<'a>], weights: Option<&[StaticClusterWeight]>) -> Vec<(&'a str, i64)> {
     let rules = weights.unwrap_or_default();
     let weight = |candidate: &Candidate<'_>| {
@@ -190,7 +191,7 @@ fn static_votes<'a>(candidates: &[Candidate<'a>], weights: Option<&[StaticCluste
     if votes.is_empty() { candidates.iter().map(|candidate| (candidate.name(), 1)).collect() } else { votes }
 }
 
-/// The shortest list that holds `wanted`, clusters that already have replicas first.
+/// The shortest prefix with capacity for `wanted`, starting with clusters that already have replicas.
 fn fewest<'n>(weights: Vec<(&'n str, i32)>, wanted: i32, keep: &[TargetCluster]) -> Vec<(&'n str, i32)> {
     let has = |name: &str| keep.iter().any(|target| target.name == name && target.replicas > 0);
     let (mut ordered, others): (Vec<_>, Vec<_>) = weights.into_iter().partition(|(name, _)| has(name));
@@ -204,7 +205,7 @@ fn fewest<'n>(weights: Vec<(&'n str, i32)>, wanted: i32, keep: &[TargetCluster])
     ordered
 }
 
-/// Adds the old replicas to the new ones of the same cluster, which are in order; clusters that got nothing new follow.
+/// Adds the previous replicas to the new ones per cluster. Clusters without new replicas follow.
 fn merged(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<TargetCluster> {
     let new = added.len();
     for old in keep {

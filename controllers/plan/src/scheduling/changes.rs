@@ -1,4 +1,4 @@
-//! Is there anything to schedule? The reasons, in the order they are looked at.
+//! Scheduling triggers, in the order in which they are checked.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinityTerm, Placement, ReplicaSchedulingType};
@@ -21,7 +21,7 @@ pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Plac
     if is_reschedule_required(spec, binding.status) {
         return Some(Trigger::RescheduleRequested);
     }
-    // Of a result that was written with one of several terms it is not known with which.
+    // With several affinity terms and no observed one, the term of the result is unknown.
     if !placement.cluster_affinities.is_empty() && observed.is_empty() {
         return Some(Trigger::Reconcile);
     }
@@ -32,8 +32,8 @@ pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Plac
     terminating.any(|cluster| spec.targets(cluster.name())).then_some(Trigger::TargetTerminating)
 }
 
-/// Whether the result was made for another placement. Of several affinity terms only the observed one is compared,
-/// so that editing a term that isn't used moves nothing. What cannot be read is no reason to move anything either.
+/// True if the result was made for another placement. Among several affinity terms only the observed one is compared,
+/// so that editing an unused term moves nothing. An unreadable annotation is no reason to move anything either.
 pub fn is_placement_changed(placement: &Placement, applied: Option<&str>, observed_affinity: &str) -> bool {
     let Some(applied) = applied.filter(|text| !text.is_empty()) else { return true };
     let Ok(applied) = serde_json::from_str::<Placement>(applied) else { return false };
@@ -69,7 +69,8 @@ fn are_replicas_changed(gates: Gates, spec: &ResourceBindingSpec, placement: &Pl
     }
 }
 
-/// Whether somebody asked for a fresh schedule after the last one. A binding never scheduled waits for its first.
+/// True if rescheduling was requested after the last scheduling. A binding that was never scheduled waits for its
+/// first scheduling.
 pub fn is_reschedule_required(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> bool {
     match (&spec.reschedule_triggered_at, &status.last_scheduled_time) {
         (Some(triggered), Some(scheduled)) => triggered.0 > scheduled.0,
@@ -77,7 +78,7 @@ pub fn is_reschedule_required(spec: &ResourceBindingSpec, status: &ResourceBindi
     }
 }
 
-/// Whether a change of `cluster` (as it was or as it is) can matter to the binding.
+/// True if a change of `cluster` (its old or new version) can affect the binding.
 pub fn affected_by_cluster(binding: &Binding<'_>, cluster: &Cluster) -> bool {
     let Some(placement) = &binding.spec.placement else { return false };
     let affinity = match placement.cluster_affinities.as_slice() {

@@ -1,4 +1,4 @@
-//! Filters: which clusters a binding may go to at all. Each is named as Karmada names its plugin.
+//! Filters: which clusters are feasible for a binding, under the names of Karmada's plugins.
 
 use std::borrow::Cow;
 
@@ -9,22 +9,22 @@ use crowsnest_apimachinery::taints;
 use super::{ClusterFacts, Peer, Plugin, World};
 use crate::selector::cluster_matches;
 
-/// The binding as filters see it.
+/// The binding being filtered.
 pub struct Subject<'a> {
     pub spec: &'a ResourceBindingSpec,
-    /// The affinity term being tried; `None` when the placement has no list of terms.
+    /// The affinity term being tried. `None` for a placement without affinity terms.
     pub term: Option<&'a ClusterAffinityTerm>,
 }
 
-/// A cluster as filters see it.
+/// The cluster being filtered.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
     pub facts: &'a ClusterFacts,
-    /// The share the binding has there already.
+    /// The binding's current target in this cluster.
     pub held: Option<&'a TargetCluster>,
 }
 
-/// What a filter has against a cluster.
+/// Reason of a rejection.
 type Reason = Cow<'static, str>;
 type Filter = fn(&World<'_>, &Subject<'_>, Site<'_>) -> Option<Reason>;
 
@@ -38,13 +38,13 @@ const FILTERS: [(Plugin, Filter); 7] = [
     (Plugin::WorkloadAntiAffinity, workload_anti_affinity),
 ];
 
-/// The first filter that is on and rejects the cluster, and why.
+/// The first enabled filter that rejects the cluster, with its reason.
 pub fn reject(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<(&'static str, Reason)> {
     let on = FILTERS.iter().filter(|(filter, _)| world.plugins.has(*filter));
     on.into_iter().find_map(|(filter, check)| check(world, subject, site).map(|reason| (filter.name(), reason)))
 }
 
-fn against(rejected: bool, reason: &'static str) -> Option<Reason> {
+fn reject_if(rejected: bool, reason: &'static str) -> Option<Reason> {
     rejected.then_some(Cow::Borrowed(reason))
 }
 
@@ -62,13 +62,13 @@ fn cluster_affinity(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Opt
         }
         (None, None) => true,
     };
-    against(!matches, "cluster(s) did not match the placement cluster affinity constraint")
+    reject_if(!matches, "cluster(s) did not match the placement cluster affinity constraint")
 }
 
 fn api_enablement(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
     let resource = &subject.spec.resource;
     let passes = site.held.is_some() || site.facts.serves(&resource.api_version, &resource.kind);
-    against(!passes, "cluster(s) did not have the API resource")
+    reject_if(!passes, "cluster(s) did not have the API resource")
 }
 
 fn taint_toleration(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
@@ -86,7 +86,7 @@ fn taint_toleration(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Opt
 }
 
 fn cluster_eviction(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
-    against(subject.spec.evicts(site.facts.name()), "cluster(s) is in the process of eviction")
+    reject_if(subject.spec.evicts(site.facts.name()), "cluster(s) is in the process of eviction")
 }
 
 fn spread_constraint(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
@@ -106,17 +106,18 @@ fn workload_affinity(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -
     let group = &subject.spec.workload_affinity_groups.as_ref()?.affinity_group;
     let away = peers(world, site, group, |peer| &peer.affinity_group)
         .any(|peer| !peer.clusters.is_empty() && !peer.clusters.iter().any(|name| name == site.facts.name()));
-    against(away, "ResourceBinding with the same affinity group does not target this cluster")
+    reject_if(away, "ResourceBinding with the same affinity group does not target this cluster")
 }
 
 fn workload_anti_affinity(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
     let group = &subject.spec.workload_affinity_groups.as_ref()?.anti_affinity_group;
     let taken = peers(world, site, group, |peer| &peer.anti_affinity_group)
         .any(|peer| peer.clusters.iter().any(|name| name == site.facts.name()));
-    against(taken, "cluster already has workload with the same anti-affinity group")
+    reject_if(taken, "cluster already has workload with the same anti-affinity group")
 }
 
-/// Other bindings of the group; none when the gate is off, the group is empty or the cluster is a target already.
+/// Other bindings of the group. Empty if the feature gate is off, the group is empty, or the cluster is a target
+/// already.
 fn peers<'a>(
     world: &'a World<'a>,
     site: Site<'_>,

@@ -1,7 +1,7 @@
-//! Choosing regions: which set of groups satisfies minimum and maximum counts and reaches enough clusters with the
-//! highest weight. The search order and the ties are Karmada's, because the choice must be too.
+//! Region selection: the set of regions that satisfies the minimum and maximum counts and has enough clusters, with
+//! the highest weight. The search order and tie-breaking are Karmada's, so that the selection is the same.
 
-/// One region: how many clusters it offers and its score.
+/// A region with its number of clusters and its score.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
@@ -9,7 +9,7 @@ pub struct Group {
     pub weight: i64,
 }
 
-/// Bounds of the search: number of groups, and how many clusters they must offer together.
+/// Constraints: number of groups, and minimum of their clusters in total.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub min_groups: usize,
@@ -19,13 +19,13 @@ pub struct Bounds {
 
 struct Path {
     id: usize,
-    /// Indices into the sorted groups, by weight descending then name.
+    /// Indexes into the sorted groups, by descending weight, then name.
     groups: Vec<usize>,
     weight: i64,
     clusters: usize,
 }
 
-/// The names of the best set of groups, in order of weight; empty when no set fits.
+/// Names of the best set of groups by descending weight. Empty if no set satisfies the constraints.
 pub fn select(mut groups: Vec<Group>, bounds: Bounds) -> Vec<String> {
     groups.sort_by(|a, b| a.clusters.cmp(&b.clusters).then(b.weight.cmp(&a.weight)).then_with(|| a.name.cmp(&b.name)));
     let mut search = Search { groups: &groups, bounds, chosen: Vec::new(), found: Vec::new() };
@@ -42,8 +42,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Depth first. A set that satisfies the bounds is recorded and not extended; when every group is needed, only
-    /// the first chain is walked.
+    /// Depth-first search. A set that satisfies the constraints is recorded and not extended. If all groups are
+    /// required, only the first path is searched.
     fn extend(&mut self, clusters: usize, begin: usize) {
         let Bounds { min_groups, max_groups, min_clusters } = self.bounds;
         if clusters >= min_clusters && (min_groups..=max_groups).contains(&self.chosen.len()) {
@@ -75,8 +75,8 @@ impl Search<'_> {
     }
 }
 
-/// The heaviest set, then the one with most clusters, then the first found; of those, a set that begins the winner
-/// is preferred because it needs fewer groups for the same start.
+/// The set with the highest weight, then the most clusters, then the first one found. Among these, a prefix of the
+/// winner is preferred, because it needs fewer groups.
 fn best(mut paths: Vec<Path>) -> Option<Path> {
     paths.sort_by(|a, b| b.weight.cmp(&a.weight).then(b.clusters.cmp(&a.clusters)).then(a.id.cmp(&b.id)));
     paths.into_iter().reduce(|best, path| {
@@ -106,7 +106,8 @@ mod tests {
         assert_eq!(select(groups, bounds), expected);
     }
 
-    /// Karmada's own cases: groups with their clusters and weights, the least and the most of groups, the clusters needed.
+    /// Karmada's own test cases: groups with clusters and weights, minimum and maximum of groups, and required
+    /// clusters.
     #[rstest]
     #[case::none(&[], 2, 3, 1, &[])]
     #[case::too_few_groups(&[("R1", 1, 80)], 2, 3, 1, &[])]
@@ -123,7 +124,7 @@ mod tests {
     )]
     #[case::the_first_found(&[("R1", 1, 60), ("R2", 2, 50), ("R3", 3, 40), ("R4", 4, 30)], 1, 2, 5, &["R1", "R4"])]
     #[case::more_clusters(&[("R4", 1, 60), ("R3", 3, 50), ("R1", 3, 40), ("R2", 4, 30)], 1, 2, 5, &["R3", "R1"])]
-    fn the_best_set(
+    fn best_set_of_groups(
         #[case] groups: &[(&str, usize, i64)],
         #[case] min_groups: usize,
         #[case] max_groups: usize,

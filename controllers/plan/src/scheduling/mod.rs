@@ -1,8 +1,8 @@
-//! Scheduling: to which clusters a binding goes and with how many replicas.
+//! Scheduling: clusters and replicas of a binding.
 //!
-//! [`plan`] is the whole decision: is there anything to decide ([`Trigger`]), which affinity term is used, which
-//! clusters pass the filters, how they are scored, selected and filled. It reads a [`World`] and a [`Binding`] and
-//! writes nothing; the scheduling loop obeys the [`Plan`], the [`Report`] says why.
+//! [`plan`] makes the whole decision: is one needed ([`Trigger`]), which affinity term is used, which clusters pass
+//! the filters, and how they are scored, selected and assigned replicas. It is a pure function of a [`World`] and a
+//! [`Binding`]; the scheduler executes the [`Plan`], and the [`Report`] explains it.
 
 mod assignment;
 mod changes;
@@ -36,14 +36,14 @@ use assignment::Assignment;
 use filters::{Site, Subject};
 use selection::{Candidate, Demand};
 
-/// Annotation with the placement the current result was made for.
+/// Annotation with the placement of the current result.
 pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
 
-/// What the scheduler knows of a member cluster, prepared once per change of the Cluster.
+/// A member cluster as seen by the scheduler, prepared once per change of the Cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterFacts {
     pub cluster: Cluster,
-    /// By API version.
+    /// Served kinds by API version.
     kinds: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -65,22 +65,22 @@ impl ClusterFacts {
         self.cluster.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether the cluster serves a kind it was not known to serve before.
+    /// True if the cluster serves a kind that it did not serve before.
     pub fn gained(&self, before: &ClusterFacts, api_version: &str, kind: &str) -> bool {
         self.serves(api_version, kind) && !before.serves(api_version, kind)
     }
 
-    /// Whether the cluster is known to serve anything it was not known to serve before.
+    /// True if the cluster serves any kind that it did not serve before.
     pub fn gained_any(&self, before: &ClusterFacts) -> bool {
         self.kinds.iter().any(|(version, kinds)| before.kinds.get(version).is_none_or(|had| !kinds.is_subset(had)))
     }
 
-    /// Whether the cluster is known to serve a kind.
+    /// True if the cluster serves a kind.
     pub fn serves(&self, api_version: &str, kind: &str) -> bool {
         self.kinds.get(api_version).is_some_and(|kinds| kinds.contains(kind))
     }
 
-    /// Whether a binding that fits nowhere may fit now: something that decides about it is not as it was.
+    /// True if a change of the cluster can make an unschedulable binding fit.
     pub fn may_take_more(&self, before: &ClusterFacts) -> bool {
         let (new, old) = (&self.cluster, &before.cluster);
         new.metadata.labels != old.metadata.labels
@@ -91,7 +91,7 @@ impl ClusterFacts {
     }
 }
 
-/// Another binding of the same namespace that belongs to affinity groups.
+/// Another binding of the namespace with affinity groups.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
     pub affinity_group: String,
@@ -99,30 +99,30 @@ pub struct Peer {
     pub clusters: Vec<String>,
 }
 
-/// How many more replicas (or component sets) fit into each of some clusters, which are given by their places in
-/// [`World::clusters`]. `None`: nobody can say.
+/// Estimates how many more replicas or component sets fit into clusters, given by their indexes in
+/// [`World::clusters`]. `None` if unknown.
 pub trait Estimate {
     fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>>;
     fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>>;
 }
 
-/// Everything a decision reads beside the binding.
+/// Input of a scheduling decision, apart from the binding.
 pub struct World<'a> {
-    /// All clusters, by name.
+    /// All clusters, sorted by name.
     pub clusters: &'a [std::sync::Arc<ClusterFacts>],
     pub estimate: &'a dyn Estimate,
     /// Other bindings of the namespace with affinity groups.
     pub peers: &'a [Peer],
     pub gates: Gates,
     pub plugins: Plugins,
-    /// Keep selected clusters without replicas in the result.
+    /// If true, selected clusters without replicas stay in the result.
     pub propagate_empty_workloads: bool,
-    /// Hears how decisions go on.
+    /// Is notified of the steps of a decision.
     pub observer: &'a dyn Observer,
 }
 
 impl World<'_> {
-    /// Takes a step, and lets the observer know.
+    /// Runs a step and notifies the observer.
     fn step<T>(&self, step: Step, take: impl FnOnce() -> T) -> T {
         self.observer.began(step);
         let taken = take();
@@ -131,7 +131,7 @@ impl World<'_> {
     }
 }
 
-/// The binding to decide about.
+/// The binding to schedule.
 pub struct Binding<'a> {
     pub generation: i64,
     pub applied_placement: Option<&'a str>,
@@ -139,13 +139,13 @@ pub struct Binding<'a> {
     pub status: &'a ResourceBindingStatus,
 }
 
-/// Why no result could be made. The text is what the `Scheduled` condition shows.
+/// Scheduling failure. Displays as the message of the `Scheduled` condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// No cluster passed the filters.
     #[error("{0}")]
     NoFit(String),
-    /// The clusters that fit have too little room.
+    /// The feasible clusters have too little capacity.
     #[error("failed to assign replicas: {0}")]
     Unschedulable(String),
     #[error("failed to select clusters: {0}")]
@@ -157,7 +157,7 @@ pub enum ScheduleError {
 }
 
 impl ScheduleError {
-    /// The reason of the `Scheduled` condition.
+    /// Reason of the `Scheduled` condition.
     pub fn reason(&self) -> &'static str {
         match self {
             ScheduleError::NoFit(_) => "NoClusterFit",
@@ -167,34 +167,34 @@ impl ScheduleError {
     }
 }
 
-/// What the scheduling loop has to do.
+/// Action of the scheduler.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// The result stands; only the observed generation is to be recorded.
+    /// Keep the result; only the observed generation is recorded.
     Keep,
-    /// `clusters` is the result; `affinity` names the term it was made with.
+    /// Write `clusters` as result; `affinity` names the affinity term.
     Schedule { clusters: Vec<TargetCluster>, affinity: Option<String> },
-    /// Nothing fits: the result is emptied, and the binding waits for a change of clusters.
+    /// No cluster fits: clear the result, and wait for a change of clusters.
     Clear { error: ScheduleError },
-    /// The old result stays and the binding is tried again.
+    /// Keep the previous result and retry.
     Fail { error: ScheduleError },
 }
 
-/// How much a report tells.
+/// Level of detail of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
-    /// Which terms were tried and what came of them. Decisions are many, so they say no more.
+    /// Affinity terms and their outcome only. Default for decisions, which are frequent.
     Terms,
-    /// Every cluster, too.
+    /// Every cluster.
     Clusters,
 }
 
-/// Decides about one binding.
+/// Schedules a binding.
 pub fn plan(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
     decide(world, binding, Detail::Terms)
 }
 
-/// Decides as [`plan`] does; the report looks at every cluster, even where there is nothing to decide.
+/// Decides like [`plan`] with a detailed report, which evaluates every cluster even if no decision is needed.
 pub fn explain(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
     let (decided, mut report) = decide(world, binding, Detail::Clusters);
     if let (None, Some(placement)) = (report.trigger, &binding.spec.placement) {
@@ -230,7 +230,8 @@ fn failed(error: ScheduleError) -> Plan {
     }
 }
 
-/// Tries the observed term and those after it; the first that works is used. When none does, the first error counts.
+/// Tries the observed affinity term and those after it; the first success is used. If all fail, the first error is
+/// returned.
 fn by_terms(
     world: &World<'_>,
     binding: &Binding<'_>,
@@ -254,7 +255,7 @@ fn by_terms(
     first_error.map_or(Plan::Keep, failed)
 }
 
-/// Filter, score, select and assign with one affinity term.
+/// Filters, scores, selects and assigns with one affinity term.
 fn attempt(
     world: &World<'_>,
     binding: &Binding<'_>,
@@ -274,7 +275,7 @@ fn attempt(
     result
 }
 
-/// What is noted of clusters, by their places; nothing where nobody asked for it.
+/// Report entries by index of the cluster, if requested.
 struct Entries<'a>(Option<&'a mut [Option<ClusterReport>]>);
 
 impl Entries<'_> {
@@ -343,7 +344,7 @@ fn run(
     Ok(targets)
 }
 
-/// A binding's clusters by name, to be asked about every cluster.
+/// Current targets of a binding, sorted for lookup by name.
 struct Held<'a>(Vec<&'a TargetCluster>);
 
 impl<'a> Held<'a> {
@@ -358,14 +359,14 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Clusters that can be looked at, with their places and what the binding has there.
+/// Clusters that are not being deleted, with their indexes and the binding's current targets.
 fn sites<'a>(world: &World<'a>, spec: &'a ResourceBindingSpec) -> impl Iterator<Item = (usize, Site<'a>)> + use<'a> {
     let held = Held::of(spec);
     let staying = world.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
     staying.map(move |(place, facts)| (place, Site { facts, held: held.get(facts.name()) }))
 }
 
-/// Clusters that pass every filter.
+/// Clusters that pass all filters.
 fn feasible<'a>(world: &World<'a>, subject: &Subject<'a>, entries: &mut Entries<'_>) -> Vec<(usize, Site<'a>)> {
     let mut feasible = Vec::with_capacity(world.clusters.len());
     for (place, site) in sites(world, subject.spec) {
@@ -382,7 +383,7 @@ fn feasible<'a>(world: &World<'a>, subject: &Subject<'a>, entries: &mut Entries<
     feasible
 }
 
-/// `0/3 clusters are available: 2 reason, 1 other reason.`
+/// Message in Karmada's format: `0/3 clusters are available: 2 reason, 1 other reason.`
 fn fit_message(world: &World<'_>, subject: &Subject<'_>) -> String {
     let total = world.clusters.len();
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
@@ -399,7 +400,7 @@ fn fit_message(world: &World<'_>, subject: &Subject<'_>) -> String {
     format!("0/{total} clusters are available: {}.", reasons.join(", "))
 }
 
-/// Whether all components go together into one cluster, so that whole sets are counted instead of replicas.
+/// True if all components are placed together in one cluster, so that sets are counted instead of replicas.
 pub fn is_placed_as_set(gates: Gates, spec: &ResourceBindingSpec, placement: &Placement) -> bool {
     gates.multiple_pod_templates_scheduling
         && !spec.components.is_empty()
@@ -410,19 +411,19 @@ pub fn is_placed_as_set(gates: Gates, spec: &ResourceBindingSpec, placement: &Pl
         })
 }
 
-/// A cluster that already holds the binding scores 100, any other 0.
+/// Score of a cluster that is a target already; others score 0.
 const LOCALITY_SCORE: i64 = 100;
 
-/// The order of a cluster that no overflow tier names; it can only be there as an earlier target.
+/// Overflow order of a cluster in no tier, which can only be a previous target.
 const NO_TIER: i32 = 1000;
 
-/// How much each feasible cluster is liked.
+/// Scores of the feasible clusters.
 fn scores(world: &World<'_>, feasible: &[(usize, Site<'_>)]) -> Vec<i64> {
     let local = world.plugins.has(Plugin::ClusterLocality);
     feasible.iter().map(|(_, site)| if local && site.held.is_some() { LOCALITY_SCORE } else { 0 }).collect()
 }
 
-/// Feasible clusters with what they have room for. A binding that asks for nothing fits everywhere.
+/// Feasible clusters with their capacity. A binding without requests fits everywhere.
 fn candidates<'a>(
     world: &World<'a>,
     spec: &ResourceBindingSpec,

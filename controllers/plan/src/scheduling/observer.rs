@@ -1,22 +1,22 @@
-//! How a decision goes on, for whoever measures it: decisions know no clock.
+//! Observation of a decision's steps. Measuring time is left to the observer, since decisions have no clock.
 
-/// A part of a decision, by Karmada's name.
+/// Step of a decision, by Karmada's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Filter,
     Score,
-    /// With what the clusters have room for.
+    /// Including the estimates.
     Select,
     AssignReplicas,
 }
 
-/// Hears when a step begins and ends. One that does not come to its end by a result ends all the same.
+/// Is notified when a step begins and ends, also if the step fails.
 pub trait Observer {
     fn began(&self, step: Step);
     fn ended(&self, step: Step);
 }
 
-/// Nobody.
+/// An observer that ignores all steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Unobserved;
 

@@ -1,9 +1,8 @@
-//! The scheduler's plugins by Karmada's names, and which of them are on (`--plugins`): filters, and what scores. Set once
-//! from the command line; every decision reads it.
+//! Scheduler plugins by Karmada's names, and the enabled ones (`--plugins`). Set once from the command line.
 
 use std::str::FromStr;
 
-/// A filter or a score that can be left out.
+/// A filter or score that can be disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
     ApiEnablement,
@@ -46,7 +45,7 @@ impl Plugin {
     }
 }
 
-/// The plugins that are on. `Default` is Karmada's: all of them.
+/// The enabled plugins. As in Karmada, all by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plugins(u8);
 
@@ -62,15 +61,16 @@ impl Plugins {
     }
 }
 
-/// A `--plugins` entry that names none.
+/// An unknown name in `--plugins`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no plugin {0:?} here; known are {known}, each also with a - before it, and *", known = ALL.map(Plugin::name).join(", "))]
+#[error("unknown scheduler plugin {0:?}; known are {known}, * for all, and -NAME to disable one", known = ALL.map(Plugin::name).join(", "))]
 pub struct UnknownPlugin(String);
 
 impl FromStr for Plugins {
     type Err = UnknownPlugin;
 
-    /// `*` is all of them wherever it stands, `name` one more, `-name` one less; what is said last of a name counts.
+    /// Parses a list: `*` enables all plugins regardless of its position, `name` enables and `-name` disables one;
+    /// the last entry for a name wins.
     fn from_str(list: &str) -> Result<Self, UnknownPlugin> {
         let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
         let mut plugins = if entries.contains(&"*") { Plugins::default() } else { Plugins(0) };
@@ -113,7 +113,7 @@ mod tests {
     #[rstest]
     #[case("*,-Locality", "Locality")]
     #[case("clusteraffinity", "clusteraffinity")]
-    fn what_is_unknown_is_refused(#[case] list: &str, #[case] name: &str) {
+    fn unknown_plugins_are_errors(#[case] list: &str, #[case] name: &str) {
         let error = list.parse::<Plugins>().expect_err("an unknown plugin");
         assert_eq!(error, UnknownPlugin(name.to_owned()));
         assert!(error.to_string().contains("APIEnablement, ClusterAffinity, "), "{error}");

@@ -1,15 +1,15 @@
-//! Why a binding goes where it goes: one entry per affinity term tried, one per cluster in it for who asks why
-//! ([`super::explain`]); the scheduler's loop reads only what became of the terms.
+//! Explanation of a scheduling decision: an entry per affinity term and, in detailed reports ([`super::explain`]),
+//! per cluster. The scheduler itself reads only the outcome of the terms.
 
 use serde::Serialize;
 
-/// What made the scheduler look at a binding's placement.
+/// Reason for scheduling a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Trigger {
     PlacementChanged,
     ReplicasChanged,
     RescheduleRequested,
-    /// Duplicated or not a workload: the clusters that fit may have changed.
+    /// Duplicated, or not a workload: the fitting clusters may have changed.
     Reconcile,
     TargetTerminating,
 }
@@ -20,12 +20,12 @@ pub struct Report {
     pub terms: Vec<TermReport>,
 }
 
-/// One pass over all clusters.
+/// Evaluation of all clusters with one affinity term.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TermReport {
-    /// Where the term is in the placement's list.
+    /// Index of the term in the placement.
     pub index: usize,
-    /// The affinity term tried; empty when the placement has none.
+    /// Name of the affinity term. Empty for a placement without terms.
     pub affinity: String,
     pub clusters: Vec<ClusterReport>,
     pub error: Option<String>,
@@ -36,9 +36,9 @@ pub struct ClusterReport {
     pub name: String,
     pub rejected: Option<Rejection>,
     pub score: i64,
-    /// Replicas that still fit, as estimated.
+    /// Estimated number of replicas that still fit.
     pub allocatable: Option<i32>,
-    /// Whether the cluster passed selection (spread constraints).
+    /// True if the cluster was selected by spread constraints.
     pub selected: bool,
     pub replicas: Option<i32>,
 }

@@ -1,4 +1,4 @@
-//! Selection: which of the clusters that fit are used, by spread constraints over clusters and regions.
+//! Selection of feasible clusters by spread constraints over clusters and regions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,20 +11,20 @@ use crowsnest_api::work::TargetCluster;
 use super::groups::{self, Bounds, Group};
 use super::{ClusterFacts, ScheduleError};
 
-/// A cluster that passed every filter.
+/// A cluster that passed all filters.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
     pub facts: &'a ClusterFacts,
-    /// Where it is in the list of clusters.
+    /// Index in the list of clusters.
     pub place: usize,
-    /// The share the binding has there already.
+    /// The binding's current target in this cluster.
     pub held: Option<&'a TargetCluster>,
     pub score: i64,
     /// 0 for the affinity itself, then 1, 2, … for its overflow tiers.
     pub overflow_order: i32,
-    /// Replicas that still fit.
+    /// Number of replicas that still fit.
     pub allocatable: i32,
-    /// `allocatable` plus what the binding already has there.
+    /// `allocatable` plus the current replicas.
     pub available: i64,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// The order in which clusters are preferred everywhere.
+/// Sorts by preference: overflow tier, score, available replicas, name.
 pub fn sort(candidates: &mut [Candidate<'_>]) {
     candidates.sort_by(|a, b| {
         let key = |candidate: &Candidate<'_>| {
@@ -48,22 +48,22 @@ pub fn sort(candidates: &mut [Candidate<'_>]) {
     });
 }
 
-/// The type a placement means; no strategy, or one without a type, is Duplicated.
+/// Scheduling type of a placement. `Duplicated` by default.
 pub fn scheduling_type(placement: &Placement) -> ReplicaSchedulingType {
     let strategy = placement.replica_scheduling.as_ref();
     strategy.and_then(|strategy| strategy.replica_scheduling_type.clone()).unwrap_or(ReplicaSchedulingType::Duplicated)
 }
 
-/// How many replicas the chosen clusters must hold.
+/// Replicas that the selected clusters must hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
-    /// What the clusters must have room for together (component sets count as one).
+    /// Required capacity in total. A component set counts as one.
     pub capacity: i32,
     /// `spec.replicas`.
     pub replicas: i32,
 }
 
-/// Narrows sorted candidates down to those the spread constraints choose.
+/// Reduces sorted candidates to those selected by the spread constraints.
 pub fn select<'a>(
     placement: &Placement,
     candidates: Vec<Candidate<'a>>,
@@ -86,7 +86,7 @@ pub fn select<'a>(
     }
 }
 
-/// Static weights name their clusters, so constraints don't apply to them.
+/// True for static weights, which name their clusters, so that constraints do not apply.
 fn ignores_constraints(placement: &Placement) -> bool {
     let Some(strategy) = &placement.replica_scheduling else { return false };
     strategy.replica_scheduling_type == Some(ReplicaSchedulingType::Divided)
@@ -101,7 +101,8 @@ fn limit(groups: i64) -> usize {
     usize::try_from(groups).unwrap_or_default()
 }
 
-/// The first clusters in order; with `capacity` to reach, those from the end are exchanged for roomier ones.
+/// The first clusters in order. If `capacity` is required, the last ones are exchanged for clusters with more
+/// capacity.
 fn by_cluster<'a>(
     mut candidates: Vec<Candidate<'a>>,
     constraint: &SpreadConstraint,
@@ -129,7 +130,7 @@ fn by_cluster<'a>(
     Ok(candidates)
 }
 
-/// The first cluster with the most room, if that is more than `than`.
+/// Index of the first cluster with the most available replicas, if more than `than`.
 fn roomiest(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
     let mut best = None;
     let mut most = than;
@@ -141,7 +142,7 @@ fn roomiest(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
     best
 }
 
-/// The best regions, then the best cluster of each, then the rest of their clusters up to the cluster maximum.
+/// The best regions, then the best cluster of each, then further clusters of these regions up to the maximum.
 fn by_region<'a>(
     placement: &Placement,
     candidates: Vec<Candidate<'a>>,
@@ -191,10 +192,10 @@ fn by_region<'a>(
     Ok(selected)
 }
 
-/// A region's clusters count more than their scores.
+/// Weighs the number of clusters of a region above their scores.
 const WEIGHT_UNIT: i64 = 1000;
 
-/// Clusters that can take all replicas, and their mean score.
+/// Number of clusters that can hold all replicas, and their mean score.
 fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     let scores: Vec<i64> = clusters
         .iter()
@@ -207,7 +208,7 @@ fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     }
 }
 
-/// Replicas the region can take of its share, and the mean score of the clusters needed for that.
+/// Replicas of its share that the region can hold, and the mean score of the clusters needed for them.
 fn divided_weight(clusters: &[Candidate<'_>], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
     let share = match count(min_regions) {
         // Go divides by zero in floating point here and gets +Inf, which no region reaches.
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_choose() {
+    fn constraints_select_clusters() {
         let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/selection.yaml")).expect("cases");
         for case in cases {
             let facts = |fit: &Fit| {

@@ -1,4 +1,4 @@
-//! Decisions as a whole: what is decided once stays, and asking why decides nothing else.
+//! Whole decisions: results are stable, and explaining decides the same.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::gates::Gates;
 
-/// So much room in each cluster, whoever asks.
+/// Fixed capacity per cluster.
 struct Rooms(Vec<i32>);
 
 impl Estimate for Rooms {
@@ -80,7 +80,7 @@ fn spec(kind: u8, replicas: i32) -> ResourceBindingSpec {
     .expect("a spec")
 }
 
-/// A binding as it is stored after each decision.
+/// A binding as stored after each decision.
 struct Stored {
     spec: ResourceBindingSpec,
     status: ResourceBindingStatus,
@@ -121,7 +121,7 @@ fn world<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> World<'a> {
 
 proptest! {
     #[test]
-    fn a_decision_stays_and_one_replica_more_moves_none(
+    fn results_are_stable_and_scaling_up_moves_no_replicas(
         kind in 0..7_u8, replicas in 1..40_i32, rooms in proptest::collection::vec(0..30_i32, 3..12),
     ) {
         let (clusters, rooms) = (fleet(rooms.len()), Rooms(rooms));
@@ -129,10 +129,10 @@ proptest! {
         let mut stored =
             Stored { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
         let (decided, report) = plan(&world, &stored.binding());
-        prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "decisions note no clusters");
-        prop_assert_eq!(&explain(&world, &stored.binding()).0, &decided, "asking why decides the same");
+        prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "reports of decisions have no clusters");
+        prop_assert_eq!(&explain(&world, &stored.binding()).0, &decided, "explaining decides the same");
         let Plan::Schedule { clusters: given, affinity } = decided else {
-            // Nothing is decided without room; static weights and copies need none.
+            // Without capacity, scheduling fails; static weights and duplication need none.
             prop_assert!(kind >= 3, "{:?}", decided);
             return Ok(());
         };
@@ -173,7 +173,7 @@ fn placements_change(#[case] applied: Option<&str>, #[case] expected: bool) {
 }
 
 #[test]
-fn why_nothing_fits_is_counted_and_explained() {
+fn unschedulable_binding_counts_and_explains_reasons() {
     let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
@@ -188,14 +188,14 @@ fn why_nothing_fits_is_counted_and_explained() {
     assert_eq!(filters, [Some("APIEnablement"), Some("ClusterAffinity"), Some("APIEnablement")]);
 }
 
-/// A Job, which no cluster serves, for gold clusters; one of which it is in.
+/// A Job, a kind that no cluster serves, with affinity to gold clusters, one of which is a target already.
 #[rstest]
 #[case::all("*", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 100)]
 #[case::no_affinity("*,-ClusterAffinity", &[Some("APIEnablement"), Some("APIEnablement"), None], 100)]
 #[case::no_enablement("*,-APIEnablement", &[None, Some("ClusterAffinity"), None], 100)]
 #[case::no_locality("*,-ClusterLocality", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 0)]
 #[case::none("", &[None; 3], 0)]
-fn what_is_switched_off_keeps_nobody_out(#[case] plugins: &str, #[case] filters: &[Option<&str>], #[case] score: i64) {
+fn disabled_filters_reject_no_cluster(#[case] plugins: &str, #[case] filters: &[Option<&str>], #[case] score: i64) {
     let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
@@ -208,7 +208,7 @@ fn what_is_switched_off_keeps_nobody_out(#[case] plugins: &str, #[case] filters:
 }
 
 #[test]
-fn terms_that_failed_are_told_by_their_places() {
+fn failed_terms_are_reported_by_index() {
     let (clusters, rooms) = (fleet(3), Rooms(vec![5; 3]));
     let stored = Stored { spec: spec(6, 2), status: ResourceBindingStatus::default(), applied: None };
     let (decided, report) = plan(&world(&clusters, &rooms), &stored.binding());
@@ -217,11 +217,11 @@ fn terms_that_failed_are_told_by_their_places() {
     assert_eq!(tried, [(0, true), (1, false)]);
 }
 
-/// Steps that were begun, and those that ended.
+/// Steps begun (false) and ended (true).
 #[derive(Default)]
-struct Heard(RefCell<Vec<(Step, bool)>>);
+struct RecordedSteps(RefCell<Vec<(Step, bool)>>);
 
-impl Observer for Heard {
+impl Observer for RecordedSteps {
     fn began(&self, step: Step) {
         self.0.borrow_mut().push((step, false));
     }
@@ -231,20 +231,20 @@ impl Observer for Heard {
     }
 }
 
-/// Nobody is in the first of the terms; the last case fits nowhere for want of room.
+/// The first term matches no cluster; the last case has too little capacity.
 #[rstest]
 #[case::by_terms(6, 5, &[Step::Filter, Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
 #[case::at_once(3, 5, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
 #[case::without_room(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
-fn steps_are_heard_until_one_fails(#[case] kind: u8, #[case] room: i32, #[case] expected: &[Step]) {
+fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] room: i32, #[case] expected: &[Step]) {
     let (clusters, rooms) = (fleet(3), Rooms(vec![room; 3]));
     let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
-    let heard = Heard::default();
+    let heard = RecordedSteps::default();
     let world = World { observer: &heard, ..world(&clusters, &rooms) };
     let (decided, _) = plan(&world, &stored.binding());
     let each = expected.iter().flat_map(|step| [(*step, false), (*step, true)]);
     assert_eq!(heard.0.take(), each.collect::<Vec<_>>());
-    // What stands is not decided again.
+    // Keeping a result runs no steps.
     if let Plan::Schedule { clusters, affinity } = decided {
         stored.write(clusters, affinity);
         plan(&world, &stored.binding());

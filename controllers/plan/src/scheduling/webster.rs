@@ -1,10 +1,10 @@
-//! Dividing replicas by weight: the Webster (Sainte-Laguë) method with Karmada's tie-break.
+//! Weighted division of replicas by the Webster (Sainte-Laguë) method with Karmada's tie-breaking.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Which of two equal claims on a seat wins once their seats are equal too. The parity of the template's uid
-/// decides, so that not every workload prefers the same cluster.
+/// Tie-break between equal quotients and equal seats. It depends on the parity of a hash of the template's UID, so
+/// that not all workloads prefer the same cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TieBreak {
     NameAscending,
@@ -26,7 +26,7 @@ struct Party<'a> {
     name: &'a str,
     votes: i64,
     seats: i32,
-    /// What its claim on the next seat is worth.
+    /// Priority for the next seat.
     quotient: f64,
     tie_break: TieBreak,
 }
@@ -41,13 +41,13 @@ impl<'a> Party<'a> {
         self.quotient = self.votes as f64 / (2.0 * f64::from(self.seats) + 1.0);
     }
 
-    /// Seats that this party gets in any case, of `seats` for `parties` with `votes` together.
+    /// Number of seats that this party gets in any case, out of `seats` for `parties` with `votes` in total.
     ///
-    /// Claims above the quotient `votes / (2 seats - parties)` are at most `seats`, and at least `seats - parties`: all of them are
-    /// met. Two claims less make up for rounding.
+    /// At most `seats` and at least `seats - parties` quotients are above `votes / (2 seats - parties)`, so all of
+    /// them get a seat. Subtracting two covers rounding errors.
     fn certain(&self, seats: i32, parties: f64, votes: f64) -> i32 {
         let share = self.votes as f64 * (2.0 * f64::from(seats) - parties) / votes;
-        // Saturates: below 0 nothing is certain.
+        // Saturates at 0.
         (((share - 1.0) / 2.0).floor() - 2.0).clamp(0.0, f64::from(seats)) as i32
     }
 }
@@ -78,10 +78,11 @@ impl PartialEq for Party<'_> {
 
 impl Eq for Party<'_> {}
 
-/// Gives `seats` to the names in `votes`, one at a time to the highest quotient. Sorted by name; names that got
-/// nothing are listed with 0. Nothing is given when nobody has a vote.
+/// Distributes `seats` by votes, each to the highest quotient. The result is sorted by name and contains names
+/// without seats as 0. Without any votes, no seat is distributed.
 ///
-/// The time depends on the number of names, not on that of seats: a template may ask for two billion replicas.
+/// The running time depends on the number of names, not of seats, because a template may request two billion
+/// replicas.
 pub fn divide<'a>(
     seats: i32,
     votes: impl IntoIterator<Item = (&'a str, i64)>,
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(divided.into_iter().collect::<Vec<_>>(), expected);
     }
 
-    /// Seat by seat.
+    /// Reference implementation that distributes single seats.
     fn one_by_one<'a>(seats: i32, votes: &[(&'a str, i64)], tie_break: TieBreak) -> BTreeMap<&'a str, i32> {
         let mut queue: BinaryHeap<Party<'a>> =
             votes.iter().map(|(name, votes)| Party::new(name, *votes, tie_break)).collect();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn two_billion_seats_are_divided_at_once() {
+    fn two_billion_seats_are_divided_quickly() {
         let divided = divide(i32::MAX, [("a", 1), ("b", 1), ("c", i64::MAX)], TieBreak::NameAscending);
         assert_eq!(divided.values().map(|seats| i64::from(*seats)).sum::<i64>(), i64::from(i32::MAX));
         let even = divide(i32::MAX, [("a", 1), ("b", 1), ("c", 1)], TieBreak::NameAscending);
@@ -145,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn seats_are_those_of_one_by_one(
+        fn result_equals_the_reference_implementation(
             seats in 0..3_000_i32,
             votes in proptest::collection::vec(prop_oneof![0..5_i64, 0..1_000_i64, 0..i64::MAX], 1..40),
             uid in "[a-z]{3}",
@@ -158,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn no_seat_is_lost_or_doubled(seats in 0..500_i32, votes in proptest::collection::vec(0..50_i64, 1..12)) {
+        fn all_seats_are_distributed_once(seats in 0..500_i32, votes in proptest::collection::vec(0..50_i64, 1..12)) {
             let names: Vec<String> = (0..votes.len()).map(|index| format!("m{index}")).collect();
             let named = names.iter().map(String::as_str).zip(votes.iter().copied());
             let divided = divide(seats, named, TieBreak::of_uid("uid"));
@@ -167,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn one_more_seat_moves_nobody(seats in 0..200_i32, votes in proptest::collection::vec(1..50_i64, 1..8)) {
+        fn additional_seat_reduces_no_share(seats in 0..200_i32, votes in proptest::collection::vec(1..50_i64, 1..8)) {
             let names: Vec<String> = (0..votes.len()).map(|index| format!("m{index}")).collect();
             let named = || names.iter().map(String::as_str).zip(votes.iter().copied());
             let before = divide(seats, named(), TieBreak::NameAscending);

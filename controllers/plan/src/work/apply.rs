@@ -1,8 +1,8 @@
-//! How a manifest meets the object a member already has: whose it is, what of it stays, and whether anything changes.
+//! Applying a manifest to an existing member object: ownership, retained fields, and whether a write is needed.
 //!
-//! Members make more of a manifest than it says: defaults, admission plugins and webhooks fill fields in. What a member made
-//! of one is its [`difference`] from what was sent. Whoever remembers it for a manifest can tell the member's own additions
-//! from drift, and writes nothing where there is none.
+//! Defaulting, admission plugins and webhooks of a member change objects. These changes are the [`difference`]
+//! between the written and the resulting object. With the difference remembered per manifest, the member's own
+//! additions can be distinguished from drift, and nothing is written without drift.
 
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
@@ -10,19 +10,19 @@ use serde_json::Value;
 use super::managed;
 use super::prune::{prune, prune_job_ttl};
 
-/// What to do with one manifest in one member.
+/// The write that a manifest needs in a member.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApplyPlan {
     Create(Value),
     Update(Value),
-    /// The member has it already.
+    /// The member object is up to date.
     Keep,
-    /// The member has an object of that name which is not ours to change; the text is the Work's message.
+    /// The member has an object of this name that must not be changed. Contains the message of the Work's condition.
     Conflict(String),
 }
 
 impl ApplyPlan {
-    /// What is done, in a word.
+    /// Name of the plan, for metrics and logs.
     pub fn name(&self) -> &'static str {
         match self {
             ApplyPlan::Create(_) => "create",
@@ -33,16 +33,16 @@ impl ApplyPlan {
     }
 }
 
-/// What a manifest finds in a member.
+/// Result of comparing a manifest with a member.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Meeting<'o> {
-    /// There is nothing to take over from the member.
+    /// No fields of a member object have to be retained.
     Planned(ApplyPlan),
-    /// An object to update: the kind's interpreter is to put into `desired` what the member decides before [`finish`].
+    /// An update. The kind's interpreter must add the fields to retain to `desired` before [`finish`].
     Ours { desired: Value, observed: &'o Value },
 }
 
-/// How a manifest meets the object that a member has, if it has one.
+/// Compares a manifest with the existing member object, if any.
 pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) -> Meeting<'o> {
     let Some(observed) = observed else { return Meeting::Planned(ApplyPlan::Create(manifest.clone())) };
     if !may_update(manifest, observed) {
@@ -60,13 +60,12 @@ pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) ->
     Meeting::Ours { desired, observed }
 }
 
-/// What to do about an object of which everything is known that the member decides; `difference` is what the member made
-/// of this very manifest when it was last written.
+/// Completes the plan after retention. `difference` is the difference from the last write of this manifest.
 pub fn finish(desired: Value, observed: &Value, difference: Option<&Value>) -> ApplyPlan {
     if is_up_to_date(&desired, observed, difference) { ApplyPlan::Keep } else { ApplyPlan::Update(desired) }
 }
 
-/// Ours already, or the manifest says to take it over.
+/// True if the object is managed already, or the manifest requests overwriting.
 fn may_update(manifest: &Value, observed: &Value) -> bool {
     managed::is_managed(observed)
         || unstructured::annotation(manifest, super::construct::CONFLICT_RESOLUTION) == Some("overwrite")
@@ -84,10 +83,10 @@ fn keep_members_metadata(desired: &mut Value, observed: &Value) {
     managed::retain(desired, observed);
 }
 
-/// What always stays as the member has it.
+/// Metadata that is always retained.
 const MEMBERS_OWN: [&str; 3] = ["resourceVersion", "finalizers", "ownerReferences"];
 
-/// Whether the live object, without what the member fills in, is what the manifest wants.
+/// True if the live object, without the member's changes, equals the manifest.
 fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) -> bool {
     let mut live = without_members_part(observed);
     prune_job_ttl(&mut live);
@@ -98,7 +97,7 @@ fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) 
     unstructured::semantically_equal(&live, &wanted)
 }
 
-/// An object as far as applying compares it. Labels and annotations are compared whole.
+/// The compared part of an object. All labels and annotations are compared.
 fn without_members_part(object: &Value) -> Value {
     let mut compared = object.clone();
     prune(&mut compared);
@@ -110,8 +109,8 @@ fn without_members_part(object: &Value) -> Value {
     compared
 }
 
-/// What a member made of an object that was sent to it, as a JSON merge patch; `None` when it took it as it is. Values of a
-/// Secret are nobody's to note: one that a member fills in is written once more after a restart.
+/// Changes that a member made to a written object, as a JSON merge patch. `None` if there are none. Secret values are
+/// not recorded, so a Secret with values added by the member is written once more after a restart.
 pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
     let compared = |object: &Value| {
         let mut compared = without_members_part(object);
@@ -130,7 +129,7 @@ pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
     merge_patch(&compared(sent), &live)
 }
 
-/// Whether a live object has all that was to be sent to it, and at most more.
+/// True if the live object contains everything of `sent`, and possibly more.
 pub fn has_everything(sent: &Value, live: &Value) -> bool {
     has_all(&without_members_part(live), &without_members_part(sent))
 }
@@ -147,7 +146,7 @@ fn has_all(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The JSON merge patch from one value to another, where they are not the same to Kubernetes. Nulls are no values.
+/// JSON merge patch between two values that are not semantically equal. Null counts as absent.
 fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
     if unstructured::semantically_equal(from, to) {
         return None;
@@ -179,8 +178,8 @@ mod tests {
         service(json!([{"port": 80}]), json!({}))
     }
 
-    /// As a member's API server answers.
-    fn taken() -> Value {
+    /// The object as returned by a member's API server.
+    fn accepted() -> Value {
         let filled_in = json!({"metadata": {"uid": "1", "resourceVersion": "7"}, "status": {"loadBalancer": {}},
             "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
         service(json!([{"port": 80, "protocol": "TCP", "targetPort": 80}]), filled_in)
@@ -197,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_fills_in_is_no_drift_once_it_is_known() {
-        assert!(matches!(planned(&sent(), &taken(), None), ApplyPlan::Update(_)));
-        let difference = difference(&sent(), &taken());
+    fn remembered_changes_of_a_member_are_not_drift() {
+        assert!(matches!(planned(&sent(), &accepted(), None), ApplyPlan::Update(_)));
+        let difference = difference(&sent(), &accepted());
         assert!(difference.is_some());
-        assert_eq!(planned(&sent(), &taken(), difference.as_ref()), ApplyPlan::Keep);
+        assert_eq!(planned(&sent(), &accepted(), difference.as_ref()), ApplyPlan::Keep);
     }
 
     #[rstest]
@@ -211,10 +210,10 @@ mod tests {
     #[case::a_field_of_the_members_own_removed(json!({"spec": {"type": null}}))]
     #[case::in_a_list(json!({"spec": {"ports": [{"port": 81, "protocol": "TCP", "targetPort": 80}]}}))]
     #[case::a_label_of_ours(json!({"metadata": {"labels": {"karmada.io/managed": "true", "tier": null}}}))]
-    fn drift_is_seen_beside_it(#[case] drift: Value) {
+    fn drift_is_detected(#[case] drift: Value) {
         let mut sent = sent();
         unstructured::set_label(&mut sent, "tier", "front");
-        let mut live = taken();
+        let mut live = accepted();
         unstructured::set_label(&mut live, "tier", "front");
         let difference = difference(&sent, &live);
         assert_eq!(planned(&sent, &live, difference.as_ref()), ApplyPlan::Keep);
@@ -227,9 +226,9 @@ mod tests {
     #[case::another_version(json!({"metadata": {"resourceVersion": "9"}}))]
     #[case::a_label_of_the_members_own(json!({"metadata": {"labels": {"theirs": "1"}}}))]
     #[case::a_finalizer(json!({"metadata": {"finalizers": ["a/b"]}}))]
-    fn what_is_the_members_own_stays(#[case] theirs: Value) {
-        let difference = difference(&sent(), &taken());
-        let mut live = taken();
+    fn fields_of_the_member_are_not_drift(#[case] theirs: Value) {
+        let difference = difference(&sent(), &accepted());
+        let mut live = accepted();
         json_patch::merge(&mut live, &theirs);
         assert_eq!(planned(&sent(), &live, difference.as_ref()), ApplyPlan::Keep);
     }
@@ -239,14 +238,14 @@ mod tests {
     #[case::less(json!({"spec": {"selector": null}}), false)]
     #[case::another_value(json!({"spec": {"selector": {"app": "other"}}}), false)]
     #[case::a_shorter_list(json!({"spec": {"ports": []}}), false)]
-    fn an_object_may_have_more_than_was_sent(#[case] theirs: Value, #[case] expected: bool) {
-        let mut live = taken();
+    fn additional_fields_are_allowed(#[case] theirs: Value, #[case] expected: bool) {
+        let mut live = accepted();
         json_patch::merge(&mut live, &theirs);
         assert_eq!(has_everything(&sent(), &live), expected, "{live}");
     }
 
     #[test]
-    fn an_object_taken_as_it_is_differs_in_nothing() {
+    fn unchanged_object_has_no_difference() {
         let sent = json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}});
         let mut live = sent.clone();
         json_patch::merge(&mut live, &json!({"metadata": {"uid": "1", "resourceVersion": "3"}, "binaryData": {}}));
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_secret_are_not_noted() {
+    fn secret_values_are_not_recorded() {
         let sent = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}});
         let mut live = sent.clone();
         json_patch::merge(&mut live, &json!({"type": "Opaque", "data": {"token": "c2VjcmV0"}}));
@@ -266,7 +265,7 @@ mod tests {
     #[case(json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 3}}))]
     #[case(json!({"a": [1, 2]}), json!({"a": [1]}))]
     #[case(json!({"a": "text"}), json!({"a": {"b": "map", "c": {}}}))]
-    fn a_merge_patch_leads_from_one_to_the_other(#[case] from: Value, #[case] to: Value) {
+    fn merge_patch_converts_one_value_to_the_other(#[case] from: Value, #[case] to: Value) {
         let mut patched = from.clone();
         json_patch::merge(&mut patched, &merge_patch(&from, &to).expect("they differ"));
         assert!(unstructured::semantically_equal(&patched, &to), "{patched} is not {to}");

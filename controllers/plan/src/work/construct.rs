@@ -1,5 +1,5 @@
-//! From a binding and a template to the Work of one cluster, equal to Karmada's to the last annotation, so that an
-//! existing control plane's Works are adopted without a write.
+//! Builds the Work of a binding in one cluster. It equals Karmada's in every annotation, so that Works of an existing
+//! control plane are adopted without a write.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ use crate::scheduling::{TieBreak, divide};
 
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
-/// Which overrides made the manifest what it is. They stay when the last override goes, as Karmada's do.
+/// Applied overrides. As in Karmada, the annotations stay after the last override is removed.
 const APPLIED_OVERRIDES: [&str; 2] =
     ["policy.karmada.io/applied-cluster-overrides", "policy.karmada.io/applied-overrides"];
 
-/// The binding a Work is made for.
+/// The binding that a Work is built for.
 #[derive(Debug, Clone, Copy)]
 pub struct BindingIdentity<'a> {
     /// Empty for a ClusterResourceBinding.
@@ -45,7 +45,7 @@ impl<'a> BindingIdentity<'a> {
 }
 
 impl BindingIdentity<'_> {
-    /// Label that ties Works to a binding of this scope.
+    /// Label with the binding's permanent id on Works.
     pub fn id_label(&self) -> &'static str {
         permanent_id::binding_label(Scope::of_namespace(self.namespace))
     }
@@ -63,14 +63,14 @@ impl BindingIdentity<'_> {
     }
 }
 
-/// Everything beyond labels and annotations that a Work says.
+/// Fields of a Work's spec besides the manifest.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkOptions {
     pub suspend_dispatching: Option<bool>,
     pub preserve_resources_on_deletion: Option<bool>,
 }
 
-/// A Work as it should be; its permanent id is the existing Work's, or a new one.
+/// A desired Work. Its permanent id is that of the existing Work, or a new one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredWork {
     pub namespace: String,
@@ -79,13 +79,13 @@ pub struct DesiredWork {
     pub annotations: BTreeMap<String, String>,
     pub owner: Option<Value>,
     pub options: WorkOptions,
-    /// Who has to let it go; nobody, when empty.
+    /// Finalizer of the Work. None if empty.
     pub finalizer: &'static str,
-    /// The manifest, complete but for the permanent id.
+    /// The manifest, complete except for the permanent id.
     pub manifest: Value,
 }
 
-/// Clusters a binding's object must be in: the scheduled ones, then those it is required in as a dependency.
+/// Clusters that a binding's object must be in: scheduled clusters, then those of bindings that depend on it.
 pub fn targets(spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
     let mut targets = spec.clusters.clone();
     for target in spec.required_by.iter().flat_map(|parent| &parent.clusters) {
@@ -96,7 +96,7 @@ pub fn targets(spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
     targets
 }
 
-/// Whether a Work in `cluster` still has a reason to be: a target, or a graceful eviction that has not ended.
+/// True if a Work in `cluster` must exist: for a target, or for a graceful eviction in progress.
 pub fn is_expected_in(spec: &ResourceBindingSpec, cluster: &str) -> bool {
     let required = spec.required_by.iter().flat_map(|parent| &parent.clusters).any(|target| target.name == cluster);
     let evicting = spec
@@ -106,16 +106,18 @@ pub fn is_expected_in(spec: &ResourceBindingSpec, cluster: &str) -> bool {
     spec.targets(cluster) || required || evicting
 }
 
-/// Action of the binding controller for an existing Work.
+/// What the binding controller does with an existing Work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     Keep,
-    /// The object has to leave the cluster, but dispatching to the cluster is suspended: the Work stays, suspended, until that ends.
+    /// The object must be removed, but dispatching to the cluster is suspended: the Work stays until dispatching
+    /// resumes.
     Hold,
     Delete,
 }
 
-/// Action for the Work in `cluster` while the template exists. Deletion of the template deletes all Works, suspended or not.
+/// Disposition of the Work in `cluster` while the template exists. When the template is deleted, all Works are
+/// deleted, suspended or not.
 pub fn disposition(spec: &ResourceBindingSpec, cluster: &str) -> Disposition {
     if is_expected_in(spec, cluster) {
         Disposition::Keep
@@ -126,13 +128,13 @@ pub fn disposition(spec: &ResourceBindingSpec, cluster: &str) -> Disposition {
     }
 }
 
-/// Clusters from which the object must be gone before it may be made anywhere else.
+/// Clusters from which the object must be deleted before it is created elsewhere (purge mode `Directly`).
 pub fn purged_directly(spec: &ResourceBindingSpec) -> Vec<&str> {
     let direct = spec.graceful_eviction_tasks.iter().filter(|task| task.purge_mode == Some(PurgeMode::Directly));
     direct.map(|task| task.from_cluster.as_str()).collect()
 }
 
-/// How a divided Job's completions are split, in proportion to the clusters' replicas; empty when they are not.
+/// Completions per cluster of a divided Job, in proportion to the replicas. Empty if they are not divided.
 pub fn job_completions(
     spec: &ResourceBindingSpec,
     template: &Value,
@@ -154,14 +156,14 @@ pub fn job_completions(
     divided.into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect()
 }
 
-/// Whether the binding allows the template what each replica, and each component with all of its replicas, needs now.
+/// True if the binding permits the requests of the current template per replica and component.
 pub fn is_agreed(spec: &ResourceBindingSpec, template: &Interpreted) -> bool {
     let same = |left: Value, right: Value| unstructured::semantically_equal(&left, &right);
     same(json!(spec.replica_requirements), json!(template.requirements))
         && same(json!(spec.components), json!(template.components))
 }
 
-/// Whether dispatching to a cluster is paused.
+/// True if dispatching to a cluster is suspended.
 pub fn is_suspended(suspension: Option<&Suspension>, cluster: &str) -> bool {
     let Some(suspension) = suspension else { return false };
     let on_cluster = || {
@@ -171,8 +173,8 @@ pub fn is_suspended(suspension: Option<&Suspension>, cluster: &str) -> bool {
     suspension.policy.dispatching.unwrap_or_default() || on_cluster()
 }
 
-/// The Work that carries a binding's object to one cluster. `manifest` is the template with this cluster's replicas
-/// and overrides in it.
+/// The Work of a binding's object in one cluster. `manifest` is the template with the cluster's replicas and
+/// overrides applied.
 pub fn for_binding(
     spec: &ResourceBindingSpec,
     binding: BindingIdentity<'_>,
@@ -209,7 +211,7 @@ pub fn for_binding(
     wrap_as(name, cluster, manifest, labels, annotations, options)
 }
 
-/// A Work around any object, as the namespace, RBAC and quota loops make them.
+/// A Work for any object, for the namespace, unified auth and quota controllers.
 pub fn wrap(
     cluster: &str,
     manifest: Value,
@@ -245,7 +247,7 @@ fn wrap_as(
     DesiredWork { namespace, name, labels, annotations, owner: None, options, finalizer, manifest }
 }
 
-/// The template's own annotation wins over the policy's setting.
+/// The template's annotation takes precedence over the policy.
 fn conflict_resolution(spec: &ResourceBindingSpec, manifest: &Value) -> &'static str {
     match unstructured::annotation(manifest, CONFLICT_RESOLUTION) {
         Some("overwrite") => "overwrite",
@@ -255,7 +257,7 @@ fn conflict_resolution(spec: &ResourceBindingSpec, manifest: &Value) -> &'static
     }
 }
 
-/// Labels preserved from the cluster a failed-over application left, for the one it moves to.
+/// Injects the labels preserved from the cluster that a failed-over application left.
 fn inject_preserved_state(spec: &ResourceBindingSpec, cluster: &str, manifest: &mut Value) {
     let Some(task) = spec.graceful_eviction_tasks.last() else { return };
     let moved_here = !task.clusters_before_failover.iter().any(|name| name == cluster);
@@ -266,19 +268,19 @@ fn inject_preserved_state(spec: &ResourceBindingSpec, cluster: &str, manifest: &
     }
 }
 
-/// What to do about a Work.
+/// The write that a Work needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkPlan {
     Keep,
     Create(Value),
-    /// The whole object, with the existing one's resource version.
+    /// The whole object, with the resourceVersion of the existing one.
     Update(Value),
-    /// The existing Work is on its way out; its successor has to wait.
+    /// The existing Work is being deleted; the new one must wait.
     WaitForDeletion,
 }
 
 impl DesiredWork {
-    /// Compares with the Work that exists. `new_permanent_id` is used only for a new Work.
+    /// Compares with the existing Work. `new_permanent_id` is used only for a new Work.
     pub fn plan(&self, existing: Option<&Value>, new_permanent_id: &str) -> WorkPlan {
         let Some(existing) = existing else { return WorkPlan::Create(self.build(new_permanent_id)) };
         if unstructured::is_terminating(existing) {
@@ -293,7 +295,7 @@ impl DesiredWork {
         for (key, value) in &self.annotations {
             unstructured::set_annotation(&mut updated, key, value);
         }
-        // A workload may be exclusive no more.
+        // The workload may no longer be exclusive.
         if !self.annotations.contains_key(EXCLUSIVE)
             && let Some(annotations) = updated.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
         {
@@ -371,7 +373,7 @@ mod tests {
         json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("2")}]}),
         false
     )]
-    fn a_binding_allows_what_it_says(#[case] binding: Value, #[case] template: Value, #[case] expected: bool) {
+    fn binding_permits_its_requests(#[case] binding: Value, #[case] template: Value, #[case] expected: bool) {
         let spec = |mut spec: Value| -> ResourceBindingSpec {
             spec["resource"] = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
             serde_json::from_value(spec).expect("a spec")

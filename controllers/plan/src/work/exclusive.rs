@@ -1,5 +1,5 @@
-//! Exclusive workloads: nothing is started, or made larger, while a copy runs where it should not, or more of it. What is given
-//! up comes first and has to be seen, what is taken on comes then.
+//! Exclusive workloads: nothing is created or scaled up while a copy runs where it should not, or with too many
+//! replicas. Removals must be confirmed before anything is added.
 
 use crowsnest_api::work::TargetCluster;
 use crowsnest_apimachinery::selector::label_selector_matches;
@@ -8,17 +8,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A copy that there is: a Work, and what is told of its object.
+/// An existing copy: its Work and the reported status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
     pub cluster: String,
-    /// Replicas its Work asks for.
+    /// Replicas in the Work's manifest.
     pub asked: i32,
-    /// Replicas the member has, as far as it says.
+    /// Replicas that the member reports.
     pub running: Option<i32>,
 }
 
-/// The targets that may have what they are to have now; the others wait.
+/// Targets that may be written now. The others wait.
 pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) -> Vec<String> {
     let target = |copy: &Copy| targets.iter().find(|target| target.name == copy.cluster);
     let is_more = |copy: &Copy| {
@@ -33,7 +33,7 @@ pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) ->
     targets.iter().filter(is_allowed).map(|target| target.name.clone()).collect()
 }
 
-/// Whether a pod of the manifest's namespace is one that the manifest's object runs, and may still be running.
+/// True if a pod of the manifest's namespace belongs to the manifest's object and may still be running.
 pub fn is_run_by(pod: &Value, manifest: &Value) -> bool {
     if matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
         return false;
@@ -57,7 +57,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    /// What may be had now, of targets with replicas and of copies with the replicas asked for and those running.
+    /// Targets with replicas, and copies with desired and running replicas.
     #[rstest]
     #[case::nothing_yet(&[("m1", 2)], &[], false, &["m1"])]
     #[case::moved(&[("m2", 2)], &[("m1", 2, 2)], false, &[])]
@@ -68,7 +68,7 @@ mod tests {
     #[case::not_scaled_up_while_another_is_there(&[("m1", 3)], &[("m1", 2, 2), ("m2", 1, 0)], false, &[])]
     #[case::an_edit_goes_on(&[("m1", 2)], &[("m1", 2, 2), ("m2", 1, 0)], false, &["m1"])]
     #[case::nobody_saw_it_stop(&[("m2", 1)], &[], true, &[])]
-    fn what_is_taken_on_comes_last(
+    fn additions_wait_for_removals(
         #[case] targets: &[(&str, i32)],
         #[case] copies: &[(&str, i32, i32)],
         #[case] unconfirmed: bool,

@@ -1,4 +1,5 @@
-//! What a Work is made for. Works of different objects can have the same name: it is computed from kind, name and namespace.
+//! Owner of a Work. Works of different objects can have the same name, which is computed from kind, name and
+//! namespace.
 
 use std::fmt;
 
@@ -25,7 +26,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The binding a Work was made for, as its annotations say.
+/// The binding of a Work, from its annotations.
 pub fn binding_of_work(work: &Value) -> Option<BindingKey> {
     binding_of(|key| unstructured::annotation(work, key))
 }
@@ -39,7 +40,7 @@ fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<Bin
 }
 
 impl DesiredWork {
-    /// What holds the existing Work of this name, if that is neither this Work's binding nor unknown.
+    /// The owner of an existing Work of this name. `None` if that is this Work's binding or unknown.
     pub fn held_by_another(&self, existing: &Value) -> Option<Holder> {
         let own = binding_of(|key| self.annotations.get(key).map(String::as_str))?;
         if unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME).is_some() {
@@ -86,6 +87,6 @@ mod tests {
         let existing = json!({"metadata": {"annotations": annotations, "labels": labels}});
         assert_eq!(desired.held_by_another(&existing), expected);
         let unbound = DesiredWork { annotations: BTreeMap::new(), ..desired };
-        assert_eq!(unbound.held_by_another(&existing), None, "only bindings are refused");
+        assert_eq!(unbound.held_by_another(&existing), None, "only Works of bindings are checked");
     }
 }

@@ -1,7 +1,7 @@
-//! Labels and annotations a member object has from the control plane, and how they are told from the member's own.
+//! Managed labels and annotations of member objects, as opposed to the member's own.
 //!
-//! A manifest lists its own keys in two annotations; on an update, live keys that the list once named and the new
-//! manifest has no more are dropped, and every other live key stays.
+//! Two annotations list the keys of a manifest. On an update, live keys that were listed before and are missing in
+//! the new manifest are removed; all other live keys are kept.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annot
 pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
 pub const WORK_PERMANENT_ID: &str = "work.karmada.io/permanent-id";
 
-/// Whether a member object belongs to the control plane.
+/// True if a member object is managed by the control plane.
 pub fn is_managed(member: &Value) -> bool {
     label(member, MANAGED_LABEL) == Some("true")
 }
 
-/// Puts the Work's permanent id on a manifest and records which keys are the manifest's.
+/// Adds the Work's permanent id to a manifest, and records its keys.
 pub fn stamp(manifest: &mut Value, work_permanent_id: &str) {
     if !work_permanent_id.is_empty() {
         set_label(manifest, WORK_PERMANENT_ID, work_permanent_id);
@@ -29,7 +29,7 @@ pub fn stamp(manifest: &mut Value, work_permanent_id: &str) {
     record(manifest);
 }
 
-/// Writes the sorted lists of a manifest's label and annotation keys.
+/// Records the sorted keys of a manifest's labels and annotations.
 pub fn record(manifest: &mut Value) {
     let mut keys: BTreeSet<String> = annotations(manifest).into_keys().collect();
     keys.extend([MANAGED_ANNOTATIONS.to_owned(), MANAGED_LABELS.to_owned()]);
@@ -38,7 +38,7 @@ pub fn record(manifest: &mut Value) {
     set_annotation(manifest, MANAGED_LABELS, &label_keys.join(","));
 }
 
-/// Keeps the live object's own labels and annotations in `desired`.
+/// Adds the member's own labels and annotations to `desired`.
 pub fn retain(desired: &mut Value, observed: &Value) {
     retain_keys(desired, observed, "annotations", MANAGED_ANNOTATIONS);
     retain_keys(desired, observed, "labels", MANAGED_LABELS);
@@ -74,8 +74,8 @@ const POLICY_ANNOTATIONS: [&str; 2] = ["propagationpolicy.karmada.io/namespace",
 const CLUSTER_POLICY_LABEL: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
 const CLUSTER_POLICY_ANNOTATION: &str = "clusterpropagationpolicy.karmada.io/name";
 
-/// The manifest with which a member object is given up: it stays, and what said that it is managed goes. What
-/// Karmada leaves (conflict resolution, a cluster-scoped binding's name and id) is left too.
+/// The manifest that releases a member object: it is kept, and its management metadata is removed. As in Karmada,
+/// conflict resolution and the name and id of a ClusterResourceBinding stay.
 pub fn disown(manifest: &mut Value) {
     let cluster_scoped = unstructured::namespace(manifest).is_empty();
     let policy_label = if cluster_scoped { CLUSTER_POLICY_LABEL } else { POLICY_LABEL };
@@ -102,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_members_own_keys_stay_and_dropped_ones_go() {
+    fn own_keys_are_kept_and_removed_keys_are_deleted() {
         let mut desired = json!({"metadata": {"labels": {"a": "2"}}});
         set_label(&mut desired, MANAGED_LABEL, "true");
         stamp(&mut desired, "id");

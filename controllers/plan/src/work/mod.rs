@@ -1,4 +1,4 @@
-//! Works: the form in which a template travels to a member, and how a manifest meets the object already there.
+//! Works: building them from templates, and applying their manifests to member objects.
 
 pub mod apply;
 pub mod construct;

@@ -1,4 +1,4 @@
-//! What a template says only about itself in the control plane and must not be sent to members.
+//! Removes fields of a template that are specific to its object in the control plane.
 
 use serde_json::Value;
 
@@ -17,8 +17,8 @@ const OWN_METADATA: [&str; 10] = [
     "finalizers",
 ];
 
-/// Removes server-set metadata, status, and what a controller of the kind has filled in. Rules go by kind alone,
-/// whatever the group, as Karmada's do.
+/// Removes server-set metadata, status, and fields that controllers of the kind set. As in Karmada, rules depend on
+/// the kind only, not on the group.
 pub fn prune(object: &mut Value) {
     for field in OWN_METADATA {
         remove(object, &["metadata", field]);
@@ -40,7 +40,7 @@ pub fn prune(object: &mut Value) {
     }
 }
 
-/// A finished Job would be deleted in the member and then made again by the drift handler, so members don't get it.
+/// Removes the TTL of a Job. Otherwise the member would delete the finished Job, and it would be recreated as drift.
 pub fn prune_job_ttl(object: &mut Value) {
     if kind(object) == "Job" {
         remove(object, &["spec", "ttlSecondsAfterFinished"]);

@@ -25,9 +25,9 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::federated::api_version;
 use crowsnest_plan::autoscaling::rules::{Run, Timers};
 
-/// The clock may be set, so no timer sleeps longer.
+/// Maximum requeue delay, because the clock can be set.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Others may write the same object in between so often.
+/// Maximum attempts after write conflicts.
 const TRIES: usize = 5;
 
 pub struct CronFederatedHpaController {
@@ -90,7 +90,7 @@ impl Controller for CronFederatedHpaController {
                 let left = next.duration_since(context.config.clock.wall());
                 Outcome::Again(Duration::try_from(left).unwrap_or_default().min(LONGEST))
             }
-            // What could not begin may yet: zones come and go.
+            // An invalid rule can become valid, since time zone data can change.
             None if refused => Outcome::Again(LONGEST),
             None => Outcome::Done,
         })
@@ -102,7 +102,7 @@ impl CronFederatedHpaController {
         act(self.timers.lock().entry(key.clone()).or_default())
     }
 
-    /// Writes what was done and when the rules are due next, at once.
+    /// Writes the execution history and the next run of each rule to the status.
     async fn tell(&self, key: &NamespacedName, autoscaler: &Value, typed: &CronFederatedHPA) -> Result<(), Error> {
         let context = &self.context;
         let (status, ran) =
@@ -152,7 +152,7 @@ impl CronFederatedHpaController {
         }
     }
 
-    /// Sets the bounds of a FederatedHPA, where they are others.
+    /// Updates the bounds of a FederatedHPA if they differ.
     async fn bound(&self, namespace: &str, name: &str, rule: &CronFederatedHPARule) -> Result<(), Error> {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
@@ -174,7 +174,7 @@ impl CronFederatedHpaController {
         Ok(())
     }
 
-    /// Sets the replicas of a workload, where they are others.
+    /// Updates the replicas of a workload if they differ.
     async fn scale(
         &self,
         namespace: &str,

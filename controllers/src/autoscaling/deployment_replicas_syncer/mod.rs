@@ -20,7 +20,7 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
 
-/// Between two looks at a Deployment whose members have not all reported.
+/// Requeue delay of a Deployment whose status is not collected from all members.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub struct DeploymentReplicasSyncer {

@@ -1,4 +1,5 @@
-//! One evaluation of a FederatedHPA: what its clusters run, what its metrics call for, and the scale and status that follow.
+//! Evaluation of a FederatedHPA: replicas in its clusters, replicas proposed by metrics, and the resulting scale and
+//! status.
 
 use std::time::Instant;
 
@@ -32,16 +33,16 @@ use crowsnest_plan::conditions;
 
 const NO_REPLICAS: &str = "failed to get replicas in any of clusters, possibly because all of clusters are not ready";
 
-/// Reason why an evaluation ended early. Users find it in the status.
+/// Reason why an evaluation ended early, as reported in the status.
 pub(super) enum Stop {
-    /// The target cannot be scaled. That may change any moment.
+    /// The target cannot be scaled now.
     Unready,
-    /// The metrics yield no replica count.
+    /// The metrics propose no replica count.
     Uncounted,
     Failed(Error),
 }
 
-/// The template that is scaled.
+/// The scale target in the control plane.
 struct Template {
     resource: Resource,
     object: Value,
@@ -52,7 +53,7 @@ struct Template {
 struct InClusters {
     replicas: i32,
     running: i32,
-    /// The first selector that a cluster reported.
+    /// The first selector reported by a cluster.
     selector: String,
     pods: Vec<Pod>,
 }
@@ -71,7 +72,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) autoscaler: &'a Value,
     pub(super) spec: &'a FederatedHPASpec,
     pub(super) status: HorizontalPodAutoscalerStatus,
-    /// Action for the metrics.
+    /// Action, for the metrics of the controller.
     pub(super) action: Action,
     /// Failure of a metric, for the metrics of the controller.
     pub(super) failure: Failure,
@@ -91,9 +92,9 @@ impl Evaluation<'_> {
         plan::set(&mut self.status, kind, holds, reason, message, self.now);
     }
 
-    /// It cannot be scaled now.
+    /// Reports that the target cannot be scaled.
     fn unable(&mut self, reason: &'static str, what: &str, cause: &str) -> Stop {
-        // The one reason that Karmada spells in two ways.
+        // Karmada uses another spelling of this reason in the event.
         self.warn(if reason == "FailedGetBinding" { "FailedGetBindings" } else { reason }, cause);
         let message = format!("the HPA controller was unable to get {what}: {cause}");
         self.set(ABLE_TO_SCALE, false, reason, message);
@@ -152,7 +153,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The ready ones of the clusters that the template goes to.
+    /// Ready clusters of the template's binding.
     async fn clusters(&mut self, template: &Template) -> Result<Vec<ClusterName>, Stop> {
         let binding = match self.binding(template).await {
             Ok(binding) => binding,
@@ -169,7 +170,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Spec of the template's binding. Karmada finds a binding of this name in any namespace.
+    /// Spec of the template's binding. As in Karmada, a binding of this name is found in any namespace.
     async fn binding(&self, template: &Template) -> Result<ResourceBindingSpec, Error> {
         let context = self.context();
         let (label, id) = plan::claim(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
@@ -207,7 +208,7 @@ impl Evaluation<'_> {
         Ok(ready)
     }
 
-    /// Requests the scale of all clusters at once and sums the replies. Clusters without a reply are left out.
+    /// Gets the scale of all clusters concurrently and sums the results. Clusters that fail are omitted.
     async fn in_clusters(&mut self, resource: &Resource, clusters: &[ClusterName]) -> InClusters {
         let all = self.all;
         let (namespace, name) = (&self.key.namespace, &self.spec.scale_target_ref.name);
@@ -217,7 +218,7 @@ impl Evaluation<'_> {
             let (scale, pods) = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
-                    tracing::debug!(%cluster, %namespace, name, %error, "no scale of this cluster");
+                    tracing::debug!(%cluster, %namespace, name, %error, "cannot get the scale in a cluster");
                     continue;
                 }
             };
@@ -244,7 +245,7 @@ impl Evaluation<'_> {
         self.set(SCALING_ACTIVE, false, "InvalidSelector", message);
     }
 
-    /// Replicas that the metrics call for, within the bounds.
+    /// Replicas proposed by metrics, within the bounds.
     async fn by_metrics(&mut self, in_clusters: &InClusters, bounds: Bounds) -> Result<Decision, Stop> {
         let selector = match self.selector(in_clusters) {
             Ok(selector) => selector,
@@ -279,14 +280,14 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Reports the unchanged scale, and the reason.
+    /// Reports the unchanged scale with the reason.
     fn uncounted(&mut self, current: i32, why: String) -> Stop {
         plan::tell_current(&mut self.status, current);
         self.warn("FailedComputeMetricsReplicas", why);
         Stop::Uncounted
     }
 
-    /// The selector of the pods, unless another FederatedHPA scales them as well.
+    /// Selector of the pods, unless another FederatedHPA scales the same pods.
     fn selector(&mut self, in_clusters: &InClusters) -> Result<Selector, String> {
         let selector = match parsed(&in_clusters.selector) {
             Ok(selector) => selector,
@@ -363,7 +364,7 @@ impl Evaluation<'_> {
         };
         match written {
             Ok(_) => {}
-            // Another client changed the template, so the next evaluation is soon.
+            // Another client changed the scale, so the evaluation is retried soon.
             Err(error) if error.is_conflict() => return Err(Stop::Failed(error)),
             Err(error) => {
                 let why = error.message();
@@ -387,7 +388,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The type of a metric's source; empty for an unknown type.
+/// Type of a metric's source. Empty if unknown.
 fn source(spec: &MetricSpec) -> &'static str {
     const KNOWN: [&str; 5] = ["Resource", "ContainerResource", "Pods", "Object", "External"];
     KNOWN.into_iter().find(|known| *known == spec.type_).unwrap_or_default()

@@ -1,5 +1,4 @@
-//! Reads metrics from the APIs `metrics.k8s.io` and `custom.metrics.k8s.io` of the control plane. Messages are those of
-//! Kubernetes.
+//! Client of the control plane's metrics APIs `metrics.k8s.io` and `custom.metrics.k8s.io`. Messages are Kubernetes'.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -24,10 +23,10 @@ use crowsnest_plan::autoscaling::pods::Sample;
 
 const RESOURCE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 const CUSTOM_METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2";
-/// Over which a custom metric was measured where it does not say.
+/// Default window of a custom metric.
 const WINDOW: SignedDuration = SignedDuration::from_mins(1);
 
-/// Asks for the metrics of the pods of a namespace that a selector selects.
+/// Queries metrics of the pods in a namespace that a selector matches.
 pub(crate) struct Metrics<'a> {
     pub context: &'a Context,
     pub namespace: &'a str,
@@ -143,7 +142,7 @@ impl Metrics<'_> {
         let failed = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
         let api_version = object.api_version.as_deref().unwrap_or("v1");
         let about = if object.kind == "Namespace" && api_version == "v1" {
-            // Its own, whatever name is said: a reference does not leave its namespace.
+            // The metric of the namespace itself, whatever name is given, since a reference stays in its namespace.
             "metrics".to_owned()
         } else {
             let resource = resource_of(self.context, api_version, &object.kind).await;
@@ -176,7 +175,8 @@ impl Metrics<'_> {
         Ok(list.items)
     }
 
-    /// `unserved` says what it means when there is no such API, or nobody behind it: then no Kubernetes status comes back.
+    /// `unserved` returns the message for an API that is not registered or has no backend, in which case there is no
+    /// Kubernetes Status.
     async fn read<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -197,13 +197,13 @@ impl Metrics<'_> {
     }
 }
 
-/// Whether the server explained itself.
+/// True if the server returned a Kubernetes Status.
 fn has_status(error: &Error) -> bool {
     matches!(error.reason(), "NotFound" | "ServiceUnavailable")
 }
 
 impl PodMetrics {
-    /// What all containers use of a resource, or one does; none where that is not known of each.
+    /// Usage of a resource by all containers of a pod, or by one. `None` unless it is known for each.
     fn sample(&self, resource: &str, container: Option<&str>) -> Result<Option<Sample>, String> {
         let metadata = &self.metadata;
         let name = metadata.name.clone().unwrap_or_default();

@@ -32,13 +32,13 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::behavior::Past;
 use crowsnest_plan::autoscaling::pods::Pod;
 
-/// A cluster that does not say its scale within this is left out of the sum.
+/// Timeout for getting a cluster's scale. Clusters that exceed it are omitted.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct FederatedHpaController {
     context: Arc<Context>,
     past: Mutex<HashMap<NamespacedName, Past>>,
-    /// Of all FederatedHPAs, so that two that scale the same pods find each other; none of one that has found no pods yet.
+    /// Selectors of all FederatedHPAs, to detect ambiguous ones. `None` for one that has found no pods yet.
     selectors: Mutex<BTreeMap<NamespacedName, Option<Selector>>>,
 }
 
@@ -115,7 +115,7 @@ impl Controller for FederatedHpaController {
     }
 }
 
-/// Writes the status, if it is another.
+/// Writes the status if it changed.
 async fn tell(
     context: &Context,
     autoscaler: &Value,
@@ -137,7 +137,7 @@ async fn tell(
 }
 
 impl FederatedHpaController {
-    /// A cluster's scale, and the pods it selects there or why none can be.
+    /// A cluster's scale, and its pods or the reason why they cannot be selected.
     async fn in_cluster(
         &self,
         cluster: &ClusterName,
@@ -150,7 +150,7 @@ impl FederatedHpaController {
         }
         let member = Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
         let asked = tokio::time::timeout(ANSWERS_WITHIN, scale(&member, target)).await;
-        let late = |_| Error::Waiting(format!("cluster {cluster} does not answer"));
+        let late = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
         let scale = asked.map_err(late)??;
         let selector = match parsed(&scale.selector) {
             Ok(selector) => selector,

@@ -20,11 +20,11 @@ use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touc
 pub struct ScaleTargetMarker {
     context: Arc<Context>,
     targets: Trigger<ScaleTarget>,
-    /// What every autoscaler scales, so that the target it leaves is known.
+    /// Scale targets by autoscaler, so that the previous target is known after a change.
     autoscalers: Mutex<BTreeMap<NamespacedName, Autoscaler>>,
 }
 
-/// Whatever version of it the control plane prefers, they are the same objects.
+/// True for any version of the resource, since all versions refer to the same objects.
 fn is_autoscaler(gvr: &Gvr) -> bool {
     &*gvr.group == "autoscaling" && &*gvr.resource == "horizontalpodautoscalers"
 }
@@ -37,11 +37,11 @@ impl ScaleTargetMarker {
         let Some(template) = change.current().filter(|template| !is_retained(template)) else {
             return Requests::none();
         };
-        // It was created after its autoscaler, or the label was removed.
+        // The template was created after its autoscaler, or the label was removed.
         self.find(unstructured::namespace(template), |target| target.is(template)).into()
     }
 
-    /// Remembers an autoscaler; the targets that this changes.
+    /// Records an autoscaler. Returns the targets to reconcile.
     fn learn(&self, key: NamespacedName, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
         let mut autoscalers = self.autoscalers.lock();
         let old = match &new {
@@ -52,7 +52,7 @@ impl ScaleTargetMarker {
         touched(old.as_ref(), new.as_ref()).into_iter().collect()
     }
 
-    /// What a propagated autoscaler of the namespace scales and that is as wanted.
+    /// A scale target of a propagated autoscaler in the namespace that satisfies the predicate.
     fn find(&self, namespace: &str, wanted: impl Fn(&ScaleTarget) -> bool) -> Option<ScaleTarget> {
         let autoscalers = self.autoscalers.lock();
         let mut near = autoscalers
@@ -63,7 +63,7 @@ impl ScaleTargetMarker {
         found.map(|autoscaler| autoscaler.target.clone())
     }
 
-    /// The resource of a target's kind, in the version that is collected.
+    /// The collected resource of a target's kind.
     fn resource_of(&self, target: &ScaleTarget) -> Option<Arc<Resource>> {
         let resources = self.context.cache.resources(&self.context.control_plane);
         let of_kind = |resource: &Arc<Resource>| {
@@ -108,7 +108,7 @@ impl Controller for ScaleTargetMarker {
         let context = &self.context;
         let scaled = self.find(&target.namespace, |other| *other == target).is_some();
         let Some(resource) = self.resource_of(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
-            // Once the kind is served, its objects are told of.
+            // When the kind is served, its objects are dispatched.
             return Ok(Outcome::Done);
         };
         if !context.cache.is_synced(&context.control_plane, &resource.gvr) {

@@ -1,6 +1,7 @@
-//! Agent CSR approving controller: approves the CertificateSigningRequests of agents that are allowed to have the certificate.
-//! Writes only the approval; the signer of the control plane issues the certificate. The agent of a new cluster gets its rights
-//! first (`crowsnest_plan::agents`); for an existing cluster it must request as itself, or an administrator approves.
+//! Agent CSR approving controller: approves CertificateSigningRequests of agents whose requester has permission. It
+//! writes only the approval; the control plane's signer issues the certificate. The agent of a new cluster is granted
+//! its RBAC rights first (`crowsnest_plan::agents`). For an existing cluster, the agent must request the certificate
+//! itself, or an administrator approves.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crowsnest_plan::certificates::{self as plan, Permission};
 pub struct AgentCsrApprovingController {
     context: Arc<Context>,
     reviews: Resource,
-    /// Kinds of the objects that rights are made of, by their order.
+    /// Resources of the RBAC objects, in the order in which they are created.
     rights: [Resource; 4],
 }
 
@@ -60,9 +61,9 @@ impl Controller for AgentCsrApprovingController {
         }
         let permissions = match plan::permissions(&request) {
             Ok(permissions) => permissions,
-            // It stays so: what is asked for cannot be changed.
+            // The result is final, because the request is immutable.
             Err(error) => {
-                tracing::warn!(%error, "certificate signing request");
+                tracing::warn!(%error, "invalid certificate signing request");
                 return Ok(Outcome::Done);
             }
         };
@@ -72,12 +73,12 @@ impl Controller for AgentCsrApprovingController {
             }
             match plan::newcomer(&request) {
                 Ok(Some(cluster)) if self.context.cluster(cluster.as_str()).await?.is_some() => {
-                    tracing::warn!(name, %cluster, "a certificate of an agent whose cluster is there already is left to people");
+                    tracing::warn!(name, %cluster, "an agent's certificate for an existing cluster needs approval by an administrator");
                     return Ok(Outcome::Done);
                 }
                 Ok(Some(cluster)) => {
                     if !self.admit(&cluster, unstructured::uid(&request)).await? {
-                        tracing::warn!(name, %cluster, "an agent of this name was admitted before; an administrator decides");
+                        tracing::warn!(name, %cluster, "an agent of this name was admitted before; approval by an administrator is required");
                         return Ok(Outcome::Done);
                     }
                 }
@@ -86,15 +87,15 @@ impl Controller for AgentCsrApprovingController {
             return self.approve(&request, *permission).await;
         }
         if !permissions.is_empty() {
-            tracing::warn!(name, "an agent's certificate is asked for by somebody who may not have it");
+            tracing::warn!(name, "the requester of an agent's certificate has no permission");
         }
         Ok(Outcome::Done)
     }
 }
 
 impl AgentCsrApprovingController {
-    /// Grants an agent its rights; objects that exist are not changed. False if they were granted for another request:
-    /// with two certificates for one name, each could act for the cluster that the other registers.
+    /// Creates an agent's RBAC objects; existing ones are not changed. Returns false if they were created for another
+    /// request: with two certificates for one name, each could act for the cluster that the other registers.
     async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
         let mut rights = agents::rights(cluster);
         agents::grant_for(&mut rights[0], request);
@@ -120,7 +121,7 @@ impl AgentCsrApprovingController {
         let target = Target { subresource: "approval", ..Target::new(resource, "", unstructured::name(request)) };
         let approved = plan::approved(request, permission, &self.context.now().to_string());
         self.context.objects.replace(target, &approved).await?;
-        tracing::info!(name = unstructured::name(request), permission.message, "an agent's certificate is approved");
+        tracing::info!(name = unstructured::name(request), permission.message, "approved an agent's certificate");
         Ok(Outcome::Done)
     }
 }

@@ -1,5 +1,5 @@
-//! Journal entries about clusters beside those of status checks: taints, whoever set them, and readiness that Karmada's agents
-//! report. The first reconcile of a cluster records nothing, since it only reads the existing state.
+//! Journal entries of clusters apart from status checks: taints by any writer, and readiness reported by Karmada's
+//! agents. The first reconciliation of a cluster records nothing, since it only reads the existing state.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
@@ -12,11 +12,11 @@ use crate::runtime::context::decode;
 use crowsnest_plan::conditions;
 use crowsnest_plan::journal::clusters as journal;
 
-/// What the last look saw.
+/// State at the last reconciliation.
 #[derive(Clone, PartialEq)]
 pub(in crate::cluster) struct Recorded {
     taints: Vec<Taint>,
-    /// Of agents' clusters.
+    /// Status of Ready, for clusters with a Karmada agent.
     ready: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl Recorded {
 }
 
 impl ClusterController {
-    /// Notes what is new of a cluster.
+    /// Records changes of a cluster.
     pub(super) async fn tell_news(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
         let context = &self.context;
         let now = Recorded::of(&cluster);

@@ -1,5 +1,5 @@
-//! Clusters whose status Karmada's agent reports: the agent writes the condition Ready, and it becomes Unknown when the agent's
-//! Lease expires. Leases are read live, since the cache leaves them out.
+//! Clusters with a Karmada agent: the agent writes the condition Ready, which becomes Unknown when its Lease expires.
+//! Leases are read from the API server, since the cache excludes them.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
@@ -19,7 +19,7 @@ use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::health::lease::{self, Grace};
 use crowsnest_plan::journal::clusters as journal;
 
-/// Where agents keep their Leases, each under its cluster's name.
+/// Namespace of the agents' Leases, which are named like their clusters.
 const NAMESPACE: &str = "karmada-cluster";
 
 impl ClusterController {
@@ -50,7 +50,7 @@ impl ClusterController {
             let mut all = typed.status.conditions.clone();
             conditions::set(&mut all, ready.clone());
             match context.merge_status(&context.kinds.cluster, &cluster, json!({"status": {"conditions": all}})).await {
-                // The agent was faster: that is a sign of life.
+                // The agent wrote concurrently, which is a sign of life.
                 Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
                 result => result?,
             };
@@ -65,7 +65,7 @@ impl ClusterController {
                 beat.wrote(written.clone());
             }
         } else if let Some(doubt) = &doubt {
-            tracing::warn!(cluster = %name, %doubt, "a silent agent is not believed to be gone");
+            tracing::warn!(cluster = %name, %doubt, "the readiness of a cluster with a silent agent is doubted");
         }
         self.note(name.as_str(), |known| known.beat = Some(beat));
         Ok(Outcome::Again(periods.cluster_monitor))

@@ -1,5 +1,5 @@
-//! Lifecycle of a Cluster: its execution namespace, its taints and its removal. A Cluster that is being removed reports what it
-//! waits for (condition `Removing`) and what stays in the member.
+//! Lifecycle of a Cluster: execution namespace, taints and removal. A Cluster being removed reports which objects its
+//! removal waits for (condition `Removing`), and which remain in the member.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::runtime::workqueue::Outcome;
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::{clusters, conditions, taint_policies};
 
-/// What was done and told of a cluster that leaves.
+/// Progress of a cluster's removal.
 #[derive(Default)]
 pub(in crate::cluster) struct Departure {
-    /// When it was looked at first, and told about last, on the monotonic clock.
+    /// Monotonic times of the start and of the last report.
     began: Option<Duration>,
     told: Option<Duration>,
     is_space_gone: bool,
     is_left_behind: bool,
 }
 
-/// Most clusters leave at once: nothing is told of those. What is told of the others does not follow each step.
+/// Delay and interval of progress reports. Most clusters are removed faster.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ClusterController {
@@ -73,7 +73,7 @@ impl ClusterController {
             written?;
         }
         self.tell_news(name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
-        // Only once the finalizer is there does a Cluster take its namespace along, whenever it goes.
+        // The execution namespace is only deleted with a Cluster that has the finalizer.
         self.make_execution_namespace(name, &cluster).await?;
         Ok(Outcome::Done)
     }
@@ -103,7 +103,7 @@ impl ClusterController {
         }
     }
 
-    /// Lets a cluster go once nothing of it is left: no execution namespace, and no binding that targets it.
+    /// Removes the finalizer once there is no execution namespace and no binding with this cluster.
     async fn leave(&self, name: &str, cluster: &Value) -> Result<Outcome, Error> {
         let context = &self.context;
         if !unstructured::has_finalizer(cluster, finalizer::CLUSTER_CONTROLLER) {
@@ -152,7 +152,7 @@ impl ClusterController {
         }
     }
 
-    /// Looks again soon; a cluster that waits for a while says for what.
+    /// Requeues soon, and reports what the removal waits for after a while.
     async fn wait(
         &self,
         name: &str,
@@ -172,7 +172,7 @@ impl ClusterController {
             if conditions::set(&mut all, tell.await?) {
                 let kind = &self.context.kinds.cluster;
                 let written = self.context.merge_status(kind, cluster, json!({"status": {"conditions": all}})).await;
-                // It is told the next time.
+                // On a conflict, it is reported next time.
                 if let Err(error) = written.map(drop)
                     && !error.is_conflict()
                     && !error.is_not_found()
@@ -184,7 +184,7 @@ impl ClusterController {
         Ok(Outcome::Again(SOON))
     }
 
-    /// Works of a cluster that leaves, with the reason why each is still there.
+    /// Works of a cluster being removed, with the reasons why they still exist.
     async fn works_left(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
         let is_agents = Through::of(cluster) == Through::AgentIfThere;
         let mut left = Vec::new();
@@ -196,7 +196,7 @@ impl ClusterController {
         Ok(left)
     }
 
-    /// Bindings that target a cluster, with the reason why each is still there.
+    /// Bindings with the cluster as target, with the reasons why they still have it.
     async fn bindings_left(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
         let context = &self.context;
         let mut left = Vec::new();
@@ -208,7 +208,7 @@ impl ClusterController {
         Ok(left)
     }
 
-    /// Nobody takes anything out of a member that is not ready: that is told once.
+    /// Reports once which objects remain in a member that is not ready, because they cannot be deleted.
     async fn tell_what_stays_behind(
         &self,
         name: &str,
@@ -234,13 +234,13 @@ impl ClusterController {
         self.note(name, |known| known.departure.is_left_behind = true);
         if !objects.is_empty() {
             let objects = clusters::named("objects", &mut objects);
-            let message = format!("cluster({name}) is not ready, so these stay behind in it: {objects}");
+            let message = format!("cluster({name}) is not ready, so these objects remain in it: {objects}");
             self.context.events.note(cluster, Severity::Warning, event::RESOURCES_LEFT_BEHIND, message);
         }
         Ok(())
     }
 
-    /// The agent of an unreachable pull-mode member will never let its Works go, so they are let go here.
+    /// Removes the finalizers of Works in an unreachable pull-mode member, since its agent cannot.
     async fn release_pulled_works(&self, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
         if cluster.spec.sync_mode != ClusterSyncMode::Pull || is_ready(cluster) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Cluster controller: `lifecycle` manages the execution namespace, taints and removal of a Cluster, `journal` records taints and
-//! what agents report, `leases` watches the agents that report the status of their cluster. Observations over time are in memory:
-//! a new process begins its windows again.
+//! Cluster controller: `lifecycle` manages execution namespace, taints and removal of a Cluster, `journal` records
+//! taints and reports of agents, and `leases` monitors agents that report the status of their cluster. Observations
+//! are kept in memory, so they start again after a restart.
 
 mod journal;
 mod leases;
@@ -29,10 +29,10 @@ use crowsnest_plan::clusters::Observed;
 use crowsnest_plan::health::doubt::{self, Doubt};
 use crowsnest_plan::health::{History, lease};
 
-/// Leases belong to the cluster controller in Karmada.
+/// In Karmada, Leases belong to the cluster controller.
 const CLUSTER: Switch = Switch::OnByDefault(&["cluster"]);
 
-/// Gives clusters their execution namespaces and taints, and lets them leave.
+/// Creates execution namespaces and taints of clusters, and finalizes their removal.
 pub struct ClusterController {
     pub(in crate::cluster) context: Arc<Context>,
     pub(in crate::cluster) capacity: Arc<Capacity>,
@@ -44,33 +44,33 @@ pub struct ClusterController {
 #[derive(Default)]
 pub(in crate::cluster) struct Known {
     pub(in crate::cluster) history: Option<History>,
-    /// By Karmada's rule.
+    /// Observation for Karmada's rule.
     pub(in crate::cluster) observed: Option<Observed>,
     pub(in crate::cluster) beat: Option<lease::Beat>,
-    /// Time of its loss on the monotonic clock, while it is not confirmed to be down.
+    /// Monotonic time of its loss, unless it is confirmed to be down.
     pub(in crate::cluster) lost: Option<Duration>,
-    /// Resources that its status was made from.
+    /// API resources in its status.
     pub(in crate::cluster) reported: Option<Arc<ApiResources>>,
     pub(in crate::cluster) shown: Option<Shown>,
     pub(in crate::cluster) departure: Departure,
     pub(in crate::cluster) recorded: Option<Recorded>,
 }
 
-/// A Cluster whose status shows the state of its member, and that state.
+/// A Cluster with an up-to-date status, and the member state that it shows.
 pub(in crate::cluster) struct Shown {
     pub(in crate::cluster) cluster: Arc<Cluster>,
     pub(in crate::cluster) served: Arc<ApiResources>,
     pub(in crate::cluster) summary: Arc<Summary>,
 }
 
-/// Delay while a precondition is not met yet.
+/// Requeue delay while a precondition is not met.
 pub(in crate::cluster) const SOON: Duration = Duration::from_millis(500);
 
 impl ClusterController {
-    /// Remembers that a cluster exists, or drops what is remembered of a deleted one; whether it exists.
+    /// Starts or stops tracking a cluster. Returns true if it exists.
     fn track(&self, change: &Change) -> bool {
         let Some(name) = change.cluster_key() else {
-            tracing::warn!(cluster = change.name(), "the cluster is ignored: its name is not a valid cluster name");
+            tracing::warn!(cluster = change.name(), "ignoring a cluster with an invalid name");
             return false;
         };
         if change.deleted {
@@ -82,7 +82,7 @@ impl ClusterController {
         !change.deleted
     }
 
-    /// The key of an existing cluster whose way of access changed to one that `is_meant` accepts.
+    /// Key of an existing cluster whose access path changed to one that satisfies `is_meant`.
     pub(in crate::cluster) fn reached_anew(
         &self,
         change: &Change,
@@ -95,12 +95,12 @@ impl ClusterController {
         Requests::one_if(differs && is_meant(now), || name)
     }
 
-    /// Updates the observations of a cluster that still exists.
+    /// Updates the observations of a cluster, if it still exists.
     pub(in crate::cluster) fn note<T>(&self, name: &str, note: impl FnOnce(&mut Known) -> T) -> Option<T> {
         self.known.lock().get_mut(name).map(note)
     }
 
-    /// Records when a cluster was lost; the doubt about that, if there is any.
+    /// Records when a cluster was lost. Returns the doubt about it, if any.
     pub(in crate::cluster) fn doubt(&self, cluster: &Cluster, lost: Option<Duration>) -> Option<Doubt> {
         let is_confirmed = doubt::is_confirmed_down(cluster);
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
@@ -115,7 +115,7 @@ impl ClusterController {
         doubt::of_fleet(known.values().filter_map(|known| known.lost), known.len(), threshold)
     }
 
-    /// Whether a lost cluster waits for a check of other clusters before it is reported as not ready.
+    /// True if a lost cluster must wait for probes of other clusters before it becomes not ready.
     pub(in crate::cluster) fn waits_for_others(
         &self,
         name: &str,
@@ -130,7 +130,7 @@ impl ClusterController {
         doubt::waits_for_others(looks, lost, failure, now)
     }
 
-    /// Checks the API of the control plane before a cluster is reported as not ready.
+    /// Checks the control plane's API before a cluster becomes not ready.
     pub(in crate::cluster) async fn doubt_control_plane(&self) -> Option<Doubt> {
         let probe = crowsnest_members::probe::probe(&self.context.fleet.control_plane()).await;
         let failing = if probe.healthy { None } else { Some(probe.message) };
@@ -162,7 +162,7 @@ impl Controller for ClusterController {
     }
 }
 
-/// Watches the Leases of clusters whose status Karmada's agent reports.
+/// Monitors the Leases of clusters whose status is reported by Karmada's agent.
 pub struct ClusterLeaseController {
     clusters: Arc<ClusterController>,
 }
@@ -192,7 +192,7 @@ impl Controller for ClusterLeaseController {
     }
 }
 
-/// Whether a binding targets a cluster.
+/// True if a binding targets a cluster.
 pub fn targets(binding: &Value, cluster: &str) -> bool {
     let clusters = unstructured::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
     clusters.into_iter().flatten().any(|target| unstructured::text(target, &["name"]) == cluster)

@@ -1,5 +1,5 @@
-//! Cluster status controller: collects the status of every member that the control plane reaches, and decides whether it is
-//! ready. An unhealthy member keeps its last known status.
+//! Cluster status controller: collects the status of every member that the control plane can reach, and decides if it
+//! is ready. An unhealthy member keeps its last known status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ use crowsnest_plan::health::doubt::is_confirmed_down;
 use crowsnest_plan::health::{self, Moment, Rules, Signals};
 use crowsnest_plan::journal::clusters as journal;
 
-/// Part of the period after which a pending change is checked: checks at regular intervals could always meet a member that comes
-/// and goes as regularly at its worst.
+/// Fraction of the period after which a pending change is checked again, at random: with regular intervals, a member
+/// that fails periodically could be probed in its worst moments only.
 const PENDING: (f64, f64) = (0.3, 0.7);
 
-/// Longest wait for the Secret of a Cluster: two watches deliver them.
+/// Maximum wait for a Cluster's Secret, which arrives on another watch.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
-/// Collects the status of members that the control plane reaches.
+/// Collects the status of members that the control plane can reach.
 pub struct ClusterStatusController {
     clusters: Arc<ClusterController>,
     statuses: Trigger<ClusterName>,
@@ -66,7 +66,7 @@ impl Controller for ClusterStatusController {
         self.clusters.reconcile_status(name).await
     }
 
-    /// Each member has to answer within seconds, and one that does not must not hold up the others.
+    /// Members that do not respond within seconds must not block the others.
     fn workers(_config: &Config) -> usize {
         512
     }
@@ -77,7 +77,7 @@ impl Controller for ClusterStatusController {
 }
 
 impl ClusterStatusController {
-    /// Enqueues a cluster as soon as its collectors find other served resources than its status has.
+    /// Enqueues a cluster when its collectors discover API resources that differ from its status.
     pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
         let mut version = self.clusters.context.cache.served_version();
         loop {
@@ -102,20 +102,20 @@ impl ClusterStatusController {
     }
 }
 
-/// Result of one check.
+/// Result of one probe.
 struct Look {
     signals: Signals,
-    /// Reported version.
+    /// Kubernetes version.
     version: String,
 }
 
-/// Conditions to write after a check.
+/// Conditions to write after a probe.
 struct Settled {
     ready: Condition,
     signals: Option<Condition>,
-    /// Cause of a change of Ready.
+    /// Reason of a change of Ready.
     flipped: Option<String>,
-    /// Ready will change if the next checks agree.
+    /// True if Ready will change should the next probes confirm it.
     is_pending: bool,
 }
 
@@ -124,7 +124,7 @@ impl ClusterController {
         let context = &self.context;
         let name = member.as_str();
         let Some((cluster, typed)) = context.full_cluster(name).await? else { return Ok(Outcome::Done) };
-        // Karmada's agent reports of its cluster; ours only carries us there.
+        // Karmada's agent reports its cluster; Crowsnest's agent only provides the tunnel.
         if unstructured::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
             return Ok(Outcome::Done);
         }
@@ -140,7 +140,8 @@ impl ClusterController {
             Safety::Karmada => self.settle_as_karmada(name, &typed, &look.signals.readyz, now),
         };
         if let Some(status) = self.collect(&member, &typed, &look, &settled, now).await {
-            // Replaced, not merged: a resource nobody uses any more has to leave the summary.
+            // Replaced rather than merged, because resources that are no longer used must be removed from the
+            // summary.
             let mut updated = cluster.as_ref().clone();
             unstructured::set(&mut updated, &["status"], json!(status));
             match context.replace_status(&context.kinds.cluster, &updated).await {
@@ -160,7 +161,8 @@ impl ClusterController {
         Ok(Outcome::Again(next))
     }
 
-    /// The member as the registry has it, once it has what it needs to be asked, or that was waited for. `None`: it is not there yet.
+    /// The registered member once its credentials are complete, or after waiting for them. `None` if it is not
+    /// registered yet.
     async fn reached(&self, name: &ClusterName) -> Option<Arc<Member>> {
         let fleet = &self.context.fleet;
         let is_whole =
@@ -201,7 +203,7 @@ impl ClusterController {
         Look { signals: Signals { readyz, api, watches, tunnel }, version }
     }
 
-    /// By several signals over time, and only while nobody doubts them.
+    /// Decides by several signals over time, unless readiness is doubted.
     async fn settle(&self, name: &str, cluster: &Cluster, signals: &Signals, now: Moment) -> Settled {
         let periods = &self.context.config.periods;
         let rules = Rules {
@@ -250,7 +252,7 @@ impl ClusterController {
         Settled { ready, signals: None, flipped, is_pending: false }
     }
 
-    /// The desired status after one check of the member; `None` if it is up to date.
+    /// The desired status after a probe. `None` if it is up to date.
     async fn collect(
         &self,
         name: &ClusterName,
@@ -278,7 +280,7 @@ impl ClusterController {
         if is_well {
             match self.collect_details(name, cluster, look, &mut status).await {
                 Ok(details) => found = details,
-                Err(error) => tracing::warn!(cluster = %name, %error, "status not collected"),
+                Err(error) => tracing::warn!(cluster = %name, %error, "cannot collect the status of a cluster"),
             }
         }
         if status != cluster.status {
@@ -289,7 +291,7 @@ impl ClusterController {
         None
     }
 
-    /// Whether the status of a Cluster already shows the state of its member.
+    /// True if the status of a Cluster shows the current state of its member.
     fn is_shown(&self, name: &ClusterName, cluster: &Arc<Cluster>, look: &Look) -> bool {
         let served = self.context.cache.served(name);
         let summary = self.capacity.summary(name, self.models(cluster));
@@ -309,7 +311,7 @@ impl ClusterController {
         if modelled { cluster.spec.resource_models.as_slice() } else { &[] }
     }
 
-    /// What the status was made of, if all of it is known.
+    /// Collects API resources and resource summary. Returns them if both are known.
     async fn collect_details(
         &self,
         name: &ClusterName,
@@ -322,7 +324,7 @@ impl ClusterController {
             tracing::warn!(cluster = %name, why, "cannot read the Kubernetes version");
         }
         status.kubernetes_version.clone_from(&look.version);
-        // Another version may serve other kinds without a changed definition.
+        // Another version can serve other kinds without a changed CustomResourceDefinition.
         let is_known = cluster.status.kubernetes_version == look.version;
         let served = match context.cache.served(name).filter(|_| is_known) {
             Some(served) => {
@@ -332,7 +334,7 @@ impl ClusterController {
             None => context.catalog.refresh(name).await?,
         };
         self.note(name.as_str(), |known| known.reported = Some(Arc::clone(&served)));
-        // What only has something below it (custom metrics) is of no kind.
+        // Resources that only have subresources (custom metrics) have no kind.
         let resources = served
             .resources
             .iter()

@@ -1,5 +1,5 @@
-//! Cluster taint policy controller: adds and removes taints of Clusters by their conditions. A deleted policy leaves its taints.
-//! Requires the feature gate `Failover`.
+//! Cluster taint policy controller: adds and removes taints of Clusters by their conditions. Taints of a deleted
+//! policy remain. Requires the feature gate `Failover`.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl ClusterTaintPolicyController {
         self.context.config.gates.failover
     }
 
-    /// Whether the readiness of any cluster is doubted.
+    /// True if the readiness of any cluster is doubted.
     async fn is_doubted(&self) -> Result<bool, Error> {
         for name in self.context.clusters().await? {
             if self.context.cluster(name.as_str()).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
@@ -97,7 +97,7 @@ impl Controller for ClusterTaintPolicyController {
                 Ok(outcome)
             }
             Err(error) => {
-                // Somebody else was faster: it is looked at again as it is then.
+                // Another client wrote first; the policy is evaluated again.
                 if !error.is_conflict() {
                     context.events.note(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.to_string());
                 }

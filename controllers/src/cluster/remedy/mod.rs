@@ -1,5 +1,5 @@
-//! Remedy controller: writes the remedy actions that the conditions of a Cluster call for into its status. Multi-cluster services
-//! read them there.
+//! Remedy controller: writes the remedy actions for a Cluster's conditions to its status, where multi-cluster
+//! services read them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Unified auth controller: gives every member a role that lets the control plane impersonate the users who may use its proxy.
+//! Unified auth controller: creates RBAC objects in every member that let the control plane impersonate users with
+//! proxy access.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,11 +32,11 @@ use crowsnest_plan::{access, conditions};
 
 pub struct UnifiedAuthController {
     context: Arc<Context>,
-    /// Clusters that gave us less than all rights when they were last looked at.
+    /// Clusters in which the control plane has restricted permissions.
     restricted: Mutex<HashSet<ClusterName>>,
 }
 
-/// Roles come in groups; they are looked at together.
+/// Roles are often created in groups, which are processed together.
 const GATHER: Duration = Duration::from_millis(100);
 
 impl UnifiedAuthController {
@@ -46,7 +47,7 @@ impl UnifiedAuthController {
         Requests::from(change.cluster_key().filter(|_| differs)).after(GATHER)
     }
 
-    /// Whether the role is in place in the member is in the status of its Work.
+    /// The Work's status shows if the role exists in the member.
     fn on_work(&self, change: &Change) -> Requests<ClusterName> {
         let is_role = self.context.config.impersonate_whole
             && unstructured::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
@@ -83,7 +84,7 @@ impl Controller for UnifiedAuthController {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;
-        // With less than all rights we could not write roles there.
+        // With restricted permissions the control plane cannot write roles there.
         let restricted = unstructured::annotation(&cluster, RIGHTS).is_some();
         match restricted {
             true => self.restricted.lock().insert(name.clone()),
@@ -109,7 +110,7 @@ impl Controller for UnifiedAuthController {
                 return Err(error);
             }
         }
-        // A cluster that came from Karmada in place keeps what Karmada gave it.
+        // A cluster migrated from Karmada in place keeps Karmada's permissions.
         let whole = context.config.impersonate_whole && unstructured::annotation(&cluster, MIGRATED_FROM).is_none();
         if whole {
             let (role, binding) = access::whole(&secret.namespace);
@@ -130,7 +131,7 @@ impl Controller for UnifiedAuthController {
 }
 
 impl UnifiedAuthController {
-    /// Writes who may claim to be whom in a member; whether that was anything new.
+    /// Writes the impersonation role and binding of a member. Returns true if anything changed.
     async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
         let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;
         let bindings: Vec<ClusterRoleBinding> = self.read(&self.context.kinds.cluster_role_binding).await?;
@@ -139,7 +140,7 @@ impl UnifiedAuthController {
         Ok(self.put(cluster, binding).await? || role)
     }
 
-    /// Whether it was written.
+    /// Returns true if it was written.
     async fn put(&self, cluster: &Value, manifest: Value) -> Result<bool, Error> {
         let name = unstructured::name(cluster);
         let mut desired =
@@ -148,12 +149,12 @@ impl UnifiedAuthController {
         write_work(&self.context, &desired).await
     }
 
-    /// Names of the Works that carry our own role and its binding.
+    /// Names of the Works with Crowsnest's own role and binding.
     fn whole_works(&self) -> [String; 2] {
         ["ClusterRole", "ClusterRoleBinding"].map(|kind| work_name(kind, access::WHOLE_IMPERSONATOR, ""))
     }
 
-    /// Our own role is in the member.
+    /// True if Crowsnest's own role is applied in the member.
     async fn is_in_place(&self, execution: &str) -> Result<bool, Error> {
         for name in self.whole_works() {
             let Some(work) = self.context.get_redacted(&self.context.kinds.work, execution, &name).await? else {
@@ -167,7 +168,7 @@ impl UnifiedAuthController {
         Ok(true)
     }
 
-    /// Says on the Cluster whether more than user and groups may be claimed there: only once it may.
+    /// Annotates the Cluster if UID and extra fields can be impersonated, once the role is applied.
     async fn tell(&self, cluster: &Value, whole: bool) -> Result<(), Error> {
         let told = unstructured::annotation(cluster, IMPERSONATES).is_some();
         if told == whole {

@@ -1,9 +1,9 @@
-//! Application failover controller: evicts a workload from a cluster where it is unhealthy for longer than its policy tolerates.
-//! No feature gate is required. The time since when it is unhealthy is in memory: after a restart the toleration begins again, as
-//! in Karmada.
+//! Application failover controller: evicts a workload from a cluster where it is unhealthy for longer than its policy
+//! tolerates. No feature gate is required. The start of unhealthiness is kept in memory, so the toleration starts
+//! again after a restart, as in Karmada.
 //!
-//! Unlike Karmada, it ignores the last report of a cluster that is not ready, and keeps the last copy where no other cluster can
-//! take it (`--failover-safety`).
+//! Unlike Karmada, it ignores the status of clusters that are not ready, and keeps the last copy if no other cluster
+//! fits (`--failover-safety`).
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -34,13 +34,13 @@ use crowsnest_plan::eviction::{Safety, evict};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::Plan;
 
-/// Between two looks for a cluster that takes the last copy.
+/// Requeue delay while no other cluster fits the last copy.
 const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);
 
 pub struct ApplicationFailoverController {
     context: Arc<Context>,
     scheduling: Arc<Scheduler>,
-    /// Since when a workload is unhealthy in which cluster.
+    /// Start of unhealthiness by binding and cluster.
     since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
 }
 
@@ -49,7 +49,7 @@ impl ApplicationFailoverController {
         self.context.config.failover_safety == Safety::Safe
     }
 
-    /// Bindings of a cluster that became ready, or ceased to be: what it reports of them counts from now on, or no longer.
+    /// Bindings of a cluster whose readiness changed, because its status counts only while it is ready.
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
         match change.old().map(ready) != change.current().map(ready) {
@@ -68,7 +68,7 @@ impl ApplicationFailoverController {
         }
     }
 
-    /// The key of a binding that fails over, or did.
+    /// The key of a binding that has application failover, or had it.
     fn watched(&self, binding: &Value) -> Option<BindingKey> {
         let key = BindingKey::of(binding);
         let fails_over = unstructured::at(binding, &["spec", "failover", "application"]).is_some();
@@ -94,7 +94,7 @@ impl Controller for ApplicationFailoverController {
         vec![Source::of([&kinds.cluster]).map(Self::on_cluster), Source::of(kinds.bindings()).map(Self::on_binding)]
     }
 
-    /// A missed change must not keep a workload where it is unhealthy.
+    /// Periodic resync, so that a missed change does not leave a workload in an unhealthy cluster.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         let kinds = &self.context.kinds;
         let mut keys = Vec::new();
@@ -161,7 +161,7 @@ impl Controller for ApplicationFailoverController {
 }
 
 impl ApplicationFailoverController {
-    /// Where the workload is unhealthy, as far as that is believed.
+    /// Clusters in which the workload is unhealthy, as far as their status is trusted.
     async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
         let mut unhealthy = Vec::new();
         for name in plan::unhealthy(&binding.spec, &binding.status) {
@@ -176,7 +176,7 @@ impl ApplicationFailoverController {
         Ok(unhealthy)
     }
 
-    /// Why the workload stays though its time is over: it would be nowhere.
+    /// Reason why the workload is not evicted after its toleration: it is the last copy.
     async fn why_kept(
         &self,
         key: &BindingKey,
@@ -195,12 +195,12 @@ impl ApplicationFailoverController {
         let elsewhere = would_decide(&self.scheduling, key, binding, typed, &moved).await?;
         Ok(match elsewhere {
             Plan::Schedule { clusters, .. } if !clusters.is_empty() => None,
-            Plan::Clear { error } | Plan::Fail { error } => Some(format!("it is the last copy, and {error}")),
-            Plan::Schedule { .. } | Plan::Keep => Some("it is the last copy, and no other cluster takes it".to_owned()),
+            Plan::Clear { error } | Plan::Fail { error } => Some(format!("this is the last copy, and {error}")),
+            Plan::Schedule { .. } | Plan::Keep => Some("this is the last copy, and no other cluster fits".to_owned()),
         })
     }
 
-    /// Takes down where the workload is unhealthy now; where it has been for too long, and when the next one is.
+    /// Records unhealthy clusters. Returns those that exceeded the toleration, and the time until the next one does.
     fn watch(&self, key: &BindingKey, unhealthy: &[String], toleration: Duration) -> (Vec<String>, Option<Duration>) {
         let now = Instant::now();
         let mut all = self.since.lock();

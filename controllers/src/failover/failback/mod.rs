@@ -1,6 +1,6 @@
-//! Failback controller: moves workloads back to the clusters that taints evicted them from, one by one, once these have been
-//! healthy for long enough and have room. Applies where the policy or the binding enables it. The time since when a cluster is
-//! healthy is in memory: after a restart it begins again.
+//! Failback controller: moves workloads back to the clusters that taints evicted them from, one at a time, once those
+//! have been healthy for long enough and have capacity. Opt-in by policy or binding. The start of a cluster's health
+//! is kept in memory, so it starts again after a restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use crowsnest_plan::eviction::home::{Home, Return, Step};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::{self as plan, Plan};
 
-/// Nobody tells when there is room at home.
+/// Requeue delay while the original clusters lack capacity, since no event announces capacity.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);
 
 pub struct FailbackController {
     context: Arc<Context>,
     scheduling: Arc<Scheduler>,
-    /// Bindings that have a home to go to, and since when nothing keeps them from it.
+    /// Bindings with recorded original clusters, and the time since when nothing prevents failback.
     away: Mutex<HashMap<BindingKey, Option<Instant>>>,
-    /// When the last one went home.
+    /// Time of the last failback.
     last: Mutex<Option<Instant>>,
 }
 
@@ -87,7 +87,7 @@ impl Controller for FailbackController {
         ]
     }
 
-    /// Bindings that are away are few.
+    /// Only few bindings wait for failback.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         Ok(self.away.lock().keys().cloned().collect())
     }
@@ -133,13 +133,13 @@ impl Controller for FailbackController {
         let written = match context.merge(context.kinds.binding(key.scope()), &binding, patch).await {
             Ok(written) => written,
             Err(error) => {
-                // Nobody went.
+                // The failback did not happen.
                 *self.last.lock() = before;
                 return Err(error);
             }
         };
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-        let text = format!("Going home to {}: they have been well again for long enough.", names.join(", "));
+        let text = format!("Failing back to {}: healthy again for long enough.", names.join(", "));
         let bound = Bound::of(&written, &typed.spec, self.context.config.clock.wall());
         let entries = journal::returned(&bound, (&typed.spec, &going), &targets, &homes, &text);
         context.journal.note_all(entries).await;
@@ -149,7 +149,7 @@ impl Controller for FailbackController {
 }
 
 impl FailbackController {
-    /// Home, or no home any more.
+    /// Removes the recorded original clusters, because failback is complete or no longer requested.
     async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
         let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
         self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
@@ -157,14 +157,14 @@ impl FailbackController {
         Ok(Outcome::Done)
     }
 
-    /// Something is in the way, so the time begins anew when nothing is.
+    /// Failback is prevented, so the waiting time starts again.
     fn keep_away(&self, key: &BindingKey, outcome: Outcome) -> Outcome {
         self.away.lock().insert(key.clone(), None);
         outcome
     }
 
-    /// Takes its turn, and tells when the last one went; or how long it has to wait: for home to be well long enough, then for
-    /// its turn.
+    /// Takes the turn for a failback, and returns the time of the previous one. Otherwise returns the remaining time
+    /// until the original clusters have been healthy for long enough, or until the next turn.
     fn turn(&self, key: &BindingKey, wish: Return) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
         let since = *self.away.lock().entry(key.clone()).or_default().get_or_insert(now);
@@ -177,7 +177,7 @@ impl FailbackController {
         if wait.is_zero() { Ok(last.replace(now)) } else { Err(wait) }
     }
 
-    /// The clusters of home, where all of them are there, ready, and take the binding.
+    /// The original clusters, if all of them exist, are ready and have no untolerated taint.
     async fn open_homes(&self, home: &Home, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
         let applied = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT);
         let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(None) };
@@ -192,7 +192,7 @@ impl FailbackController {
         Ok(Some(homes))
     }
 
-    /// Where the scheduler would bring the binding if it went now.
+    /// Targets that the scheduler would select for a failback now.
     async fn would_go(
         &self,
         key: &BindingKey,
@@ -212,13 +212,14 @@ impl FailbackController {
     }
 }
 
-/// Now, or as soon as it is not the second of the last schedule, after which a wish for a new one has to come.
+/// The current time, or the next second if the last scheduling was in this second, because a rescheduling trigger
+/// must be later.
 fn later_than(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
     let next = scheduled.and_then(|scheduled| scheduled.0.checked_add(SignedDuration::from_secs(1)).ok());
     next.map_or(now, |next| next.max(now))
 }
 
-/// What the scheduler would decide if the binding said this; nothing is promised to it.
+/// The scheduling result for another spec of the binding. Nothing is reserved.
 pub(crate) async fn would_decide(
     scheduling: &Scheduler,
     key: &BindingKey,
@@ -237,7 +238,7 @@ pub(crate) async fn would_decide(
     Ok(scheduling.in_present(key, &peers, answers.as_ref(), |world, _| plan::plan(world, &asked).0))
 }
 
-/// When a binding that was evicted wants to go home, as it says itself or its policy does.
+/// Failback settings of a binding or its policy.
 pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Return>, Error> {
     let Some(said) = effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
     match said.parse::<Return>() {
@@ -250,7 +251,7 @@ pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Re
     }
 }
 
-/// An annotation of a binding, or else of the policy that made it.
+/// Value of an annotation on a binding, or else on its policy.
 pub(crate) async fn effective_annotation(
     context: &Context,
     binding: &Value,

@@ -1,5 +1,5 @@
-//! Exclusive workloads: which workloads are exclusive, which copies exist, and what happens to a copy that was not confirmed to
-//! have stopped.
+//! Exclusive workloads, of which only one copy may run: how they are declared, which copies exist, and copies that
+//! were not confirmed to have stopped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crowsnest_plan::work::construct;
 use crowsnest_plan::work::exclusive::Copy;
 use crowsnest_plan::work::holder::binding_of_work;
 
-/// Whether a copy may only run where no other one does.
+/// Exclusiveness of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exclusive {
     No,
-    /// Its policy purges directly, whatever makes it move. Not where Karmada's rule was asked for.
+    /// Its policy purges directly in all cases, and the failover safety is not `karmada`.
     Purged,
-    /// Its template, its binding or its policy is marked.
+    /// Its template, binding or policy has the annotation.
     Declared,
 }
 
@@ -55,8 +55,8 @@ impl Exclusive {
         })
     }
 
-    /// Whether the binding's Work may stay in a cluster. Of what is exclusive nothing waits for its replacement, unless
-    /// somebody keeps it by hand.
+    /// True if the binding's Work may stay in a cluster. An exclusive workload does not wait for its replacement,
+    /// unless an administrator suppressed the deletion.
     pub fn may_stay_in(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
         if self != Exclusive::Declared {
             return construct::is_expected_in(spec, cluster);
@@ -66,29 +66,29 @@ impl Exclusive {
         construct::targets(spec).iter().any(|target| target.name == cluster) || by_hand
     }
 
-    /// Whether a copy in a cluster counts against others.
+    /// True if a copy in a cluster prevents others from starting.
     pub fn counts(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
         let is_target = construct::targets(spec).iter().any(|target| target.name == cluster);
         self == Exclusive::Declared || is_target || !self.may_stay_in(spec, cluster)
     }
 }
 
-/// Whether a binding's copies may only run one after the other, where its template isn't at hand.
+/// True if the workload is declared exclusive. For callers without the template.
 pub async fn is_declared(context: &Context, binding: &Value, spec: &ResourceBindingSpec) -> Result<bool, Error> {
     let template = template_of(context, binding).await?;
     let template = template.map(|(_, template)| template).unwrap_or_default();
     Ok(Exclusive::of(context, binding, spec, &template).await? == Exclusive::Declared)
 }
 
-/// Whether a template or a Work is marked as exclusive.
+/// True if a template or Work has the annotation.
 pub fn is_marked(object: &Value) -> bool {
     unstructured::annotation(object, annotation::EXCLUSIVE) == Some(annotation::EXCLUSIVE_VALUE)
 }
 
-/// Annotations that a policy says for the bindings that follow it.
+/// Annotations of a policy that apply to its bindings.
 pub const SAID: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
 
-/// The bindings that follow a policy.
+/// Bindings of a policy.
 pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
     let (kinds, namespace) = (&context.kinds, unstructured::namespace(policy));
     let scopes: &[_] = match namespace {
@@ -113,7 +113,7 @@ fn purges_directly(spec: &ResourceBindingSpec) -> bool {
     modes.peek().is_some() && modes.all(|mode| mode == Some(&PurgeMode::Directly))
 }
 
-/// The copies that Works stand for.
+/// Copies that correspond to Works.
 pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Header>) -> Result<Vec<Copy>, Error> {
     let mut copies = Vec::new();
     for header in works {
@@ -139,7 +139,8 @@ fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Notes on the binding of a Work that its cluster leaves before anybody has seen the copy stop; before the Work goes.
+/// Records on the binding of a Work that its cluster was removed before its copy was confirmed to have stopped.
+/// Called before the Work is deleted.
 pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
     let Some(key) = binding_of_work(work) else { return Ok(()) };
     let resource = context.kinds.binding(key.scope());
@@ -153,7 +154,7 @@ pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -
     context.merge(resource, &binding, patch).await.map(drop)
 }
 
-/// Whether nothing may be started because a copy may still run in a cluster that is gone; the binding shows it.
+/// True if no copy may start because one can still run in a removed cluster. Updates the binding's condition.
 pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
     let resource = context.kinds.binding(Scope::of_namespace(unstructured::namespace(binding)));
     let unconfirmed = clusters_in(binding, annotation::UNCONFIRMED);
@@ -161,7 +162,7 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
     let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();
     let mut binding = Arc::clone(binding);
     if open.len() < unconfirmed.len() {
-        // A cluster that comes back and leaves again has to be confirmed anew.
+        // A cluster that is joined and removed again needs another confirmation.
         let rest = (!open.is_empty()).then(|| open.join(","));
         let patch = json!({"metadata": {"annotations": {
             annotation::UNCONFIRMED: rest, annotation::CONFIRMED_STOPPED: null,
@@ -175,7 +176,7 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
         shown.len() != typed.status.conditions.len()
     } else {
         let message = format!(
-            "{} left before its copy was seen to stop: once it has stopped, annotate the binding {}={}",
+            "{} left before its copy was confirmed to have stopped; once it has stopped, annotate the binding with {}={}",
             open.join(", "),
             annotation::CONFIRMED_STOPPED,
             open.join(",")

@@ -1,6 +1,6 @@
-//! Taint manager and graceful eviction: bindings leave clusters with NoExecute taints that they do not tolerate, and the evicted
-//! copy is removed once its replacement is healthy. [`crate::cache::placements`] finds the bindings of a cluster; the [`Gate`]
-//! limits the rate of evictions from clusters that are not ready.
+//! Taint manager and graceful eviction: evicts bindings from clusters with NoExecute taints that they do not
+//! tolerate, and removes the evicted copy once its replacement is healthy. [`crate::cache::placements`] finds the
+//! bindings of a cluster; the [`Gate`] limits the rate of evictions from clusters that are not ready.
 
 mod rate_gate;
 
@@ -45,19 +45,19 @@ use crowsnest_plan::eviction::{self as plan, TaintDecision};
 use crowsnest_plan::journal::clusters::halted as halted_entry;
 use crowsnest_plan::journal::workloads::{self as journal, Bound, Clusters};
 
-/// The name in `--controllers` that enables the end of evictions.
+/// The name in `--controllers` that enables completing evictions.
 const GRACEFUL_EVICTION: &str = "gracefulEviction";
 
 pub struct TaintManager {
     context: Arc<Context>,
     bindings: Trigger<BindingKey>,
-    /// Clusters whose status does not show whether their evictions are halted.
+    /// Clusters whose condition `EvictionsHalted` must be updated.
     halts: Trigger<ClusterName>,
     gate: Gate,
     waiting: Arc<Waiting>,
 }
 
-/// A binding as it was read.
+/// A binding being reconciled.
 struct Seen<'a> {
     key: &'a BindingKey,
     binding: &'a Arc<Value>,
@@ -65,15 +65,15 @@ struct Seen<'a> {
     now: Timestamp,
 }
 
-/// Planned change of a binding.
+/// Planned changes of a binding.
 struct Planned {
     spec: ResourceBindingSpec,
-    /// Delay until the next reconcile.
+    /// Requeue delay.
     wait: Option<Duration>,
     cancelled: Option<Cancelled>,
-    /// Clusters that it must not leave yet.
+    /// Clusters from which it must not be evicted yet.
     waits: BTreeSet<String>,
-    /// Taints of its clusters were evaluated, and not only to wait.
+    /// True if taints of its clusters were evaluated and the binding does not merely wait.
     is_processed: bool,
 }
 
@@ -104,7 +104,7 @@ impl TaintManager {
         }
     }
 
-    /// Updates the state of a cluster; the affected bindings.
+    /// Updates the state of a cluster. Returns the affected bindings.
     fn learn(&self, name: &str, standing: Option<Standing>) -> Vec<BindingKey> {
         let learned = self.gate.learn(name, standing);
         learned.shows.iter().filter_map(|name| ClusterName::parse(name).ok()).for_each(|name| self.halts.add(name));
@@ -116,7 +116,7 @@ impl TaintManager {
         bindings
     }
 
-    /// Removes a binding that does not wait any longer.
+    /// Drops the state of a binding that no longer waits.
     fn forget(&self, key: &BindingKey) {
         self.gate.forget(key);
         self.waiting.remove(key);
@@ -126,12 +126,12 @@ impl TaintManager {
         self.context.config.evicts_by_taint()
     }
 
-    /// Whether graceful evictions are ended here, whichever controller began them.
+    /// True if this controller completes graceful evictions, regardless of their producer.
     fn ends_evictions(&self) -> bool {
         self.context.config.controllers.is_enabled(GRACEFUL_EVICTION)
     }
 
-    /// Whether a binding is in a cluster with taints that evict.
+    /// True if a binding is assigned to a cluster with NoExecute taints.
     fn is_driven_out(&self, binding: &Value) -> bool {
         let clusters = unstructured::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
         clusters.into_iter().flatten().any(|target| self.gate.evicts(unstructured::text(target, &["name"])))
@@ -141,7 +141,7 @@ impl TaintManager {
 impl Controller for TaintManager {
     type Key = BindingKey;
     const NAME: &'static str = "resource-binding-graceful-eviction-controller";
-    /// Evictions by taint always run where they are configured; the name enables the end of evictions.
+    /// Evictions by taint run where they are configured; the name enables completing evictions.
     const SWITCH: Switch = Switch::Parts(&[GRACEFUL_EVICTION]);
 
     fn new(setup: &Setup) -> Self {
@@ -157,12 +157,12 @@ impl Controller for TaintManager {
         vec![Source::of([&kinds.cluster]).map(Self::on_cluster), Source::of(kinds.bindings()).map(Self::on_binding)]
     }
 
-    /// Bindings that have to leave a cluster, or have begun to.
+    /// Bindings that must be evicted from a cluster, or are being evicted.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         let placements = &self.context.placements;
         let tainted = if self.evicts_by_taint() { self.gate.evicting() } else { Vec::new() };
         let driven_out = tainted.iter().flat_map(|cluster| placements.within(cluster));
-        // Each once, also when a worker is done with it before the next one is found.
+        // Without duplicates, even if a worker finishes a key before the next one is found.
         let keys: HashSet<BindingKey> = placements.all_leaving().into_iter().chain(driven_out).collect();
         Ok(keys.into_iter().collect())
     }
@@ -208,7 +208,7 @@ impl Controller for TaintManager {
 
 impl TaintManager {
     async fn process(&self, resource: &Resource, seen: &Seen<'_>, planned: &mut Planned) -> Result<Outcome, Error> {
-        // A failed evaluation of taints must not delay evictions that have begun.
+        // An error while evaluating taints must not delay evictions in progress.
         let undecided = match self.evict(seen, planned).await {
             Ok(()) => None,
             Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),
@@ -226,7 +226,7 @@ impl TaintManager {
         }
     }
 
-    /// Evicts from every cluster that has to be left now, as far as that is allowed; notes when the next one has to be.
+    /// Evicts from all clusters where an eviction is due and allowed. Records when the next one is due.
     async fn evict(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
         if !self.evicts_by_taint() {
             return Ok(());
@@ -261,7 +261,7 @@ impl TaintManager {
             return Ok(());
         }
         let spec = &seen.typed.spec;
-        // A replacement of what is exclusive cannot come before the copy is gone.
+        // The replacement of an exclusive workload cannot start before the copy is deleted.
         let mode = match is_declared(&self.context, seen.binding, spec).await? {
             true => PurgeMode::Directly,
             false => plan::purge_mode(spec.failover.as_ref(), self.context.config.no_execute_purge_mode.clone()),
@@ -289,7 +289,7 @@ impl TaintManager {
         Ok(())
     }
 
-    /// Ends the evictions that have come to an end, and calls off those whose cause is over.
+    /// Completes and cancels evictions.
     async fn judge(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
         let clusters = self.clusters_of(&planned.spec).await?;
         let tolerated = tolerations(seen.binding).ok();
@@ -310,7 +310,7 @@ impl TaintManager {
             planned.spec.clone_from(&cancelled.spec);
             planned.cancelled = Some(cancelled);
         }
-        // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
+        // The scheduler has not observed the change made here, so nothing counts as replaced.
         let generation = if planned.spec == seen.typed.spec { before.generation } else { i64::MAX };
         let tasks = tasks::tasks(&Evicting { spec: &planned.spec, generation, ..before }, seen.now);
         planned.spec.graceful_eviction_tasks = tasks.tasks;
@@ -320,7 +320,7 @@ impl TaintManager {
         Ok(())
     }
 
-    /// The clusters a binding is for or leaves, as far as they are there.
+    /// Existing clusters among the targets and the sources of evictions.
     async fn clusters_of(&self, spec: &ResourceBindingSpec) -> Result<Clusters, Error> {
         let targets = spec.clusters.iter().map(|target| &target.name);
         let names = targets.chain(spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster));
@@ -337,7 +337,7 @@ impl TaintManager {
         let context = &self.context;
         let spec = &planned.spec;
         let mut binding = Arc::clone(seen.binding);
-        // First, so that a scheduler that looks in between starts where the clusters are taken.
+        // Written first, so that a scheduler that runs in between starts with the right affinity term.
         if let Some(affinity) = planned.cancelled.as_ref().and_then(|cancelled| cancelled.affinity.as_ref()) {
             let patch = json!({"status": {"schedulerObservingAffinityName": affinity}});
             binding = Arc::new(context.merge_status(resource, &binding, patch).await?);
@@ -358,7 +358,7 @@ impl TaintManager {
         Ok(())
     }
 
-    /// Tells the journal what has begun, goes on and has ended.
+    /// Adds journal entries for started, continued and completed evictions.
     async fn note(&self, seen: &Seen<'_>, planned: &Planned, written: &Value, clusters: &Clusters) {
         let (before, after) = (&seen.typed.spec, &planned.spec);
         let bound = Bound::of(written, before, self.context.config.clock.wall());
@@ -370,7 +370,7 @@ impl TaintManager {
         journal.note_all(journal::went_on(&bound, (before, after), status, called_off, clusters)).await;
     }
 
-    /// Where a workload that is evicted for the first time, and wants to come back, is at home.
+    /// Original clusters of a workload that is evicted for the first time and has failback enabled.
     async fn home(&self, seen: &Seen<'_>, planned: &Planned) -> Result<Option<String>, Error> {
         let spec = &seen.typed.spec;
         let evicted = planned.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
@@ -384,8 +384,8 @@ impl TaintManager {
         home.map(Some).map_err(|source| Error::Decode { what: "home".to_owned(), source })
     }
 
-    /// An eviction is told when it has ended, is called off, or waits beyond its time: of the latter two the template is told by the
-    /// journal.
+    /// Records events for evictions that completed, were cancelled, or continue beyond their timeout. For the latter
+    /// two, the journal records the event of the template.
     fn tell(&self, seen: &Seen<'_>, planned: &Planned, written: Result<&Value, &Error>) {
         if written.is_err_and(Error::is_conflict) {
             return;
@@ -399,7 +399,7 @@ impl TaintManager {
             let now = planned.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
             match (now, written.is_ok()) {
                 (None, true) if called_off.contains(cluster) => {
-                    let text = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
+                    let text = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
                     self.context.events.note(seen.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
                 }
                 (None, true) => {
@@ -424,12 +424,12 @@ fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
     Ok(plan::applied_tolerations(unstructured::annotation(binding, annotation::APPLIED_PLACEMENT))?)
 }
 
-/// Whether a binding is being evicted from any cluster.
+/// True if a binding is being evicted from any cluster.
 fn is_leaving(binding: &Value) -> bool {
     unstructured::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
 }
 
-/// Whether a binding may be somewhere else than before, or tolerate something else.
+/// True if the targets or tolerations of a binding may have changed.
 fn is_placed_anew(change: &Change) -> bool {
     let applied = |binding: &Value| unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
     change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
@@ -439,7 +439,7 @@ fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
 }
 
-/// Shows in the status of clusters whether their evictions are halted.
+/// Maintains the condition `EvictionsHalted` of clusters.
 pub struct HaltReporter {
     evictions: Arc<TaintManager>,
 }
@@ -453,7 +453,7 @@ impl Controller for HaltReporter {
         HaltReporter { evictions: setup.controller() }
     }
 
-    /// The taint manager enqueues clusters when the pace of evictions changes.
+    /// The taint manager enqueues clusters when the eviction rate changes.
     fn watches(&self) -> Vec<Watch<Self>> {
         Vec::new()
     }
@@ -483,7 +483,7 @@ impl Controller for HaltReporter {
                 shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
                 message
             }
-            _ => "evictions go on where taints ask for them".to_owned(),
+            _ => "evictions are resumed".to_owned(),
         };
         context.merge_status(resource, &cluster, json!({"status": {"conditions": shown}})).await?;
         let before = conditions::find(&typed.status.conditions, kind);

@@ -1,4 +1,5 @@
-//! Rate gate of evictions: the state of the fleet, the order of evictions, and the bindings that wait for the fleet to recover.
+//! Rate limits of evictions: state of the fleet, order of evictions, and bindings that wait while evictions are
+//! halted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crowsnest_plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns}
 
 pub struct Gate {
     safety: Safety,
-    /// Evictions by taints are disabled.
+    /// True if evictions by taint are disabled.
     idle: bool,
     rates: Rates,
     limits: Limits,
@@ -22,11 +23,11 @@ pub struct Gate {
 struct State {
     fleet: BTreeMap<String, Standing>,
     pace: Pace,
-    /// Of ResourceBindings, or of all.
+    /// Turns of ResourceBindings, or of all bindings.
     turns: Turns<BindingKey>,
-    /// Of ClusterResourceBindings, which Karmada paces by themselves.
+    /// Turns of ClusterResourceBindings, which Karmada limits separately.
     cluster_turns: Turns<BindingKey>,
-    /// Bindings that must not be evicted before the fleet recovers.
+    /// Bindings that wait while evictions are halted.
     held: HashSet<BindingKey>,
 }
 
@@ -35,24 +36,24 @@ struct State {
 pub struct Learned {
     /// Set if the change affects evictions.
     pub changed: Option<Mattered>,
-    /// Waiting bindings to reconcile again.
+    /// Waiting bindings that must be reconciled.
     pub woken: Vec<BindingKey>,
-    /// Clusters whose status does not show whether their evictions are halted.
+    /// Clusters whose condition `EvictionsHalted` must be updated.
     pub shows: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mattered {
-    /// It had, or has, taints that evict.
+    /// True if the cluster has or had NoExecute taints.
     pub evicts: bool,
 }
 
-/// Whether a binding may be evicted now.
+/// Decision about an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Go,
     Later(Duration),
-    /// Until the fleet recovers.
+    /// Halted until the fleet recovers.
     Halted,
 }
 
@@ -76,7 +77,7 @@ impl Gate {
         Gate { safety, idle, rates, limits, state: Mutex::new(state) }
     }
 
-    /// Updates the state of a cluster; `None` when it was deleted.
+    /// Updates the state of a cluster, or removes it (`None`).
     pub fn learn(&self, name: &str, standing: Option<Standing>) -> Learned {
         let mut state = self.state.lock();
         let old = match standing.clone() {
@@ -101,7 +102,7 @@ impl Gate {
         learned
     }
 
-    /// Known clusters that do not exist.
+    /// Known clusters that no longer exist.
     pub fn gone(&self, is_there: impl Fn(&str) -> bool) -> Vec<String> {
         let state = self.state.lock();
         state.fleet.keys().filter(|name| !is_there(name)).cloned().collect()
@@ -111,23 +112,23 @@ impl Gate {
         self.state.lock().pace.clone()
     }
 
-    /// Whether a cluster has taints that evict.
+    /// True if a cluster has NoExecute taints.
     pub fn evicts(&self, cluster: &str) -> bool {
         self.state.lock().fleet.get(cluster).is_some_and(Standing::evicts)
     }
 
-    /// Clusters with taints that evict.
+    /// Clusters with NoExecute taints.
     pub fn evicting(&self) -> Vec<String> {
         let state = self.state.lock();
         state.fleet.iter().filter(|(_, standing)| standing.evicts()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether evictions from a cluster are limited.
+    /// True if evictions from a cluster are rate-limited.
     pub fn guards(&self, ready: bool) -> bool {
         self.safety == Safety::Karmada || !ready
     }
 
-    /// Requests the eviction of a binding from a number of clusters at once.
+    /// Requests the eviction of a binding from several clusters at once.
     pub fn ask(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
         let mut state = self.state.lock();
         if matches!(state.pace, Pace::Halted(_)) {
@@ -145,7 +146,7 @@ impl Gate {
         }
     }
 
-    /// Removes a binding that does not wait any longer.
+    /// Removes a binding that no longer waits.
     pub fn forget(&self, key: &BindingKey) {
         let mut state = self.state.lock();
         state.turns.forget(key);

@@ -1,5 +1,6 @@
-//! EndpointSlice controller: creates an EndpointSlice of the control plane from each Work that keeps one, under the name of the
-//! derived Service. It alone writes those slices, and removes the finalizer of the Works after their deletion.
+//! EndpointSlice controller: creates an EndpointSlice of the control plane from each Work with a collected one, with
+//! the name of the derived Service. Only this controller writes those slices and removes the finalizer of the Works
+//! after deleting them.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ impl EndpointSliceController {
         Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || WorkKey::of(change.object()))
     }
 
-    /// A slice of ours that another client changed or deleted.
+    /// Work of an imported slice that another client changed or deleted.
     fn on_slice(&self, change: &Change) -> Requests<WorkKey> {
         let slice = change.object();
         if unstructured::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
@@ -42,7 +43,7 @@ impl EndpointSliceController {
         Requests::one_if(!work.name.is_empty(), || work)
     }
 
-    /// Works with slices of a Service whose export by members its binding may now allow, or no longer.
+    /// Works with slices of a Service, if a change of its binding can permit or forbid the export.
     async fn exported(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let binding = change.object();
         let exported = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
@@ -106,7 +107,7 @@ impl Controller for EndpointSliceController {
 }
 
 impl EndpointSliceController {
-    /// Whether the control plane takes the export of a Service to a cluster.
+    /// True if a binding exports a Service in a cluster.
     async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
         let export =
             ObjectIdentity { group: plan::SERVICE_EXPORT_GROUP, kind: plan::SERVICE_EXPORT, namespace, name: service };
@@ -138,7 +139,7 @@ impl EndpointSliceController {
         }
     }
 
-    /// The slice is not kept for a Service any more.
+    /// Deletes imported slices of a Work that is no longer collected for a Service.
     async fn clean_up(&self, work: &Value) -> Result<Outcome, Error> {
         if unstructured::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER) {
             self.delete_imported(work).await?;

@@ -1,5 +1,6 @@
-//! EndpointSlice collect controller: keeps a Work for each EndpointSlice that a provider of a MultiClusterService has.
-//! [`super::MultiClusterServiceController`] dispatches them. Requires the feature gate `MultiClusterService`.
+//! EndpointSlice collect controller: maintains a Work for each EndpointSlice of a provider cluster of a
+//! MultiClusterService. [`super::MultiClusterServiceController`] dispatches them. Requires the feature gate
+//! `MultiClusterService`.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::work::construct::DesiredWork;
 use crowsnest_plan::{multicluster_services as plan, services};
 
-/// A Service of a provider.
+/// A Service in a provider cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Provided {
     cluster: ClusterName,
@@ -32,7 +33,7 @@ pub struct EndpointSliceCollectController {
 }
 
 impl EndpointSliceCollectController {
-    /// A slice that moved from one Service to another concerns both.
+    /// A slice that moved to another Service affects both.
     fn on_slice(&self, change: &Change) -> Requests<Provided> {
         if !self.is_enabled() || services::is_brought(change.object()) {
             return Requests::none();
@@ -43,7 +44,7 @@ impl EndpointSliceCollectController {
         names.map(|name| Provided { cluster: change.cluster.clone(), namespace: namespace.to_owned(), name }).collect()
     }
 
-    /// The Service whose endpoints a Work requests, or keeps.
+    /// The Service whose EndpointSlices a Work requests or stores.
     fn provided(work: &Value) -> Option<Provided> {
         let cluster = member_of(unstructured::namespace(work))?;
         let service = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;

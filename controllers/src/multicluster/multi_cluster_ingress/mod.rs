@@ -1,5 +1,5 @@
-//! MultiClusterIngress controller: writes into the status in which clusters the backend services are, and which of those get no
-//! traffic. A load balancer reads it and writes the address beside it.
+//! MultiClusterIngress controller: reports the clusters of the backend services, and those with blocked traffic, in
+//! the status. A load balancer reads it and writes the address there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services};
 
 pub struct MultiClusterIngressController {
     context: Arc<Context>,
-    /// The services behind each.
+    /// Backend services by MultiClusterIngress.
     known: Mutex<BTreeMap<NamespacedName, BTreeSet<String>>>,
 }
 
@@ -38,7 +38,7 @@ impl MultiClusterIngressController {
                 Requests::none()
             }
             Err(error) => {
-                tracing::warn!(ingress = ?change.key(), %error, "cannot read a MultiClusterIngress; its status stays");
+                tracing::warn!(ingress = ?change.key(), %error, "cannot decode a MultiClusterIngress; its status is not updated");
                 Requests::none()
             }
         }
@@ -62,7 +62,7 @@ impl MultiClusterIngressController {
         Requests::all_if(change.deleted || change.old().is_none_or(|old| actions(old) != actions(change.object())))
     }
 
-    /// Ingresses with a service as a backend.
+    /// MultiClusterIngresses with a backend service.
     fn in_front_of(&self, namespace: &str, service: &str) -> Requests<NamespacedName> {
         let known = self.known.lock();
         let of_it = known.iter().filter(|(key, backends)| key.namespace == namespace && backends.contains(service));
@@ -127,7 +127,7 @@ impl Controller for MultiClusterIngressController {
 }
 
 impl MultiClusterIngressController {
-    /// Where a service is: with the providers of its MultiClusterService, else where it is bound to.
+    /// Clusters of a service: the providers of its MultiClusterService, otherwise the targets of its binding.
     async fn clusters(&self, namespace: &str, service: &str, all: &[ClusterName]) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;
         let spanning = context.get_full(&context.kinds.multi_cluster_service, namespace, service).await?;

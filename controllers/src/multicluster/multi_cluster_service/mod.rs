@@ -1,6 +1,6 @@
-//! MultiClusterService controller (CrossCluster): requests the endpoints of the providers, claims the Service, binds it to
-//! providers and consumers, and dispatches collected EndpointSlices to consumers. Writes those Works, the binding and the status.
-//! Requires the feature gate `MultiClusterService`.
+//! MultiClusterService controller (type CrossCluster): requests the EndpointSlices of provider clusters, claims the
+//! Service, binds it to providers and consumers, and dispatches collected EndpointSlices to consumers. It writes
+//! those Works, the binding and the status. Requires the feature gate `MultiClusterService`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
 
-/// Works come in groups; they are looked at together.
+/// Works often change in groups, which are processed together.
 const GATHER: Duration = Duration::from_millis(100);
 
 pub struct MultiClusterServiceController {
@@ -115,7 +115,7 @@ impl Controller for MultiClusterServiceController {
         }
         let exposed = self.expose(&mcs, &typed.spec).await;
         let dispatched = self.dispatch(&key, &mcs, &typed.spec).await;
-        // Another's write in between is no news of the Service: it is looked at again at once.
+        // A write conflict is not a failure of the MultiClusterService; it is retried immediately.
         let met = |error: &Error| error.is_conflict();
         if !exposed.as_ref().is_err_and(met) && !dispatched.as_ref().is_err_and(met) {
             self.tell(&mcs, &typed, &exposed, &dispatched).await?;
@@ -126,7 +126,7 @@ impl Controller for MultiClusterServiceController {
 }
 
 impl MultiClusterServiceController {
-    /// The Service and its endpoints' Works in providers' namespaces.
+    /// Claims and binds the Service, and requests the EndpointSlices of the provider clusters.
     async fn expose(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;
         let all = context.clusters().await?;
@@ -168,7 +168,7 @@ impl MultiClusterServiceController {
         }
     }
 
-    /// Whether a cluster is asked; why not is told.
+    /// True if a cluster can be used; otherwise an event reports the reason.
     async fn takes_part(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
         let cluster = self.context.cluster(name).await?;
         let Some((reason, text)) = plan::unusable(name, cluster.as_deref(), role) else {
@@ -179,7 +179,7 @@ impl MultiClusterServiceController {
         Ok(false)
     }
 
-    /// Takes collected slices to consumers; whether there were any.
+    /// Dispatches collected EndpointSlices to consumers. Returns true if there were any.
     async fn dispatch(&self, key: &NamespacedName, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
         let context = &self.context;
         let all = context.clusters().await?;
@@ -212,11 +212,11 @@ impl MultiClusterServiceController {
                 self.delete(work).await?;
             }
         }
-        self.let_go(&works).await?;
+        self.remove_finalizers(&works).await?;
         Ok(!sources.is_empty())
     }
 
-    /// Writes one slice's Work of a consumer; which it is.
+    /// Writes the Work of one EndpointSlice for a consumer. Returns its key.
     async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
         let context = &self.context;
         let execution = execution_namespace(consumer);
@@ -227,8 +227,8 @@ impl MultiClusterServiceController {
         Ok(Some(WorkKey::new(work.namespace, work.name)))
     }
 
-    /// Collected Works that are to go: what was dispatched of them is gone.
-    async fn let_go(&self, works: &[Value]) -> Result<(), Error> {
+    /// Removes the finalizers of collected Works that are being deleted, after the dispatched ones were deleted.
+    async fn remove_finalizers(&self, works: &[Value]) -> Result<(), Error> {
         let held = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
         for work in works.iter().filter(|work| unstructured::is_terminating(work)) {
             self.context.remove_finalizer(&self.context.kinds.work, work, held).await?;
@@ -250,7 +250,7 @@ impl MultiClusterServiceController {
         self.context.delete(&self.context.kinds.work, unstructured::namespace(work), unstructured::name(work)).await
     }
 
-    /// Gives the Service back, and takes everything away that was made for it. Its binding stays.
+    /// Releases the Service, and deletes all Works that were created for it. Its binding is kept.
     async fn withdraw(&self, key: &NamespacedName) -> Result<(), Error> {
         let context = &self.context;
         let works = self.works(key).await?;
@@ -263,7 +263,7 @@ impl MultiClusterServiceController {
                 None => self.delete(work).await?,
             }
         }
-        self.let_go(&works).await?;
+        self.remove_finalizers(&works).await?;
         let service = ObjectIdentity::new("v1", "Service", &key.namespace, &key.name);
         let binding = binding_key_of(context, &service).await?;
         for (resource, name) in [(&context.kinds.service, &key.name), (&context.kinds.resource_binding, &binding.name)]
@@ -311,7 +311,7 @@ impl MultiClusterServiceController {
         Ok(())
     }
 
-    /// Puts a condition into the list; whether it is news, which is told.
+    /// Sets a condition, with an event if it changed. Returns true if it changed.
     fn set(
         &self,
         mcs: &Value,

@@ -1,5 +1,5 @@
-//! ServiceExport controller: keeps a Work for each EndpointSlice of a Service that a member exports. The EndpointSlice controller
-//! reads those Works.
+//! ServiceExport controller: maintains a Work for each EndpointSlice of a Service that a member exports. The
+//! EndpointSlice controller reads those Works.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::services as plan;
 use crowsnest_plan::work::construct::DesiredWork;
 
-/// A Service of a member that is, or was, exported.
+/// A Service in a member that is or was exported.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Exported {
     cluster: ClusterName,
@@ -28,7 +28,7 @@ pub struct Exported {
     name: String,
 }
 
-/// The Service of a name beside a changed object of a member.
+/// The Service of this name in the namespace of a changed member object.
 fn exported(change: &Change, name: &str) -> Option<Exported> {
     let namespace = unstructured::namespace(change.object()).to_owned();
     (!name.is_empty()).then(|| Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() })
@@ -45,7 +45,7 @@ impl ServiceExportController {
         exported(change, unstructured::name(change.object())).into()
     }
 
-    /// A slice that moved from one Service to another concerns both.
+    /// A slice that moved to another Service affects both.
     fn on_slice(&self, change: &Change) -> Requests<Exported> {
         let service = |slice: &Value| unstructured::label(slice, plan::SERVICE_NAME).unwrap_or_default().to_owned();
         if plan::is_brought(change.object()) {
@@ -69,7 +69,7 @@ impl Controller for ServiceExportController {
         vec![
             Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
-            // A Work takes an export to a member, or keeps a slice of one.
+            // The Work contains a ServiceExport, or stores a collected slice.
             Source::of([&self.context.kinds.work]).map(|_, change| exports_of(change.object()).into_iter().collect()),
         ]
     }
@@ -125,7 +125,7 @@ impl ServiceExportController {
         Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
     }
 
-    /// The slice is not exported any more.
+    /// Removes ServiceExport from the Work of a slice that is no longer exported.
     async fn withdraw(&self, work: &Value) -> Result<(), Error> {
         let resource = &self.context.kinds.work;
         if unstructured::is_terminating(work) || !plan::wanted_by(work).contains(plan::SERVICE_EXPORT) {
@@ -138,7 +138,7 @@ impl ServiceExportController {
     }
 }
 
-/// The Services a Work is about: those whose exports it takes to a member, and the one whose slice it keeps.
+/// Services that a Work refers to: those of ServiceExports in it, and that of the slice it stores.
 fn exports_of(work: &Value) -> Vec<Exported> {
     let manifests = unstructured::at(work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
     let is_export =

@@ -1,5 +1,5 @@
-//! ServiceImport controller: keeps a Service `derived-NAME` of the control plane for each import that has one address, with its
-//! ports. It alone writes those Services.
+//! ServiceImport controller: maintains a Service `derived-NAME` in the control plane with the ports of each import of
+//! type ClusterSetIP. Only this controller writes those Services.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub struct ServiceImportController {
 }
 
 impl ServiceImportController {
-    /// The import of a derived Service that another client changed or deleted. One that belongs to no import is a user's.
+    /// The import of a derived Service that another client changed or deleted. A Service without an import belongs to
+    /// a user.
     async fn derived_from(&self, change: &Change) -> Result<Requests<NamespacedName>, Error> {
         let import = unstructured::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
         let Some(import) = import else { return Ok(Requests::none()) };
@@ -88,7 +89,7 @@ impl Controller for ServiceImportController {
 }
 
 impl ServiceImportController {
-    /// Whether anything was written.
+    /// Returns true if anything was written.
     async fn derive(&self, import: &Value) -> Result<bool, Error> {
         let context = &self.context;
         let resource = &context.kinds.service;

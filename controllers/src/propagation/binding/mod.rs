@@ -1,4 +1,5 @@
-//! Binding controller: creates the Works of a binding, one per target cluster, with the replicas and overrides of that cluster.
+//! Binding controller: creates the Works of a binding, one per target cluster, with that cluster's replicas and
+//! overrides.
 
 mod overrides;
 
@@ -50,22 +51,22 @@ pub struct BindingController {
     overrides: KnownOverrides,
 }
 
-/// While Works must leave a cluster before others may be made.
+/// Requeue delay while Works must be deleted before others may be created.
 const PURGE_WAIT: Duration = Duration::from_secs(1);
-/// Clusters whose Works one binding writes at once.
+/// Number of clusters whose Works are written concurrently.
 const AT_ONCE: usize = 8;
 
-/// What a binding asks for.
+/// Desired state of a binding.
 struct Wanted<'a> {
     spec: &'a ResourceBindingSpec,
     template: &'a Value,
-    /// Targets that may have it now.
+    /// Targets that may be written now.
     now: Vec<TargetCluster>,
-    /// No copy may run beside one that is given up.
+    /// True if no copy may run while another one is removed.
     exclusive: bool,
 }
 
-/// What a binding brings to each of its clusters.
+/// Inputs common to all clusters of a binding.
 struct Share<'a> {
     spec: &'a ResourceBindingSpec,
     template: &'a Value,
@@ -82,7 +83,7 @@ impl BindingController {
         Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || BindingKey::of(change.object()))
     }
 
-    /// Bindings that follow a policy whose annotations changed.
+    /// Bindings of a policy whose annotations changed.
     async fn followers(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
         match change.annotates_otherwise(&SAID) {
             true => Ok(followers(&self.context, change.object()).await?.into_iter().collect()),
@@ -90,14 +91,14 @@ impl BindingController {
         }
     }
 
-    /// Restores a Work that another client changed or deleted.
+    /// Enqueues the binding of a Work that another client changed or deleted.
     fn on_work(&self, change: &Change) -> Requests<BindingKey> {
         let is_new = change.old.is_none() && !change.deleted;
         let is_drifted = !is_new && change.is_moved();
         binding_of_work(change.object()).filter(|_| is_drifted).into()
     }
 
-    /// The binding of a template, by each name that it can have. Whether there is one is found by the reconcile.
+    /// Possible keys of the template's binding; the reconciliation finds out which exist.
     fn on_template(&self, change: &Change) -> Requests<BindingKey> {
         let template = change.object();
         let is_changed = !change.initial
@@ -109,8 +110,8 @@ impl BindingController {
         }
     }
 
-    /// Bindings whose template an override policy selects, before or after its change; all of them when its selectors before the
-    /// change are not known any more.
+    /// Bindings whose template an OverridePolicy selects, before or after the change. All bindings in its scope, if
+    /// the previous selectors are unknown.
     async fn overridden(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
         self.overrides.learn(change);
         let mut requests = Requests::none();
@@ -145,7 +146,7 @@ impl BindingController {
         Ok(requests)
     }
 
-    /// The template, or as much of it as the reference says.
+    /// The template, or an object with the identity in the reference if it does not exist.
     async fn template_or(&self, reference: &Value) -> Result<Cached, Error> {
         let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
         let (namespace, name) =
@@ -262,9 +263,9 @@ impl Controller for BindingController {
 }
 
 impl BindingController {
-    /// Quotas are enforced on bindings, so a template that needs more than its binding says waits until the binding says so
-    /// too; a quota may refuse that, and then events on both name the quota. Bindings that no policy claims are never
-    /// updated: they wait only in namespaces with a quota.
+    /// Waits until the binding permits the requests of its template, since quotas are enforced on bindings. If a
+    /// quota rejects that, events on both name the quota. Bindings without a policy are never updated, so they only
+    /// wait in namespaces with a quota.
     async fn await_agreement(&self, binding: &Value, typed: &ResourceBinding, template: &Value) -> Result<(), Error> {
         let context = &self.context;
         if !context.config.gates.federated_quota_enforcement {
@@ -283,7 +284,7 @@ impl BindingController {
             let message = format!("waiting for quota: {}", refused.message);
             self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &message);
         }
-        Err(Error::Waiting("the binding does not allow what the template needs".to_owned()))
+        Err(Error::Waiting("the binding does not permit the requests of the template".to_owned()))
     }
 
     async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
@@ -292,18 +293,18 @@ impl BindingController {
         self.context.headers_with_id(work, identity.id_label(), identity.permanent_id).await
     }
 
-    /// The stored Work, if it is the binding's and not being deleted.
+    /// The stored Work, if it belongs to the binding and is not being deleted.
     async fn own_work(&self, binding: &Value, work: &Header) -> Result<Option<Arc<Value>>, Error> {
         if work.terminating {
             return Ok(None);
         }
-        // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
+        // Users can set the label by which Works are found, but only controllers write the annotations.
         let stored = self.context.get_full(&self.context.kinds.work, &work.namespace, &work.name).await?;
         let own = unstructured::key(binding);
         Ok(stored.filter(|stored| binding_of_work(stored) == Some(own.into())))
     }
 
-    /// Suspends a Work that stays although its cluster is no target, so that its content is not applied again.
+    /// Suspends a Work whose cluster is no longer a target, so that it is not applied again.
     async fn suspend_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
         let Some(stored) = self.own_work(binding, work).await? else { return Ok(()) };
         let suspended = unstructured::at(&stored, &["spec", "suspendDispatching"]).and_then(Value::as_bool);
@@ -326,8 +327,8 @@ impl BindingController {
         deleted
     }
 
-    /// Brings every target's Work up to date, and says what came of it; one cluster's failure doesn't keep the others
-    /// waiting.
+    /// Synchronizes the Works of all targets, and reports the result. A failure in one cluster does not affect the
+    /// others.
     async fn sync(&self, binding: &Value, wanted: &Wanted<'_>) -> Result<(), Error> {
         let Wanted { spec, template, .. } = *wanted;
         let targets = construct::targets(spec);
@@ -368,14 +369,14 @@ impl BindingController {
         failed.pop().map_or(Ok(()), Err)
     }
 
-    /// An event on the binding and one on its template.
+    /// Records an event on the binding and on its template.
     fn tell(&self, binding: &Value, template: &Value, severity: Severity, reason: &'static str, message: &str) {
         for object in [binding, template] {
             self.context.events.note(object, severity, reason, message);
         }
     }
 
-    /// The template with what one cluster runs of it.
+    /// The template with the cluster's replicas.
     async fn manifest(&self, target: &TargetCluster, share: &Share<'_>) -> Result<Value, Error> {
         let mut manifest = share.template.clone();
         if share.spec.is_workload() {
@@ -387,7 +388,7 @@ impl BindingController {
         Ok(manifest)
     }
 
-    /// Whether the target's Work had to be written.
+    /// Synchronizes the Work of a target. Returns true if it was written.
     async fn sync_one(&self, target: &TargetCluster, share: &Share<'_>) -> Result<bool, Error> {
         let cluster = target.name.as_str();
         let Some(member) = self.context.cluster(cluster).await? else {
@@ -420,7 +421,7 @@ impl BindingController {
         Ok(written)
     }
 
-    /// Tells the template what became of an override policy in a cluster.
+    /// Records an event on the template about an OverridePolicy applied in a cluster.
     fn tell_override(&self, share: &Share<'_>, cluster_scoped: bool, policy: &str, cluster: &str, succeeded: bool) {
         let (severity, reason, end) = match succeeded {
             true => (Severity::Normal, event::APPLY_OVERRIDE_POLICY_SUCCEED, "succeed"),
@@ -435,7 +436,7 @@ impl BindingController {
     }
 }
 
-/// Whether a policy holds the binding.
+/// True if a policy claims the binding.
 fn is_claimed(binding: &Value) -> bool {
     POLICY_LABELS.iter().any(|id| unstructured::label(binding, id).is_some_and(|id| !id.is_empty()))
 }

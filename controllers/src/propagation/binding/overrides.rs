@@ -1,4 +1,4 @@
-//! Override policies, as the informer last dispatched them.
+//! OverridePolicies, as last dispatched by the informer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::Error;
 use crate::cache::{Cached, Change};
 use crate::runtime::context::Context;
 
-/// Override policies of one scope, by name.
+/// OverridePolicies of one scope, by name.
 #[derive(Clone, Default)]
 pub struct Overrides {
     policies: Vec<(String, Arc<OverrideSpec>)>,
 }
 
-/// A policy's name and what it says; `None` while it is on its way out, or cannot be read.
+/// Name and spec of a policy. `None` if it is being deleted or cannot be decoded.
 fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
     if unstructured::is_terminating(policy) {
         return None;
@@ -30,14 +30,14 @@ fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
     match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
         Ok(spec) => Some((unstructured::name(policy).to_owned(), Arc::new(spec))),
         Err(error) => {
-            tracing::warn!(policy = unstructured::name(policy), %error, "override policy cannot be read");
+            tracing::warn!(policy = unstructured::name(policy), %error, "cannot decode an override policy");
             None
         }
     }
 }
 
 impl Overrides {
-    /// Reads the override policies of cluster scope from the cache.
+    /// Reads the ClusterOverridePolicies from the cache.
     pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
         let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
         Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
@@ -48,7 +48,7 @@ impl Overrides {
     }
 }
 
-/// All override policies as last dispatched.
+/// All OverridePolicies, as last dispatched.
 #[derive(Default)]
 pub(super) struct KnownOverrides {
     known: RwLock<BTreeMap<PolicyKey, Arc<OverrideSpec>>>,
@@ -63,7 +63,7 @@ impl KnownOverrides {
         }
     }
 
-    /// Of this scope only these are there.
+    /// Removes policies of a scope that are not in `keys`.
     pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<NamespacedName>) {
         self.known
             .write()

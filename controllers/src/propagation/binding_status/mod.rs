@@ -1,7 +1,7 @@
 //! Binding status controller: aggregates the status of Works into their binding, and from there into the template.
 //!
-//! The Works of a binding report one after the other. A reconcile in between waits shortly for the others, so that the status of
-//! the binding is written once. While the control plane is under write load, the write is deferred.
+//! The Works of a binding report one after another. A reconciliation waits shortly for the remaining ones, so that
+//! the binding's status is written once. While the control plane is under write load, the write is deferred.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crowsnest_plan::work::construct;
 use crowsnest_plan::work::holder::binding_of_work;
 use crowsnest_plan::{conditions, status};
 
-/// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.
+/// Waits for Works that have not reported yet. Members that do not respond are not awaited.
 const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
 
 pub struct BindingStatusController {
@@ -38,19 +38,19 @@ pub struct BindingStatusController {
     deferred: DeferredWrites<BindingKey>,
 }
 
-/// A binding, and what its Works come to.
+/// A binding with the aggregated status of its Works.
 struct Reported {
     binding: Arc<Value>,
     items: Vec<AggregatedStatusItem>,
     conditions: Vec<Condition>,
-    /// The binding does not say so yet.
+    /// True if it differs from the binding's status.
     is_news: bool,
-    /// Every cluster that is to have the object has said how applying went.
+    /// True if all target clusters have reported the result of applying.
     is_complete: bool,
 }
 
 impl Reported {
-    /// `None` while there is nothing to report.
+    /// `None` if there is nothing to report.
     fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)], now: Timestamp) -> Option<Self> {
         let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
         let items = status::aggregate(&views, &typed.spec.resource)?;
@@ -81,7 +81,8 @@ impl BindingStatusController {
         binding_of_work(change.object()).filter(|_| is_reported).into()
     }
 
-    /// The Works of a new binding report its status; one from before the start may have lost them since.
+    /// Aggregates a changed binding again, because its Works may have reported or been lost before. A new binding is
+    /// reported by its Works.
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let existed = (change.old.is_some() || change.initial) && !change.deleted;
         Requests::one_if(existed && change.is_moved(), || BindingKey::of(change.object()))
@@ -147,7 +148,7 @@ impl Controller for BindingStatusController {
 }
 
 impl BindingStatusController {
-    /// What there is to aggregate, once all of it is there or has been waited for.
+    /// The aggregated status, once all Works have reported or the wait is over.
     async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
         let mut pauses = GATHERING.into_iter();
         loop {
@@ -159,7 +160,7 @@ impl BindingStatusController {
             }
             let works = self.works_of(&binding, key).await?;
             let Some(reported) = Reported::of(binding, &typed, &works, self.context.now()) else { return Ok(None) };
-            // A busy control plane makes it wait anyway.
+            // Under write load, the write is deferred anyway.
             if !reported.is_news || reported.is_complete || self.context.write_load().is_busy() {
                 return Ok(Some(reported));
             }
@@ -179,7 +180,7 @@ impl BindingStatusController {
         named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 
-    /// Writes the template's status in the shape of its own kind.
+    /// Writes the template's status in the format of its kind.
     async fn aggregate(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
         let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
         let same = unstructured::text(binding, &["spec", "resource", "uid"]) == unstructured::uid(&template);
@@ -202,13 +203,13 @@ impl BindingStatusController {
         unstructured::set(&mut updated, &["status"], new);
         let events = &self.context.events;
         match self.context.replace_status(&resource, &updated).await {
-            // Kinds without a status subresource keep their status to themselves.
+            // Kinds without a status subresource keep their status.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => {
                 if !error.is_conflict() {
                     events.note(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
                 }
-                // A refused status is written again once members report another one.
+                // A rejected status is written again after members report another one.
                 if error.is_invalid() { Ok(()) } else { Err(error) }
             }
             Ok(_) => {

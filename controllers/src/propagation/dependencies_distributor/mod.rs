@@ -1,5 +1,5 @@
-//! Dependencies distributor: attaches the dependencies of a propagated object to the clusters of its binding, each by a binding
-//! of its own.
+//! Dependencies distributor: propagates the dependencies of an object to the clusters of its binding, with an
+//! attached binding for each.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::pin;
@@ -36,7 +36,7 @@ use crowsnest_plan::propagation::change::Change as TemplateChange;
 pub struct DependenciesDistributor {
     context: Arc<Context>,
     parents: Trigger<BindingKey>,
-    /// What each parent depends on, so that a dependency that comes later finds it.
+    /// Dependencies by parent, so that a dependency created later enqueues its parent.
     wanted: Mutex<BTreeMap<BindingKey, Vec<Dependency>>>,
 }
 
@@ -156,8 +156,8 @@ impl Controller for DependenciesDistributor {
 }
 
 impl DependenciesDistributor {
-    /// Attaches what the parent depends on and lets go what it doesn't any more; whether anything was written. One
-    /// dependency's failure doesn't keep the others waiting.
+    /// Attaches the parent's dependencies, and detaches former ones. Returns true if anything was written. A failure
+    /// of one dependency does not affect the others.
     async fn sync(
         &self,
         key: &BindingKey,
@@ -209,7 +209,7 @@ impl DependenciesDistributor {
         unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).is_some()
     }
 
-    /// Notes the dependencies on the parent and holds it until they are let go.
+    /// Records the dependencies on the parent, and adds its finalizer.
     async fn record(
         &self,
         resource: &Resource,
@@ -237,7 +237,7 @@ impl DependenciesDistributor {
         Ok(Arc::new(recorded))
     }
 
-    /// The objects a dependency names or selects, in the parent's namespace.
+    /// The objects that a dependency names or selects, in the parent's namespace.
     async fn templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Cached>, Error> {
         let control_plane = &self.context.control_plane;
         let found = self.context.catalog.find(control_plane, &dependency.api_version, &dependency.kind).await;
@@ -246,7 +246,7 @@ impl DependenciesDistributor {
             Err(Error::UnknownKind { .. }) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        // Of what is not listed yet nobody knows that it is not there, and what is not there is let go.
+        // Before the first list it is unknown which objects exist, and missing ones would be detached.
         let cache = &self.context.cache;
         let listed = cache.is_synced(control_plane, &resource.gvr);
         if !listed && cache.is_collected(control_plane, &resource.gvr) {
@@ -263,7 +263,7 @@ impl DependenciesDistributor {
         all.try_filter(meant).try_collect().await
     }
 
-    /// Whether anything had to be written.
+    /// Attaches a dependency. Returns true if anything was written.
     async fn attach(&self, parent: &Parent<'_>, template: &Value, own: &BindingKey) -> Result<bool, Error> {
         let resource = &self.context.kinds.resource_binding;
         let existing = self.context.get_full(resource, &own.namespace, &own.name).await?;
@@ -278,7 +278,9 @@ impl DependenciesDistributor {
             AttachedPlan::Create(binding) => Some(self.context.create(resource, &binding).await?),
             AttachedPlan::Update(binding) => Some(self.context.replace(resource, &binding).await?),
             AttachedPlan::WaitForGarbageCollection => {
-                return Err(Error::Waiting("an earlier dependency of that name is being collected".to_owned()));
+                return Err(Error::Waiting(
+                    "the binding of a deleted dependency of the same name is being garbage-collected".to_owned(),
+                ));
             }
         };
         if let (Some(message), Some(binding)) = (attached.conflict, binding.as_ref().or(existing.as_deref())) {
@@ -287,7 +289,7 @@ impl DependenciesDistributor {
         Ok(binding.is_some())
     }
 
-    /// The bindings that require an attached one, as far as they are there.
+    /// The existing parents of an attached binding.
     async fn parents_of(&self, attached: &Value) -> Result<BTreeMap<BindingKey, Cached>, Error> {
         let mut parents = BTreeMap::new();
         let resource = &self.context.kinds.resource_binding;
@@ -299,7 +301,7 @@ impl DependenciesDistributor {
         Ok(parents)
     }
 
-    /// Takes the parent out of every attached binding that isn't in `keep`.
+    /// Detaches the parent from all attached bindings that are not in `keep`.
     async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
         let depended =
@@ -319,7 +321,7 @@ impl DependenciesDistributor {
     }
 }
 
-/// Whether the distributor has anything to do with a binding: it has dependencies, or once had some, which hold it.
+/// True if a binding has dependencies, or had some and still has the finalizer.
 fn may_have_dependencies(binding: &Value) -> bool {
     let propagates = unstructured::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool).unwrap_or_default();
     propagates || unstructured::has_finalizer(binding, finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR)
@@ -330,7 +332,7 @@ fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str
     move |namespace, name| parents.get(&BindingKey::new(namespace, name)).map(Cached::view)
 }
 
-/// Whether a dependency means this object when it has these labels.
+/// True if a dependency refers to this object with these labels.
 pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
     if dependency.api_version != unstructured::api_version(object)
         || dependency.kind != unstructured::kind(object)

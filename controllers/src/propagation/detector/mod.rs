@@ -1,7 +1,7 @@
 //! Resource detector: matches templates with policies, claims them and creates their bindings.
 //!
-//! Every deletable resource of the control plane is collected. A changed policy enqueues the templates that it claims or could
-//! claim, and no others ([`policies`]).
+//! All deletable resources of the control plane are collected. A changed policy enqueues only the templates that it
+//! claims or could claim ([`policies`]).
 
 mod policies;
 mod refused;
@@ -46,7 +46,7 @@ pub struct TemplateKey {
     pub name: String,
 }
 
-/// API groups whose objects steer the fleet and are no templates.
+/// API groups of the control plane itself, whose objects are never templates.
 const OWN_GROUPS: [&str; 10] = [
     "cluster.karmada.io",
     "policy.karmada.io",
@@ -67,18 +67,18 @@ pub(crate) fn is_template_resource(gvr: &Gvr) -> bool {
     !own && !event && !lease
 }
 
-/// The detector's controller of templates.
+/// Controller of templates.
 pub struct ResourceDetector {
     context: Arc<Context>,
     templates: Trigger<TemplateKey>,
     known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
     unclaimed: Unclaimed,
-    /// Templates that were changed since they were last looked at.
+    /// Changes of templates since their last reconciliation.
     touched: Mutex<HashMap<TemplateKey, Touch>>,
 }
 
 impl ResourceDetector {
-    /// Starts collecting what became served since the last look, and stops what isn't any more.
+    /// Starts collecting resources that are served now, and stops collecting those that no longer are.
     pub fn follow(&self, served: &ApiResources) {
         let control_plane = &self.context.control_plane;
         let mut wanted: HashSet<Gvr> = HashSet::new();
@@ -188,7 +188,7 @@ impl Controller for ResourceDetector {
     }
 
     async fn reconcile(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
-        // A change that comes from now on is for the next look.
+        // Later changes are left to the next reconciliation.
         let touch = self.touched.lock().remove(&key);
         let looked = self.look(&key, touch).await;
         if let (Err(_), Some(touch)) = (&looked, touch) {
@@ -243,7 +243,7 @@ impl ResourceDetector {
         }
     }
 
-    /// Claims the template and brings its binding up to date, with an event for either end.
+    /// Claims the template and synchronizes its binding. An event reports the result.
     async fn apply(
         &self,
         key: &TemplateKey,
@@ -284,7 +284,7 @@ impl ResourceDetector {
         }
     }
 
-    /// The template as it is once the policy has claimed it; `None` when it had before.
+    /// The template after it was claimed. `None` if the policy claimed it already.
     async fn claim(
         &self,
         resource: &Resource,
@@ -323,7 +323,7 @@ impl ResourceDetector {
         Ok(())
     }
 
-    /// Writes the binding; whether there was anything to write.
+    /// Synchronizes the binding. Returns true if it was written.
     async fn bind(&self, template: &Value, policy: &Policy<'_>, touch: Option<Touch>) -> Result<bool, Error> {
         if policy.is_lazy() && touch.is_none() {
             return Ok(false);
@@ -364,7 +364,7 @@ impl ResourceDetector {
         }
     }
 
-    /// What the template needs; a script that cannot tell is told of on the template.
+    /// Replicas and requirements of the template. A failed interpretation is reported by an event on the template.
     async fn interpret(&self, template: &Value) -> Result<Interpreted, Error> {
         let interpreter = &self.context.interpreter;
         interpreter.replicas(template).await.map_err(|error| {
@@ -377,7 +377,7 @@ impl ResourceDetector {
         })
     }
 
-    /// The value of the PriorityClass the policy names. Nothing cluster-scoped has one.
+    /// Value of the policy's PriorityClass. `None` for cluster-scoped templates.
     async fn priority(&self, template: &Value, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
         let Some(wanted) = &policy.spec.schedule_priority else { return Ok(None) };
         if !self.context.config.gates.priority_based_scheduling || unstructured::namespace(template).is_empty() {
@@ -390,7 +390,7 @@ impl ResourceDetector {
         Ok(unstructured::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
     }
 
-    /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
+    /// Removes a claim, first from the binding, so that it never follows another policy than its template.
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
         let key = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
         let binding_resource = self.context.kinds.binding(key.scope());
@@ -406,8 +406,8 @@ impl ResourceDetector {
     }
 }
 
-/// What a change says of who made it, as lazy policies count it. A template nobody claims is matched anew whoever changed
-/// it, and then bound at once.
+/// Classifies a change for lazy policies. An unclaimed template is matched again after any change, and bound
+/// immediately.
 fn touch_of(change: &Change, changed: TemplateChange) -> Option<Touch> {
     let unclaimed = Claim::of(change.object()) == Claim::None;
     let forgotten = change.is_old_forgotten() && unstructured::generation(change.object()) == 0;

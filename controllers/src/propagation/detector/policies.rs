@@ -1,4 +1,4 @@
-//! Templates that a changed policy enqueues: those that it claims, those that it names, and those without a claim that it
+//! Templates enqueued by a changed policy: those that it claims, those that it names, and unclaimed ones that it
 //! selects.
 
 use std::collections::{BTreeSet, HashSet};
@@ -53,12 +53,12 @@ impl ResourceDetector {
                 let record = PolicyRecord { object: change.object.clone(), spec };
                 self.known_policies.write().insert(key.clone(), Arc::new(record));
             }
-            Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
+            Err(error) => tracing::warn!(?key, %error, "cannot decode a policy"),
         }
         Requests::one_if(change.is_marked(), || key)
     }
 
-    /// Policies that wait for an override policy to exist.
+    /// Policies that wait for an OverridePolicy to be created.
     fn on_override(&self, change: &Change) -> Requests<PolicyKey> {
         let key = PolicyKey::of(change.object());
         let depends = |policy: &PolicyKey, spec: &PropagationSpec| {
@@ -70,7 +70,7 @@ impl ResourceDetector {
         }
     }
 
-    /// Policies that wait for a PriorityClass to exist.
+    /// Policies that wait for a PriorityClass to be created.
     fn on_priority_class(&self, change: &Change) -> Requests<PolicyKey> {
         let name = unstructured::name(change.object());
         let names = |spec: &PropagationSpec| {
@@ -88,7 +88,7 @@ impl ResourceDetector {
         meant.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Policies that can mean templates of a namespace, or cluster-scoped ones.
+    /// Policies that can select templates in a namespace, or cluster-scoped templates.
     pub(super) fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
         let known = self.known_policies.read();
         let of = |scope: &str| {
@@ -105,7 +105,7 @@ impl ResourceDetector {
         let Some(record) = self.known_policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
         let policy = record.policy();
         if policy.terminating {
-            self.let_go(&policy).await?;
+            self.release_claims(&policy).await?;
             let kinds = &self.context.kinds;
             let (resource, finalizer) = match policy.namespace {
                 "" => (&kinds.cluster_propagation_policy, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER),
@@ -115,7 +115,7 @@ impl ResourceDetector {
             return Ok(Outcome::Done);
         }
         let resources: Vec<Arc<Resource>> = self.template_resources().collect();
-        // Each template that is asked for decides for itself whether anything changes for it.
+        // Each enqueued template decides if anything changes.
         let mut asked = self.selected(&policy, &resources);
         for resource in &resources {
             let claimed = self.context.headers_with_id(resource, policy.id_label(), policy.permanent_id).await?;
@@ -137,8 +137,8 @@ impl ResourceDetector {
         resources.into_iter().filter(|resource| is_template_resource(&resource.gvr))
     }
 
-    /// A policy that goes takes its claims with it.
-    async fn let_go(&self, policy: &Policy<'_>) -> Result<(), Error> {
+    /// Releases all templates of a policy that is being deleted.
+    async fn release_claims(&self, policy: &Policy<'_>) -> Result<(), Error> {
         for resource in self.template_resources() {
             let claimed = self.context.with_id(&resource, policy.id_label(), policy.permanent_id).await?;
             for template in &claimed {
@@ -160,7 +160,7 @@ impl ResourceDetector {
         }
     }
 
-    /// What a policy could claim: the templates it names, and those nobody claims that it selects.
+    /// Templates that a policy could claim: those it names, and unclaimed ones that it selects.
     fn selected(&self, policy: &Policy<'_>, resources: &[Arc<Resource>]) -> BTreeSet<(Arc<Resource>, String, String)> {
         let mut selected = BTreeSet::new();
         for selector in &policy.spec.resource_selectors {
@@ -169,7 +169,7 @@ impl ResourceDetector {
             };
             let Some(resource) = resources.iter().find(of_kind) else { continue };
             let namespace = policy.namespace_of(selector);
-            // Nothing cluster-scoped is in a namespace.
+            // Cluster-scoped objects are in no namespace.
             if namespace.is_some() && !resource.namespaced {
                 continue;
             }
@@ -186,7 +186,7 @@ impl ResourceDetector {
     }
 }
 
-/// The detector's controller of policies.
+/// Controller of policies.
 pub struct PolicyDetector {
     detector: Arc<ResourceDetector>,
 }

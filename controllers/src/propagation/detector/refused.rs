@@ -1,4 +1,4 @@
-//! Bindings whose change a quota refused: the template waits, and its binding has a condition.
+//! Bindings whose update was rejected by a quota: the template waits, and the binding has a condition.
 
 use crowsnest_api::constants::{condition, event};
 use crowsnest_api::work::ResourceBinding;
@@ -12,14 +12,14 @@ use crate::runtime::event_recorder::Severity;
 use crowsnest_plan::conditions;
 
 impl ResourceDetector {
-    /// Shows on a binding that a quota refused what its template needs now, as the scheduler shows it of its own writes. What
-    /// cannot be shown is shown with the next try.
+    /// Reports on a binding that a quota rejected the current requests of its template, like the scheduler does for
+    /// its own writes. A failure to report is retried with the next attempt.
     pub(super) async fn tell_refused(&self, resource: &Resource, binding: &Value, refusal: &Error) {
         if refusal.code() != Some(403) || refusal.reason() != condition::SCHEDULED_QUOTA_EXCEEDED {
             return;
         }
         if let Err(error) = self.show_over_quota(resource, binding, &refusal.message()).await {
-            tracing::warn!(%error, "a binding cannot say that it waits for quota");
+            tracing::warn!(%error, "cannot report on a binding that a quota rejected its update");
         }
     }
 

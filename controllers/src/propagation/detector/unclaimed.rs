@@ -1,6 +1,6 @@
-//! Templates without a claim and their labels, so that a new or changed policy finds those that it selects without reading
-//! others. A template is stored before the policies are read, so that of a template and a policy that are created at the same
-//! time one sees the other.
+//! Unclaimed templates with their labels, so that a new or changed policy finds those that it selects without reading
+//! others. A template is added before the policies are read, so that of a template and a policy created concurrently,
+//! one sees the other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -31,19 +31,19 @@ impl Unclaimed {
         }
     }
 
-    /// Templates of a resource are only these.
+    /// Removes templates of a resource that are not in `keys`.
     pub fn keep(&self, gvr: &Gvr, keys: &HashSet<NamespacedName>) {
         if let Some(templates) = self.templates.lock().get_mut(gvr) {
             templates.retain(|key, _| keys.contains(key));
         }
     }
 
-    /// The resource is not served any more.
+    /// Removes all templates of a resource that is no longer served.
     pub fn forget(&self, gvr: &Gvr) {
         self.templates.lock().remove(gvr);
     }
 
-    /// Those of a resource that a selector means, in one namespace or in all.
+    /// Templates of a resource that a selector matches, in one namespace or in all.
     pub fn meant(
         &self,
         resource: &Resource,
@@ -86,7 +86,7 @@ mod tests {
     #[case::by_labels(json!({"labelSelector": {"matchLabels": {"app": "web"}}}), None, &["a/y"])]
     #[case::by_name(json!({"name": "x"}), None, &["a/x", "b/x"])]
     #[case::of_another_version(json!({"apiVersion": "v2"}), None, &[])]
-    fn selectors_mean(#[case] selector: Value, #[case] namespace: Option<&str>, #[case] expected: &[&str]) {
+    fn selectors_match(#[case] selector: Value, #[case] namespace: Option<&str>, #[case] expected: &[&str]) {
         let unclaimed = Unclaimed::default();
         let labelled = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
         for (namespace, name, labels) in
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_unnoticed_is_let_go() {
+    fn unlisted_templates_are_removed() {
         let unclaimed = Unclaimed::default();
         unclaimed.put(&key("a", "x"), Labels::new());
         unclaimed.put(&key("a", "y"), Labels::new());

@@ -28,7 +28,7 @@ const UNPROCESSABLE: u16 = 422;
 const NOT_SERVED: &str = "the server could not find the requested resource";
 
 impl ExecutionController {
-    /// Applies every manifest and returns the errors of those that failed. Records an event on each template.
+    /// Applies all manifests. Returns the errors of those that failed, and records an event on each template.
     pub(super) async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
         let mut failed = Vec::new();
         let mut unserved = false;
@@ -79,14 +79,14 @@ impl ExecutionController {
         self.context.events.note(&template, severity, reason, message);
     }
 
-    /// Whether the control plane serves the manifest's kind.
+    /// True if the control plane serves the manifest's kind.
     fn is_known_here(&self, manifest: &Value) -> bool {
         let Context { catalog, control_plane, .. } = self.context.as_ref();
         catalog.known(control_plane, unstructured::api_version(manifest), unstructured::kind(manifest)).is_some()
     }
 
-    /// Applies one manifest in the member and returns whether a write was needed. After a conflicting write by another client,
-    /// the object is read again and the apply is retried.
+    /// Applies one manifest in the member. Returns true if it was written. After a conflict, the object is read again
+    /// and the apply is retried.
     async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
         let resource = self
             .context
@@ -100,7 +100,7 @@ impl ExecutionController {
         let seen = self.seen(cluster, target).await?;
         let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
         let fingerprint = Fingerprint::of(manifest);
-        // The applied state is valid only for the Work and manifest that it was recorded for.
+        // The applied state is only valid for the Work and manifest that it was recorded for.
         let left = self.applied_states.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
         if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
             self.count(cluster, manifest, Operation::Update(Update::None), true);
@@ -111,7 +111,7 @@ impl ExecutionController {
         let mut observed = match seen {
             None => None,
             Some(seen) => match seen.full() {
-                // The cache withholds values of this object, so the live object is read for the comparison.
+                // The cached object has redacted values, so the live object is read.
                 None => member.get(target).await?.map(Arc::new),
                 whole => whole,
             },
@@ -154,7 +154,7 @@ impl ExecutionController {
                     self.context.cache.observe(cluster, &resource.gvr, live);
                     return Ok(true);
                 }
-                // A member may set fields that are immutable afterwards, such as a claim's storage class.
+                // Members can set fields that are immutable afterwards, such as the storage class of a claim.
                 (Err(error), ApplyPlan::Update(sent))
                     if error.code() == Some(UNPROCESSABLE)
                         && is_applied
@@ -181,7 +181,7 @@ impl ExecutionController {
         Ok(false)
     }
 
-    /// Plans the write for a manifest, after the kind's interpreter has retained the fields that the member sets.
+    /// Plans the write for a manifest, after the kind's interpreter has retained the member's fields.
     pub(super) async fn plan(
         &self,
         cluster: &ClusterName,
@@ -199,7 +199,7 @@ impl ExecutionController {
     }
 }
 
-/// Returns true if the member's object is unchanged since the manifest was last applied. An object without the managed label
+/// True if the member's object is unchanged since the manifest was last applied. An object without the managed label
 /// counts as unmanaged, even if this controller created it.
 fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
     let (Some(left), Some(observed)) = (left, observed) else { return false };
@@ -208,7 +208,7 @@ fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
         && left.version == unstructured::resource_version(observed)
 }
 
-/// Namespace and name, as Go prints an object's reference.
+/// Namespace and name in Go's format of an object reference.
 fn named(object: &Value) -> String {
     match (unstructured::namespace(object), unstructured::name(object)) {
         ("", name) => name.to_owned(),

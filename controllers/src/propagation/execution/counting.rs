@@ -1,4 +1,4 @@
-//! Counts the operations on objects in members.
+//! Counts operations on member objects, for metrics.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
@@ -15,7 +15,7 @@ impl ExecutionController {
     }
 }
 
-/// What an update did to the member's object.
+/// Result of an update of a member object.
 pub(super) fn written(before: Option<&Value>, updated: &Result<Value, Error>) -> Update {
     match updated {
         Err(_) => Update::None,

@@ -1,8 +1,9 @@
-//! Execution controller: applies the manifests of a Work to its member cluster and reports their status back to the Work.
+//! Execution controller: applies the manifests of a Work to its member cluster, and reflects their status into the
+//! Work.
 //!
-//! One controller does both, because both read the same member object: it applies every manifest, records the version after that,
-//! and writes conditions and manifest statuses in one patch. A changed member object enqueues its Work: drift is reverted and
-//! status is reflected.
+//! Both are done by one controller, since both read the same member object. It applies every manifest, records the
+//! resulting resourceVersion, and writes conditions and manifest statuses in one patch. A changed member object
+//! enqueues its Work, so that drift is reverted and status is reflected.
 
 mod apply;
 mod counting;
@@ -71,7 +72,8 @@ impl ExecutionController {
         Requests::one_if(is_of_work, || WorkKey::new(namespace, name))
     }
 
-    /// Works of a member that became ready or began to leave; when it serves other kinds, those that lacked one.
+    /// Works of a member that became ready or is being removed and, if it serves other kinds, those with a missing
+    /// kind.
     async fn affected(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
@@ -96,7 +98,7 @@ impl ExecutionController {
         Ok(waiting.iter().filter(|key| key.cluster() == Some(unstructured::name(new))).cloned().collect())
     }
 
-    /// Enqueues Works with an applied object of a kind whose interpretation has changed.
+    /// Enqueues Works with applied objects of a kind whose interpretation changed.
     pub fn enqueue_kind(&self, api_version: &str, kind: &str) {
         let mut resources: HashMap<ClusterName, Option<Gvr>> = HashMap::new();
         let is_meant = |object: &RecordKey| {
@@ -152,10 +154,10 @@ impl Controller for ExecutionController {
         Some(context.metrics.sync_workload.clone())
     }
 
-    /// Restores the applied states that an earlier process recorded.
+    /// Loads the applied states of a previous process.
     async fn prepare(&self) {
         if let Err(error) = self.applied_states.recall().await {
-            tracing::warn!(%error, "nothing is known of what was left in members; what they fill in is written once more");
+            tracing::warn!(%error, "cannot load the applied states; objects that members have changed are written once more");
         }
     }
 
@@ -172,7 +174,7 @@ impl Controller for ExecutionController {
         };
         let typed: Work = decode(&work)?;
         let member = self.context.cluster(cluster.as_str()).await?;
-        // Two writers would revert each other. The cluster controller releases Works that an agent leaves behind.
+        // Karmada's agent applies these Works. The cluster controller releases Works that an agent does not remove.
         if member.as_ref().is_some_and(|member| Through::of(member) == Through::AgentIfThere) {
             return Ok(Outcome::Done);
         }
@@ -196,7 +198,7 @@ impl Controller for ExecutionController {
             if is_ready(&member) {
                 let mut outcome = self.apply_all(&cluster, &key, &typed).await;
                 let unknown = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
-                // An unknown kind that the control plane does not serve either leaves the Applied condition unchanged.
+                // A kind that is not served in the control plane either leaves the Applied condition unchanged.
                 if !unknown {
                     conditions::set(&mut status.conditions, applied(&typed, &outcome, self.context.now()));
                 }
@@ -261,7 +263,7 @@ impl ExecutionController {
         Ok(Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
     }
 
-    /// The member's object: from the cache after the first list of its resource, otherwise from the member.
+    /// The member object: from the cache if it is synced, otherwise from the member.
     async fn seen(&self, cluster: &ClusterName, target: Target<'_>) -> Result<Option<Cached>, Error> {
         if self.context.cache.is_synced(cluster, &target.resource.gvr) {
             return self.context.cache.get(cluster, &target.resource.gvr, target.namespace, target.name).await;
@@ -269,7 +271,7 @@ impl ExecutionController {
         Ok(self.member(cluster)?.get(target).await?.map(Cached::live))
     }
 
-    /// Statuses of the manifests' objects; `None` if the member cannot be read or there is nothing to report yet.
+    /// Status of all manifests. `None` if the member cannot be read, or if there is nothing to report.
     async fn reflect(
         &self,
         cluster: &ClusterName,
@@ -285,7 +287,7 @@ impl ExecutionController {
             let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
             let Some(resource) = self.context.catalog.known(cluster, api_version, kind) else { return Ok(None) };
             let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
-            // The statuses of a member that does not respond stay unchanged.
+            // If a member does not respond, its last status is kept.
             let seen = match self.seen(cluster, target).await {
                 Err(error @ Error::Cache(_)) => return Err(error),
                 Err(_) => return Ok(None),
@@ -308,7 +310,7 @@ impl ExecutionController {
                 .reflect(seen)
                 .await
                 .inspect_err(|error| tell(event::REFLECT_STATUS_FAILED, "Reflect status for", error))?;
-            // If the health interpretation fails, the health is unknown and the status is still reported.
+            // If the health interpretation fails, health is unknown and the status is still reflected.
             let healthy = interpreter
                 .is_healthy(seen)
                 .await
@@ -320,7 +322,7 @@ impl ExecutionController {
     }
 }
 
-/// The kinds a cluster reports to serve.
+/// API enablements of a cluster.
 fn served(cluster: Option<&Value>) -> Option<&Value> {
     unstructured::at(cluster?, &["status", "apiEnablements"])
 }
@@ -333,7 +335,7 @@ fn dispatching(suspended: bool, now: Timestamp) -> Condition {
     conditions::condition(condition::DISPATCHING, !suspended, reason, message, now)
 }
 
-/// The Applied condition for the result of an apply.
+/// The Applied condition for the result of applying.
 fn applied(work: &Work, failed: &[Error], now: Timestamp) -> Condition {
     let kind = condition::APPLIED;
     if failed.is_empty() {

@@ -1,4 +1,4 @@
-//! Removal of a Work: deletes its objects in the member, or releases them.
+//! Deletion of a Work: deletes its objects in the member, or releases them.
 
 use std::time::Duration;
 
@@ -23,12 +23,13 @@ use crowsnest_plan::work::apply::ApplyPlan;
 use crowsnest_plan::work::exclusive::is_run_by;
 use crowsnest_plan::work::managed;
 
-/// Interval between checks whether an exclusive copy has stopped.
+/// Requeue delay until an exclusive copy has stopped.
 const STOPPING: Duration = Duration::from_secs(1);
 
 impl ExecutionController {
-    /// Deletes or releases the Work's objects in the member, then removes the Work's finalizer. An exclusive Work keeps its
-    /// finalizer until its objects and their pods are deleted; if the member cannot be read, the binding records that.
+    /// Deletes or releases the Work's objects in the member, then removes the Work's finalizer. An exclusive Work
+    /// keeps its finalizer until its objects and their pods are deleted; if the member cannot be read, the binding
+    /// records that the stop is unconfirmed.
     pub(super) async fn remove(
         &self,
         cluster: &ClusterName,
@@ -79,7 +80,7 @@ impl ExecutionController {
         }
     }
 
-    /// Deletes an object after its dependents (foreground). Returns whether it is deleted and none of its pods runs.
+    /// Deletes an object with foreground propagation. Returns true if it is deleted and none of its pods runs.
     async fn is_stopped(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
         let (api_version, kind) = (unstructured::api_version(manifest), unstructured::kind(manifest));
         let resource = match self.context.catalog.find(cluster, api_version, kind).await {
@@ -103,7 +104,7 @@ impl ExecutionController {
         }
     }
 
-    /// Whether pods of a manifest's object may still be running.
+    /// True if pods of a manifest's object may still be running.
     async fn has_pods(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
         let (cache, pods) = (&self.context.cache, &self.context.kinds.pod);
         cache.collect(cluster, pods);
@@ -114,7 +115,8 @@ impl ExecutionController {
         Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
     }
 
-    /// Releases an object that is preserved, deletes any other. Every deletion is counted, even of an object that does not exist.
+    /// Releases an object that is preserved, deletes any other. All deletions are counted, even if the object does
+    /// not exist.
     async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
         let removed = self.try_remove(cluster, manifest, preserve).await;
         if !preserve {

@@ -1,5 +1,5 @@
-//! Interpreter configuration: keeps the resource interpreter up to date with ResourceInterpreterCustomizations and
-//! ResourceInterpreterWebhookConfigurations, and has objects interpreted again when the meaning of their kind changes.
+//! Interpreter configuration: updates the resource interpreter from ResourceInterpreterCustomizations and
+//! ResourceInterpreterWebhookConfigurations, and enqueues objects whose interpretation changed.
 
 use crowsnest_apimachinery::unstructured;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Resync, Setup, Source, Switch, Trigger, Watch};
 
-/// A kind whose objects are customized.
+/// A kind with a changed customization.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CustomizedKind {
     api_version: String,
@@ -47,7 +47,7 @@ impl InterpreterConfiguration {
         match change.current().map(context::decode).transpose() {
             Ok(customization) => interpreter.learn(name, customization.as_ref()),
             Err(error) => {
-                tracing::warn!(name, %error, "cannot read a ResourceInterpreterCustomization; its last version stays");
+                tracing::warn!(name, %error, "cannot decode a ResourceInterpreterCustomization; the previous version stays in use");
             }
         }
         let after = interpreter.target_of(name).filter(|after| Some(after) != before.as_ref());
@@ -60,7 +60,7 @@ impl InterpreterConfiguration {
         match change.current().map(context::decode).transpose() {
             Ok(configuration) => self.context.interpreter.learn_webhooks(name, configuration.as_ref()),
             Err(error) => {
-                tracing::warn!(name, %error, "cannot read interpreter webhooks; their last version stays");
+                tracing::warn!(name, %error, "cannot decode a ResourceInterpreterWebhookConfiguration; the previous version stays in use");
             }
         }
         if !change.initial {
@@ -95,7 +95,7 @@ impl Controller for InterpreterConfiguration {
         ]
     }
 
-    /// No keys: a full resync of the detector, of the bindings' controllers and of the execution controller covers the objects of
+    /// No keys: a resync of the detector, the binding controllers and the execution controller covers all objects of
     /// customized kinds.
     async fn keys(&self) -> Result<Vec<CustomizedKind>, Error> {
         Ok(Vec::new())

@@ -40,8 +40,8 @@ impl NamespaceController {
         owner.map(|owner| unstructured::text(owner, &["name"]).to_owned()).into()
     }
 
-    /// Namespaces that an override policy selects, before or after its change; all of them when its selectors before the change are
-    /// not known any more.
+    /// Namespaces that an override policy selects, before or after the change. All namespaces, if the previous
+    /// selectors are unknown.
     async fn overridden(&self, change: &Change) -> Result<Requests<String>, Error> {
         if change.initial {
             return Ok(Requests::none());

@@ -1,5 +1,5 @@
-//! FederatedResourceQuota controller: applies static assignments to members, collects their usage, and sums up the usage of a
-//! namespace's bindings. It alone writes those Works and the status of the quotas.
+//! FederatedResourceQuota controller: applies static assignments to members, collects their usage, and sums the usage
+//! of a namespace's bindings. Only this controller writes those Works and the status of quotas.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crate::shared::works::write_work;
 use crowsnest_plan::quota::{self as plan, Usage};
 
-/// Bindings change in bursts; they are counted together.
+/// Bindings often change in groups, which are counted together.
 const GATHER: Duration = Duration::from_millis(300);
 
 pub struct FederatedResourceQuotaController {
     context: Arc<Context>,
     quotas: Trigger<NamespacedName>,
-    /// All quotas, so that a binding's change costs nothing where there is none.
+    /// Keys of all quotas, so that changes of bindings in namespaces without a quota cost nothing.
     known: Mutex<BTreeSet<NamespacedName>>,
 }
 
@@ -42,7 +42,7 @@ impl FederatedResourceQuotaController {
             true => self.known.lock().remove(&key),
             false => self.known.lock().insert(key.clone()),
         };
-        // Another client may have written the status alone, so the usage is counted again.
+        // Another client may have written only the status, so the usage is counted again.
         let gather = if change.is_moved_or_terminating() { Duration::ZERO } else { GATHER };
         Requests::from(key).after(gather)
     }
@@ -126,7 +126,7 @@ impl Controller for FederatedResourceQuotaController {
             }
             return Err(error);
         }
-        match self.tell(&key, &quota, &typed, &works).await {
+        match self.update_status(&key, &quota, &typed, &works).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
                 let failed =
@@ -139,7 +139,7 @@ impl Controller for FederatedResourceQuotaController {
 }
 
 impl FederatedResourceQuotaController {
-    /// The Works that lay a quota down.
+    /// Works that assign a quota to members.
     async fn works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
         let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);
         let found = self.context.with_label(resource, label, &key.name).await?;
@@ -180,8 +180,8 @@ impl FederatedResourceQuotaController {
         Ok(())
     }
 
-    /// Brings the status up to date. Where it is counted it is counted again in turn, whatever was missed.
-    async fn tell(
+    /// Updates the status, and schedules the next recount if usage is counted.
+    async fn update_status(
         &self,
         key: &NamespacedName,
         quota: &Value,
@@ -214,7 +214,7 @@ impl FederatedResourceQuotaController {
         Ok(())
     }
 
-    /// What the bindings of a namespace use. Bindings of the whole cluster are never counted.
+    /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted.
     async fn count(&self, namespace: &str) -> Result<Usage, Error> {
         let bindings = self.context.stream(&self.context.kinds.resource_binding, Some(namespace));
         let sum = |mut sum: Usage, binding: crate::cache::Cached| async move {
@@ -226,14 +226,14 @@ impl FederatedResourceQuotaController {
     }
 }
 
-/// The quota a Work was made for, if any.
+/// The quota that a Work belongs to.
 fn quota_of(work: &Value) -> Option<NamespacedName> {
     let name = unstructured::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
     let namespace = unstructured::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
     Some(NamespacedName::new(namespace, name))
 }
 
-/// What members say of the quotas that Works laid down there.
+/// Usage of the quotas that Works assign, as reported by members.
 fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
     let mut members = Vec::new();
     for work in works.iter().filter(|work| !unstructured::is_terminating(work)) {
@@ -243,7 +243,7 @@ fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
     Ok(members)
 }
 
-/// Whether a binding uses something else than before; where that is not known, it may.
+/// True if the usage of a binding changed, or may have changed.
 fn uses_otherwise(change: &Change) -> bool {
     let usage = |binding: &Value| decode::<ResourceBinding>(binding).map(|binding| plan::usage(&binding.spec));
     match (change.old(), change.current()) {

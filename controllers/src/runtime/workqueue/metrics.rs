@@ -1,4 +1,4 @@
-//! Metrics of a queue, as client-go's work queues and controller-runtime's controllers have them.
+//! Metrics of a queue, as in client-go's work queues and controller-runtime's controllers.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use super::Outcome;
 
-/// How looks end, in controller-runtime's words.
+/// Results of reconciles, as in controller-runtime.
 pub const RESULTS: [&str; 4] = ["success", "error", "requeue", "requeue_after"];
 const ERROR: usize = 1;
 
-/// controller-runtime's buckets of reconciles.
-const LOOKS: [f64; 40] = [
+/// controller-runtime's buckets of reconcile durations.
+const RECONCILE_BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// See the module. Clones share their histograms.
+/// Counters and histograms of a queue. Clones share the histograms.
 #[derive(Debug, Clone)]
 pub struct Counts {
-    /// Keys that got a place in the queue.
+    /// Number of keys that were added to the queue.
     pub adds: u64,
-    /// Keys that are to be looked at again after a while.
+    /// Number of keys that were added with a delay.
     pub retries: u64,
-    /// Looks that ended, by [`RESULTS`].
+    /// Number of finished reconciles, by [`RESULTS`].
     pub results: [u64; RESULTS.len()],
-    /// From the wish to the look.
+    /// Time that keys spent in the queue, in seconds.
     pub waited: Histogram,
     pub worked: Histogram,
     pub looked: Histogram,
@@ -40,7 +40,7 @@ impl Counts {
             results: Default::default(),
             waited: queued(),
             worked: queued(),
-            looked: Histogram::new(LOOKS),
+            looked: Histogram::new(RECONCILE_BUCKETS),
         }
     }
 
@@ -66,20 +66,20 @@ impl Counts {
     }
 }
 
-/// A queue at one moment.
+/// Metrics of a queue at a point in time.
 #[derive(Debug)]
 pub struct Measured {
-    /// Keys that wait for a worker.
+    /// Number of keys that wait for a worker.
     pub depth: usize,
     pub active: usize,
     pub workers: usize,
-    /// What the workers have spent on the keys that they have.
+    /// Total time that the workers have spent on their current keys.
     pub unfinished: Duration,
     pub longest: Duration,
     pub counts: Counts,
 }
 
-/// Keys that wait: for a worker, for another try, for something else to change.
+/// Number of waiting keys: ready, in backoff, or parked until a change.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pending {
     pub active: usize,

@@ -1,9 +1,9 @@
-//! Work queue: each key is handled by one worker at a time, is never lost and never queued twice; failures return with growing
-//! delay. The size of a queue is bounded by the number of its keys.
+//! Work queue: each key is reconciled by one worker at a time, is never lost and never queued twice. Failed keys are
+//! requeued with exponential backoff. The size of a queue is bounded by the number of its keys.
 //!
-//! Keys of higher priority come first, keys of one priority in the order of their arrival. After an attempt without effect a key
-//! returns after a while ([`Outcome::Later`]), or is parked until a change that it may depend on ([`Outcome::Parked`],
-//! [`Queue::unpark`]).
+//! Keys of higher priority come first; keys of the same priority are first in, first out. After an attempt without
+//! effect a key is requeued with a delay ([`Outcome::Later`]), or parked until a change that it may depend on
+//! ([`Outcome::Parked`], [`Queue::unpark`]).
 
 mod metrics;
 mod state;
@@ -38,22 +38,23 @@ pub enum Outcome {
     Done,
     /// Reconcile again after a delay.
     Again(Duration),
-    /// Without effect: reconcile again after one second, after twice as long each time in a row, at most after ten seconds.
+    /// Without effect: reconcile again after one second. The delay doubles with each consecutive attempt, up to ten
+    /// seconds.
     Later,
-    /// In vain, and trying again is of no use before something else changes: look again when told so, no sooner than
-    /// after [`Outcome::Later`], or after five minutes.
+    /// Without effect, until something else changes: reconcile again after [`Queue::unpark`], with at least the delay
+    /// of [`Outcome::Later`], or after five minutes.
     Parked,
 }
 
-/// Higher goes first.
+/// Priority of a key. Higher values come first.
 pub type Priority = i32;
 
-/// A queue of keys. Cheap to clone; all clones are the same queue.
+/// A queue of keys. Clones are cheap and share the queue.
 pub struct Queue<K> {
     name: &'static str,
     state: Arc<Mutex<State<K>>>,
     wake: Arc<Notify>,
-    /// Counts the keys that were handled.
+    /// Number of reconciled keys.
     finished: watch::Sender<u64>,
     /// Histogram of durations.
     timed: Option<Durations>,
@@ -63,16 +64,16 @@ pub struct Queue<K> {
 pub trait Busy {
     fn name(&self) -> &'static str;
 
-    /// Closes the queue: it keeps no keys.
+    /// Closes the queue, which then discards keys.
     fn close(&self);
 
     /// True if no key is ready, being reconciled or due soon after a change or a first failure.
     fn is_idle(&self) -> bool;
 
-    /// Changes whenever a key was handled.
+    /// Number of reconciled keys.
     fn finished(&self) -> watch::Receiver<u64>;
 
-    /// Metrics; `None` of a closed queue.
+    /// Metrics, or `None` if the queue is closed.
     fn measured(&self) -> Option<Measured>;
 
     /// A handle of this queue.
@@ -129,7 +130,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         }
     }
 
-    /// Records the duration of each reconcile.
+    /// Records the duration of each reconcile in a histogram.
     pub fn timed(self, durations: Durations) -> Self {
         Queue { timed: Some(durations), ..self }
     }
@@ -139,7 +140,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.state.lock().due().for_each(see);
     }
 
-    /// Numbers of waiting keys by reason; `None` of a closed queue.
+    /// Numbers of waiting keys by reason, or `None` if the queue is closed.
     pub fn pending(&self) -> Option<Pending> {
         let state = self.state.lock();
         (!state.closed).then(|| state.pending())
@@ -149,12 +150,12 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.state.lock().closed
     }
 
-    /// Enqueues `key`. While it is being reconciled, it is reconciled once more afterwards.
+    /// Enqueues `key`. If it is being reconciled, it is reconciled again afterwards.
     pub fn add(&self, key: K) {
         self.add_as(key, None);
     }
 
-    /// Enqueues `key` with the priority that it has from now on.
+    /// Enqueues `key`, and sets its priority.
     pub fn add_first(&self, key: K, priority: Priority) {
         self.add_as(key, Some(priority));
     }
@@ -166,7 +167,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         }
     }
 
-    /// Enqueues `key` after a delay; the earlier of two delays counts.
+    /// Enqueues `key` after a delay. Of two delays, the earlier takes effect.
     pub fn add_after(&self, key: K, delay: Duration) {
         let now = Instant::now();
         {
@@ -177,7 +178,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Something changed that parked keys may depend on.
+    /// Enqueues parked keys after a change that they may depend on.
     pub fn unpark(&self) {
         self.state.lock().unpark();
         self.wake.notify_one();
@@ -215,8 +216,9 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Handles keys with up to `workers` at once until `stop`; running ones are finished first. A panic is a failure of its key,
-    /// which is tried again later: one object must not end the work on all others.
+    /// Reconciles keys with up to `workers` tasks until `stop`, and then waits for the running ones. A panic is
+    /// treated as a failure of its key, which is retried, so that one object cannot stop the reconciliation of
+    /// others.
     pub async fn run<F, R>(self, workers: usize, stop: CancellationToken, reconcile: F) -> Result<(), String>
     where
         F: Fn(K) -> R,
@@ -235,7 +237,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
                             let began = Instant::now();
                             let result = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
                             let result = result.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
-                            note(&span, &result);
+                            record_result(&span, &result);
                             if let Some(timed) = timed {
                                 timed.note(began.elapsed(), result.is_ok());
                             }
@@ -254,7 +256,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             tokio::select! {
                 Some(joined) = running.join_next(), if !running.is_empty() => match joined {
                     Ok((key, result)) => self.finish(key, result),
-                    Err(error) => return Err(format!("a worker of {} died: {error}", self.name)),
+                    Err(error) => return Err(format!("a worker of {} failed: {error}", self.name)),
                 },
                 () = self.wake.notified() => {}
                 () = sleep_until(look_again), if look_again.is_some() => {}
@@ -271,8 +273,8 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
     Error::Panicked(message.to_owned())
 }
 
-/// Records the result without the error text, which may contain parts of an object.
-fn note(span: &Span, result: &Result<Outcome, Error>) {
+/// Records the result without the error message, which may contain parts of an object.
+fn record_result(span: &Span, result: &Result<Outcome, Error>) {
     match result {
         Ok(outcome) => {
             span.record("crowsnest.outcome", tracing::field::debug(outcome));

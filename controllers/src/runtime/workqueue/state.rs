@@ -1,4 +1,4 @@
-//! Keys of a queue with their order and delays. Without a clock: each call says the time.
+//! Keys of a queue with their order and delays. The caller passes the current time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use super::metrics::{Counts, Measured, Pending};
 use super::{Outcome, Priority};
 
-/// Delay after failures.
+/// Backoff after failures.
 const FAILED: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
-/// Failures in a row after which a key no longer counts as about to succeed.
+/// Number of consecutive failures after which a key no longer counts as about to succeed.
 const FIRST_FAILURES: u32 = 5;
-/// Delay after attempts without effect.
+/// Backoff after attempts without effect.
 const LATER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 pub(super) const PARKED: Duration = Duration::from_secs(300);
 
-/// A place in the queue: by priority, then by arrival.
+/// Position in the queue: by priority, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     behind: std::cmp::Reverse<Priority>,
@@ -40,35 +40,35 @@ impl Turn {
 struct Delayed {
     at: (Instant, u64),
     priority: Priority,
-    /// A change requested it, or it failed a moment ago. Otherwise it only returns after a period.
+    /// True if a change requested it or it failed recently. Otherwise it is only a periodic requeue.
     is_requested: bool,
 }
 
-/// A key that a worker reconciles.
+/// A key that is being reconciled.
 #[derive(Debug)]
 struct Running {
     priority: Priority,
     began: Instant,
-    /// Enqueued again meanwhile, first at this time.
+    /// Set if it was enqueued again meanwhile: its priority, and the time of the first request.
     again: Option<(Priority, Instant)>,
-    /// Number of wakes of parked keys when it began.
+    /// Value of `wakes` when it began.
     wakes: u64,
 }
 
-/// Keys and their times. Has no clock.
+/// State of a queue.
 #[derive(Debug)]
 pub(super) struct State<K> {
-    /// With the time since when the key is ready.
+    /// Ready keys, with the time since when they are ready.
     ready: BTreeMap<Turn, (K, Instant)>,
     turns: HashMap<K, Turn>,
     running: HashMap<K, Running>,
     times: BTreeMap<(Instant, u64), K>,
     delayed: HashMap<K, Delayed>,
-    /// Delayed keys that were tried in vain, since when, and that nothing has woken yet.
+    /// Delayed keys that are parked, with the time since when, and have not been woken.
     parked: HashMap<K, Instant>,
-    /// Number of attempts without effect in a row.
+    /// Number of consecutive attempts without effect.
     attempts: HashMap<K, u32>,
-    /// Numbers arrivals and delays.
+    /// Source of sequence numbers for arrivals and delays.
     sequence: u64,
     wakes: u64,
     pub(super) closed: bool,
@@ -95,7 +95,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
     }
 
-    /// Drops all keys, now and from now on.
+    /// Discards all keys, now and in the future.
     pub(super) fn close(&mut self) {
         *self = State { closed: true, ..State::new() };
     }
@@ -115,8 +115,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.sequence
     }
 
-    /// Enqueues a key; true if a worker has more to do. A key that waits keeps its turn among its new equals, and its priority
-    /// if none is given.
+    /// Enqueues a key. Returns true if a worker has more to do. A key that is already queued keeps its arrival among
+    /// keys of the same priority, and keeps its priority if none is given.
     pub(super) fn add(&mut self, key: K, priority: Option<Priority>, now: Instant) -> bool {
         if self.closed {
             return false;
@@ -132,7 +132,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         is_new
     }
 
-    /// True if the key was not ready before.
+    /// Returns true if the key was not ready before.
     fn put_in_turn(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
         let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
         match self.turns.get(&key).copied() {
@@ -156,7 +156,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.ready.insert(turn, (key, since));
     }
 
-    /// The earlier of two delays counts.
+    /// Delays a key. Of two delays, the earlier takes effect.
     pub(super) fn delay(&mut self, key: K, at: Instant, priority: Option<Priority>, is_requested: bool) {
         if self.closed {
             return;
@@ -176,15 +176,15 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.delayed.insert(key, Delayed { at, priority, is_requested });
     }
 
-    /// The priority it would have had.
+    /// Cancels a delay. Returns the key's priority.
     fn undelay(&mut self, key: &K) -> Option<Priority> {
         let delayed = self.delayed.remove(key)?;
         self.times.remove(&delayed.at);
         Some(delayed.priority)
     }
 
-    /// Schedules the parked keys after a change that they possibly depend on. Each is woken once for any number of changes
-    /// in a row.
+    /// Schedules the parked keys after a change that they may depend on. Each is woken once for any number of
+    /// consecutive changes.
     pub(super) fn unpark(&mut self) {
         self.wakes += 1;
         for (key, since) in std::mem::take(&mut self.parked) {
@@ -197,7 +197,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         backoff.delay(self.attempts.get(key).copied().unwrap_or_default())
     }
 
-    /// The next key for a worker, or when to look again.
+    /// The next key for a worker, or the time of the next delayed key.
     pub(super) fn next(&mut self, now: Instant) -> Result<K, Option<Instant>> {
         while let Some(entry) = self.times.first_entry() {
             if entry.key().0 > now {
@@ -206,7 +206,7 @@ impl<K: Hash + Eq + Clone> State<K> {
             let key = entry.remove();
             self.parked.remove(&key);
             let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
-            // A key that is already ready may have another priority by now.
+            // A key that is already queued keeps its current priority.
             let known = self.turns.contains_key(&key) || self.running.contains_key(&key);
             self.add(key, priority.filter(|_| !known), now);
         }
@@ -220,7 +220,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         Ok(key)
     }
 
-    /// A worker is done with a key; how often it was tried in vain.
+    /// Records the result of a reconcile. Returns the number of consecutive attempts without effect.
     pub(super) fn finish(&mut self, key: K, outcome: Result<Outcome, ()>, now: Instant) -> u32 {
         let running = self.running.remove(&key);
         let priority = running.as_ref().map(|running| running.priority);
@@ -242,7 +242,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         match outcome {
             Ok(Outcome::Done) => {}
             Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority, false),
-            // The wake happened while this key was reconciled and must not be lost.
+            // Unparked while it was being reconciled: requeue it, so that the change is not missed.
             Ok(Outcome::Parked) if !woken => {
                 self.parked.insert(key.clone(), now);
                 self.delay(key.clone(), now + PARKED, priority, false);

@@ -7,7 +7,7 @@ use rstest::rstest;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test]
-async fn a_key_added_while_running_runs_once_more_and_failures_come_back() {
+async fn a_key_added_while_running_is_reconciled_again_and_failures_are_retried() {
     let queue: Queue<u8> = Queue::new("test");
     let stop = CancellationToken::new();
     let runs = Arc::new(AtomicUsize::new(0));
@@ -30,12 +30,12 @@ async fn a_key_added_while_running_runs_once_more_and_failures_come_back() {
             }
         }
     };
-    queue.run(4, stop, reconcile).await.expect("no worker dies");
+    queue.run(4, stop, reconcile).await.expect("no worker fails");
     assert_eq!(runs.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failure_of_its_key() {
+async fn a_panic_is_treated_as_a_failure_of_its_key() {
     let queue: Queue<u8> = Queue::new("test");
     let stop = CancellationToken::new();
     let runs = Arc::new(AtomicUsize::new(0));
@@ -46,20 +46,20 @@ async fn a_panic_is_a_failure_of_its_key() {
         let (counter, end) = (Arc::clone(&counter), end.clone());
         async move {
             match (key, counter.fetch_add(1, Ordering::SeqCst)) {
-                (1, 0) => panic!("no such number"),
+                (1, 0) => panic!("on purpose"),
                 (1, _) => end.cancel(),
                 _ => {}
             }
             Ok(Outcome::Done)
         }
     };
-    queue.run(1, stop, reconcile).await.expect("the loop goes on");
-    assert_eq!(runs.load(Ordering::SeqCst), 3, "the other key, and the first one again");
+    queue.run(1, stop, reconcile).await.expect("the queue continues");
+    assert_eq!(runs.load(Ordering::SeqCst), 3, "the other key, and a retry of the first one");
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is ready now, in order; each is done at once.
+/// Ready keys in order. Each is finished immediately.
 fn drain(state: &mut State<char>, now: Instant) -> String {
     let mut order = String::new();
     while let Ok(key) = state.next(now) {
@@ -70,12 +70,12 @@ fn drain(state: &mut State<char>, now: Instant) -> String {
 }
 
 #[rstest]
-#[case::first_come(&[('a', None), ('b', None), ('a', None)], "ab")]
+#[case::first_in_first_out(&[('a', None), ('b', None), ('a', None)], "ab")]
 #[case::higher_first(&[('a', Some(1)), ('b', Some(5)), ('c', Some(1)), ('d', Some(-1))], "bacd")]
-#[case::raised_goes_ahead(&[('a', Some(3)), ('b', Some(1)), ('b', Some(7))], "ba")]
-#[case::lowered_falls_back(&[('a', Some(3)), ('b', Some(2)), ('a', Some(1))], "ba")]
-#[case::its_turn_among_equals_is_that_of_its_arrival(&[('a', Some(1)), ('b', Some(5)), ('a', Some(5))], "ab")]
-#[case::no_priority_given_keeps_it(&[('a', Some(0)), ('b', Some(5)), ('b', None)], "ba")]
+#[case::raised_priority(&[('a', Some(3)), ('b', Some(1)), ('b', Some(7))], "ba")]
+#[case::lowered_priority(&[('a', Some(3)), ('b', Some(2)), ('a', Some(1))], "ba")]
+#[case::changed_priority_keeps_arrival_order(&[('a', Some(1)), ('b', Some(5)), ('a', Some(5))], "ab")]
+#[case::without_priority_keeps_it(&[('a', Some(0)), ('b', Some(5)), ('b', None)], "ba")]
 fn order(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
     let mut state = State::new();
     for (key, priority) in added {
@@ -98,16 +98,16 @@ fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
         assert_eq!(next, Some(now + Duration::from_millis(*millis)));
         now += Duration::from_millis(*millis);
     }
-    state.next(now).expect("its time has come");
+    state.next(now).expect("the delay has passed");
     state.finish('a', Ok(Outcome::Done), now);
     state.add('a', None, now);
     state.next(now).expect("asked for");
     state.finish('a', Ok(Outcome::Later), now);
-    assert_eq!(state.next(now), Err(Some(now + SECOND)), "success ends the row");
+    assert_eq!(state.next(now), Err(Some(now + SECOND)), "success resets the backoff");
 }
 
 #[test]
-fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
+fn unparked_keys_are_ordered_by_priority_and_respect_the_backoff() {
     let (mut state, start) = (State::new(), Instant::now());
     for (key, priority) in [('a', 1), ('b', 2)] {
         state.add(key, Some(priority), start);
@@ -115,9 +115,9 @@ fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
         state.finish(key, Ok(Outcome::Parked), start);
     }
     state.unpark();
-    assert_eq!(state.next(start), Err(Some(start + SECOND)), "tried a moment ago");
+    assert_eq!(state.next(start), Err(Some(start + SECOND)), "backoff");
     assert_eq!(drain(&mut state, start + SECOND), "ba");
-    // Woken long after, it is looked at at once.
+    // Unparked after the backoff, it is ready immediately.
     state.add('a', Some(1), start);
     state.next(start).expect("asked for");
     state.finish('a', Ok(Outcome::Parked), start);
@@ -128,7 +128,7 @@ fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
 }
 
 #[test]
-fn what_changed_while_it_was_looked_at_is_not_missed() {
+fn an_unpark_during_the_reconcile_is_not_missed() {
     let (mut state, now) = (State::new(), Instant::now());
     state.add('a', None, now);
     state.next(now).expect("asked for");
@@ -138,22 +138,22 @@ fn what_changed_while_it_was_looked_at_is_not_missed() {
 }
 
 #[test]
-fn who_asks_for_a_parked_key_gets_it_at_once() {
+fn adding_a_parked_key_makes_it_ready_immediately() {
     let (mut state, now) = (State::new(), Instant::now());
     state.add('a', Some(4), now);
     state.next(now).expect("asked for");
     state.finish('a', Ok(Outcome::Parked), now);
     state.add('a', None, now);
     assert_eq!(drain(&mut state, now), "a");
-    assert_eq!(state.next(now + PARKED), Err(None), "and only once");
+    assert_eq!(state.next(now + PARKED), Err(None), "it is queued once");
 }
 
 proptest! {
-    /// Whatever is asked for is handed out, by one worker at a time, and never twice for one wish.
+    /// Every added key is reconciled, by one worker at a time, and once per request.
     #[test]
-    fn nothing_is_lost_or_doubled(steps in proptest::collection::vec((0..4_u8, 0..6_u8, -1..3_i32), 1..200)) {
+    fn no_key_is_lost_or_queued_twice(steps in proptest::collection::vec((0..4_u8, 0..6_u8, -1..3_i32), 1..200)) {
         let (mut state, mut now) = (State::new(), Instant::now());
-        // What was asked for and not begun since.
+        // Keys that were added and not started since.
         let mut owed: std::collections::BTreeSet<u8> = std::collections::BTreeSet::new();
         let mut running: Vec<u8> = Vec::new();
         for (step, key, priority) in steps {
@@ -203,7 +203,7 @@ fn drain_all(state: &mut State<u8>, now: Instant) -> Vec<u8> {
 }
 
 #[test]
-fn a_closed_queue_keeps_nothing() {
+fn a_closed_queue_discards_keys() {
     let queue: Queue<u8> = Queue::new("test");
     queue.add(1);
     queue.close();

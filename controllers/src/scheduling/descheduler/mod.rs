@@ -1,5 +1,6 @@
-//! Descheduler: removes replicas that no node of their cluster takes for a while, so that the scheduler finds them another
-//! cluster. A program of its own in Karmada; here a controller that is disabled by default.
+//! Descheduler: removes replicas that have been unschedulable in their cluster for some time, so that the scheduler
+//! moves them to another cluster. In Karmada it is a separate program; here it is a controller that is disabled by
+//! default.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -27,8 +28,8 @@ use crate::runtime::{Controller, Setup, Switch, Watch};
 use crowsnest_plan::descheduling as plan;
 use crowsnest_plan::journal::workloads::{Bound, descheduled};
 
-/// How long a member may take to say which of its pods count.
-const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout of requests to a member for its current ReplicaSet.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Descheduler {
     context: Arc<Context>,
@@ -38,7 +39,7 @@ pub struct Descheduler {
 impl Controller for Descheduler {
     type Key = BindingKey;
     const NAME: &'static str = "descheduler";
-    /// A program of its own in Karmada, which its installations may do without.
+    /// A separate, optional program in Karmada.
     const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
 
     fn new(setup: &Setup) -> Self {
@@ -82,7 +83,8 @@ impl Controller for Descheduler {
         }
         let unschedulable = self.unschedulable(&typed.spec.resource, &lacking).await;
         let Some(reduced) = plan::reduce(&typed.spec, &typed.status, &unschedulable) else { return Ok(Outcome::Done) };
-        // Told before the scheduler can have looked: the write is the binding's next generation, or fails.
+        // Recorded before the scheduler can react to the write, which has the next generation of the binding, or
+        // fails.
         let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
         let bound = Bound { generation: bound.generation + 1, ..bound };
         let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
@@ -107,8 +109,8 @@ impl Controller for Descheduler {
 }
 
 impl Descheduler {
-    /// How many replicas no node takes, by cluster: as the cache has it or as the cluster's estimator says, whichever is less.
-    /// Where neither knows, none are.
+    /// Number of unschedulable replicas by cluster: the lower of the numbers from the cache and from the cluster's
+    /// estimator. None if both are unknown.
     async fn unschedulable(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {
         let config = &self.context.config;
         let ours = futures::future::join_all(clusters.iter().map(|cluster| self.counted(resource, cluster)));
@@ -130,10 +132,10 @@ impl Descheduler {
 
     async fn counted(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {
         let counting = self.count(resource, cluster);
-        let counted = tokio::time::timeout(MEMBER_ANSWERS_WITHIN, counting).await;
-        let counted = counted.unwrap_or_else(|_| Err(Error::Waiting(format!("{cluster} does not answer"))));
+        let counted = tokio::time::timeout(MEMBER_TIMEOUT, counting).await;
+        let counted = counted.unwrap_or_else(|_| Err(Error::Waiting(format!("cluster {cluster} does not respond"))));
         let counted = counted.unwrap_or_else(|error| {
-            tracing::debug!(cluster, %error, "not known which pods no node takes");
+            tracing::debug!(cluster, %error, "cannot count unschedulable pods");
             None
         });
         counted.map(|count| (cluster.to_owned(), count))
@@ -150,10 +152,10 @@ impl Descheduler {
     }
 }
 
-/// Whether a binding is worth a look; one that cannot be read is left alone.
+/// True if the binding may have unschedulable replicas. A binding that cannot be decoded is ignored.
 fn lacks(binding: &Value) -> bool {
     let typed =
-        decode::<ResourceBinding>(binding).inspect_err(|error| tracing::warn!(%error, "binding cannot be read"));
+        decode::<ResourceBinding>(binding).inspect_err(|error| tracing::warn!(%error, "cannot decode a binding"));
     typed.is_ok_and(|typed| {
         plan::is_considered(binding, &typed.spec.resource) && !plan::lacking(&typed.spec, &typed.status).is_empty()
     })

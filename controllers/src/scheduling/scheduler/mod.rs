@@ -1,7 +1,7 @@
-//! Scheduler: assigns clusters to bindings. Decisions are made here, `results` writes them.
+//! Scheduler: assigns clusters to bindings. This module decides; `results` writes the decisions.
 //!
-//! The decision about a workload and the reservation of the capacity that it uses are one step, so that no two workloads get the
-//! same capacity. A binding that does not fit is parked in the queue until there may be more capacity.
+//! Scheduling a workload and reserving the capacity that it uses are one step, so that no two workloads are assigned
+//! the same capacity. A binding that does not fit is parked in the queue until there may be more capacity.
 
 mod results;
 mod what_if;
@@ -47,14 +47,14 @@ pub struct Scheduler {
     capacity: Arc<Capacity>,
     bindings: Trigger<BindingKey>,
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
-    /// Reserved capacity. Locked while a workload is decided.
+    /// Reserved capacity. Locked while a workload is scheduled.
     ledger: Mutex<Ledger>,
     remembered: Remembered,
-    /// Start of the ledger's time.
+    /// Origin of the times in the ledger.
     began: Instant,
-    /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
+    /// Bindings with affinity groups must see each other's results, so they are scheduled and written one at a time.
     grouped: tokio::sync::Mutex<()>,
-    /// Bindings whose first success is deferred while the control plane is under write load.
+    /// Bindings whose first success status is deferred while the control plane is under write load.
     deferred: DeferredWrites<BindingKey>,
 }
 
@@ -65,7 +65,7 @@ impl Scheduler {
             self.given_back(|ledger| ledger.forget(&key));
             return Requests::none();
         };
-        self.hear(&key, new);
+        self.update_reservation(&key, new);
         if !change.is_marked() {
             return Requests::none();
         }
@@ -74,20 +74,21 @@ impl Scheduler {
     }
 
     /// Enqueues parked bindings, since there may be more capacity.
-    fn room_grew(&self) {
+    fn unpark_bindings(&self) {
         self.bindings.unpark();
     }
 
-    /// Changes reservations; when capacity is released, parked bindings are enqueued.
+    /// Changes reservations. If capacity is released, parked bindings are enqueued.
     fn given_back(&self, change: impl FnOnce(&mut Ledger) -> bool) {
         let freed = change(&mut self.ledger.lock());
         if freed {
-            self.room_grew();
+            self.unpark_bindings();
         }
     }
 
-    /// Updates the reservation of a binding from its spec and status. A binding that is being deleted needs none.
-    fn hear(&self, key: &BindingKey, binding: &Value) {
+    /// Updates the reservation of a binding from its spec and status. The reservation of a binding that is being
+    /// deleted is released.
+    fn update_reservation(&self, key: &BindingKey, binding: &Value) {
         if !self.ledger.lock().has(key) {
             return;
         }
@@ -97,7 +98,7 @@ impl Scheduler {
         match decode::<ResourceBinding>(binding) {
             Ok(typed) => self
                 .given_back(|ledger| ledger.told(key, unstructured::generation(binding), &typed.spec, &typed.status)),
-            Err(error) => tracing::warn!(?key, %error, "binding cannot be read"),
+            Err(error) => tracing::warn!(?key, %error, "cannot decode a binding"),
         }
     }
 
@@ -105,12 +106,12 @@ impl Scheduler {
         self.context.metrics.attempts.came(why);
     }
 
-    /// Priority in the queue.
+    /// Priority of a binding in the queue.
     fn priority(&self, binding: &Value) -> Priority {
-        self.in_turn(unstructured::integer(binding, &["spec", "schedulePriority", "priority"]))
+        self.effective_priority(unstructured::integer(binding, &["spec", "schedulePriority", "priority"]))
     }
 
-    fn in_turn(&self, given: Option<i64>) -> Priority {
+    fn effective_priority(&self, given: Option<i64>) -> Priority {
         let given = given.filter(|_| self.context.config.gates.priority_based_scheduling);
         given.and_then(|given| given.try_into().ok()).unwrap_or_default()
     }
@@ -120,35 +121,37 @@ impl Scheduler {
         let new = match change.current().map(decode::<Cluster>) {
             Some(Ok(cluster)) => Some(Arc::new(ClusterFacts::new(cluster))),
             Some(Err(error)) => {
-                tracing::warn!(name, %error, "cluster cannot be read");
+                tracing::warn!(name, %error, "cannot decode a Cluster");
                 return Ok(Requests::none());
             }
             None => None,
         };
-        // Decisions were made by what is in the list, so the state before the change is read from there.
+        // Decisions are based on this list, so the previous state is taken from it.
         let old = self.replace_cluster(name, new.clone());
         if new.is_none() {
             self.ledger.lock().leave(name);
         }
         let Some(new) = new else { return Ok(Requests::none()) };
         if old.as_ref().is_none_or(|old| new.may_take_more(old)) {
-            self.room_grew();
+            self.unpark_bindings();
         }
         let mut requests = Vec::new();
         if let Some(old) = &old
             && new.gained_any(old)
         {
-            requests = self.gained(old, &new).await?;
+            requests = self.bindings_of_new_apis(old, &new).await?;
         }
         if change.is_marked() && !change.initial {
             let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
             let affected = self.context.placements.affected(&versions).into_iter();
-            requests.extend(affected.map(|(key, priority)| self.because_of_cluster(key, self.in_turn(priority))));
+            requests.extend(
+                affected.map(|(key, priority)| self.because_of_cluster(key, self.effective_priority(priority))),
+            );
         }
         Ok(requests.into_iter().collect())
     }
 
-    /// Adds, replaces or removes a cluster; the previous facts.
+    /// Adds, replaces or removes a cluster. Returns its previous facts.
     fn replace_cluster(&self, name: &str, new: Option<Arc<ClusterFacts>>) -> Option<Arc<ClusterFacts>> {
         let mut clusters = self.clusters.write();
         let clusters = Arc::make_mut(&mut clusters);
@@ -163,8 +166,12 @@ impl Scheduler {
         }
     }
 
-    /// Bindings of kinds that a cluster did not serve before: it was filtered out for them.
-    async fn gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<Vec<Request<BindingKey>>, Error> {
+    /// Bindings whose kind the cluster did not serve before, so that it was filtered out.
+    async fn bindings_of_new_apis(
+        &self,
+        old: &ClusterFacts,
+        new: &ClusterFacts,
+    ) -> Result<Vec<Request<BindingKey>>, Error> {
         let kinds = &self.context.kinds;
         let mut requests = Vec::new();
         for resource in kinds.bindings() {
@@ -186,7 +193,8 @@ impl Scheduler {
         Request { key, priority: Some(priority), after: Duration::ZERO }
     }
 
-    /// Whether this scheduler is responsible: its name, not suspended, and created by a policy or labelled as managed.
+    /// Returns true if this scheduler is responsible: the scheduler name matches, scheduling is not suspended, and
+    /// the binding belongs to a policy or is labelled as managed.
     pub(crate) fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
         let name = if spec.scheduler_name.is_empty() { "default-scheduler" } else { &spec.scheduler_name };
         let suspended = spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default();
@@ -201,13 +209,13 @@ impl Scheduler {
     }
 }
 
-/// Part of the fleet's state that a scheduling question is answered with.
+/// Inputs of a scheduling decision.
 struct Question<'a> {
     key: &'a BindingKey,
-    /// Promises to bindings other than `key` count. Without a ledger no estimate of room is made.
+    /// Reservations of bindings other than `key` count. Without a ledger, free capacity is not estimated.
     ledger: Option<&'a mut Ledger>,
     peers: &'a [Peer],
-    /// Answers of the clusters' estimators.
+    /// Responses of the clusters' estimators.
     answers: Option<&'a Answers>,
 }
 
@@ -273,8 +281,8 @@ impl Controller for Scheduler {
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
-        let ended = self.look(key).await;
-        if is_in_vain(&ended) {
+        let ended = self.schedule(key).await;
+        if needs_retry(&ended) {
             self.incoming(Incoming::ScheduleAttemptFailure);
         }
         ended
@@ -282,7 +290,7 @@ impl Controller for Scheduler {
 }
 
 impl Scheduler {
-    async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
+    async fn schedule(&self, key: BindingKey) -> Result<Outcome, Error> {
         let waited = self.deferred.begin(&key);
         let resource = self.context.kinds.binding(key.scope());
         let Some(binding) = self.context.get_full(resource, &key.namespace, &key.name).await? else {
@@ -308,13 +316,13 @@ impl Scheduler {
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
         let ended = self.carry_out(plan, at, key, waited).await;
         if let Some(trigger) = report.trigger {
-            self.context.metrics.attempts.tried(trigger, began.elapsed(), !is_in_vain(&ended));
+            self.context.metrics.attempts.tried(trigger, began.elapsed(), !needs_retry(&ended));
         }
         ended
     }
 
-    /// Decides about a binding, and promises its clusters what it gives away in the same step. A binding without a template
-    /// (`is_backed` is false) runs nothing, so it is promised nothing that others could use.
+    /// Schedules a binding, and reserves the assigned capacity in the same step. A binding without a template
+    /// (`is_backed` is false) runs no pods, so nothing is reserved for it.
     fn decide(
         &self,
         key: &BindingKey,
@@ -327,20 +335,20 @@ impl Scheduler {
         // A decision that reserves nothing needs no lock.
         let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
         if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
-            self.room_grew();
+            self.unpark_bindings();
         }
         let stopwatch = self.context.metrics.attempts.stopwatch();
         let plan =
             |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
-        let (decided, _) = self.in_rooms(Question { key, ledger: ledger.as_deref_mut(), peers, answers }, plan);
+        let (decided, _) = self.evaluate(Question { key, ledger: ledger.as_deref_mut(), peers, answers }, plan);
         if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, is_backed) {
             ledger.promise(key, binding.spec, binding.status, clusters, now);
         }
         decided
     }
 
-    /// What the estimators of the clusters say that a decision looks at; `None` where none are asked at all. The decision
-    /// tells by itself which those are: it is made until it looks at no other.
+    /// Responses of the estimators of all clusters that the decision considers. `None` if no estimators are used. The
+    /// decision is repeated until it queries no further cluster.
     pub(crate) async fn asked(
         &self,
         key: &BindingKey,
@@ -356,9 +364,9 @@ impl Scheduler {
         loop {
             let unasked: Vec<client_pool::Cluster> = {
                 let mut ledger = self.ledger.lock();
-                let look = |world: &World<'_>, _: &Estimator<'_>| decide(world, binding);
+                let decide = |world: &World<'_>, _: &Estimator<'_>| decide(world, binding);
                 let question = Question { key, ledger: Some(&mut ledger), peers, answers: Some(&answers) };
-                let (_, unasked) = self.in_rooms(question, look);
+                let (_, unasked) = self.evaluate(question, decide);
                 let with_promises = |cluster: String| {
                     let assumed = ledger.assumed(&cluster, key);
                     (cluster, assumed)
@@ -374,7 +382,8 @@ impl Scheduler {
         }
     }
 
-    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; nothing is promised.
+    /// Evaluates `ask` for the current state of the clusters and the reservations of bindings other than `key`.
+    /// Reserves nothing.
     pub(crate) fn in_present<T>(
         &self,
         key: &BindingKey,
@@ -383,11 +392,12 @@ impl Scheduler {
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let mut ledger = self.ledger.lock();
-        self.in_rooms(Question { key, ledger: Some(&mut ledger), peers, answers }, ask).0
+        self.evaluate(Question { key, ledger: Some(&mut ledger), peers, answers }, ask).0
     }
 
-    /// Evaluates `ask` for the fleet as it is now. Also returns the clusters whose estimators have not answered yet.
-    fn in_rooms<T>(
+    /// Evaluates `ask` for the current state of the clusters. Also returns the clusters whose estimators must be
+    /// queried.
+    fn evaluate<T>(
         &self,
         question: Question<'_>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
@@ -396,7 +406,7 @@ impl Scheduler {
         self.in_rooms_of((&clusters, &self.remembered), question, ask)
     }
 
-    /// Evaluates `ask` for some clusters. `remembered` belongs to the rooms of the question's ledger.
+    /// Evaluates `ask` for some clusters. `remembered` caches estimates for the ledger of the question.
     fn in_rooms_of<T>(
         &self,
         (clusters, remembered): (&[Arc<ClusterFacts>], &Remembered),
@@ -426,7 +436,7 @@ impl Scheduler {
         self.peers_beside(key, spec, &BTreeMap::new()).await
     }
 
-    /// Other bindings of the namespace with affinity groups; some of them are as `otherwise` has them.
+    /// Other bindings of the namespace with affinity groups. Specs in `otherwise` replace the stored ones.
     async fn peers_beside(
         &self,
         key: &BindingKey,
@@ -461,8 +471,8 @@ fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
     })
 }
 
-/// Whether the scheduler has to retry. That no cluster fits is a result.
-fn is_in_vain(ended: &Result<Outcome, Error>) -> bool {
+/// Returns true if the scheduler has to retry. A binding that fits no cluster is not retried.
+fn needs_retry(ended: &Result<Outcome, Error>) -> bool {
     matches!(ended, Ok(Outcome::Later | Outcome::Parked) | Err(_))
 }
 

@@ -1,4 +1,4 @@
-//! Results of decisions: written to the binding and recorded as events.
+//! Results of scheduling decisions: written to the binding and recorded as events.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crowsnest_plan::conditions;
 use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
 
-/// The binding that was decided about, as it was then.
+/// The scheduled binding, as it was read.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a> {
     pub resource: &'a Resource,
@@ -36,7 +36,7 @@ pub(super) struct Scheduled<'a> {
 }
 
 impl Scheduler {
-    /// Does what was decided about a binding.
+    /// Writes a scheduling decision.
     pub(super) async fn carry_out(
         &self,
         plan: Plan,
@@ -46,7 +46,7 @@ impl Scheduler {
     ) -> Result<Outcome, Error> {
         let At { binding, typed, .. } = at;
         match plan {
-            // The result was written, and whoever wrote it came no further.
+            // The result was written, but its status was not.
             Plan::Keep if is_unreported(typed) => {
                 if let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited) {
                     return Ok(Outcome::Again(wait));
@@ -63,15 +63,16 @@ impl Scheduler {
                 let (binding, changed) = match self.write_result(&at, &clusters).await {
                     Ok(written) => written,
                     Err(error) => {
-                        self.not_written(&key, binding, &error);
-                        return self.refused(&at, &clusters, error).await;
+                        self.release_unwritten(&key, binding, &error);
+                        return self.handle_rejection(&at, &clusters, error).await;
                     }
                 };
                 self.ledger.lock().written(&key, unstructured::generation(&binding));
                 if changed {
-                    self.tell_move(&at, &key, &binding, &clusters, None).await;
+                    self.record_move(&at, &key, &binding, &clusters, None).await;
                 }
-                // Works are made of the result alone. What the next decision depends on is told at once.
+                // Works depend only on the result, so its status may be deferred. Status that the next decision
+                // depends on is written immediately.
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
                     && at.report.trigger != Some(Trigger::RescheduleRequested)
@@ -86,7 +87,7 @@ impl Scheduler {
                 let (binding, changed) = self.write_result(&at, &[]).await?;
                 self.given_back(|ledger| ledger.forget(&key));
                 if changed {
-                    self.tell_move(&at, &key, &binding, &[], Some(&error)).await;
+                    self.record_move(&at, &key, &binding, &[], Some(&error)).await;
                 }
                 self.write_failure(&At { binding: &binding, ..at }, &error).await?;
                 Ok(Outcome::Done)
@@ -98,16 +99,17 @@ impl Scheduler {
         }
     }
 
-    /// What a decision promised that was not written. Where nobody knows whether it was, the promise stands: the binding
-    /// tells, or the next decision does.
-    fn not_written(&self, key: &BindingKey, binding: &Value, error: &Error) {
+    /// Releases the reservation of a decision that was not written. If that is uncertain, the reservation stays until
+    /// the binding is observed or scheduled again.
+    fn release_unwritten(&self, key: &BindingKey, binding: &Value, error: &Error) {
         match error.code() {
             Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
             _ => self.ledger.lock().written(key, unstructured::generation(binding)),
         }
     }
 
-    /// Writes clusters and the placement they were made for, in one patch; whether anything changed.
+    /// Writes the clusters and the placement that they were selected for in one patch. Returns true if anything
+    /// changed.
     pub(super) async fn write_result(
         &self,
         at: &At<'_>,
@@ -128,8 +130,9 @@ impl Scheduler {
         self.context.merge(at.resource, at.binding, patch).await.map(|written| (Arc::new(written), true))
     }
 
-    /// Tells the journal where the binding went, if it moved; `written` is what it is now, `nothing` why it is nowhere.
-    pub(super) async fn tell_move(
+    /// Records in the journal where the binding moved. `written` is the stored binding; `nothing` is the reason if it
+    /// has no clusters.
+    pub(super) async fn record_move(
         &self,
         at: &At<'_>,
         key: &BindingKey,
@@ -151,7 +154,7 @@ impl Scheduler {
         journal.note_all(rescheduled(&Bound::of(written, before, self.context.config.clock.wall()), &moved)).await;
     }
 
-    /// `binding` is what was written.
+    /// `binding` is the object that was written.
     pub(super) async fn write_success(&self, at: &At<'_>, binding: &Value, result: Scheduled<'_>) -> Result<(), Error> {
         let mut status = at.typed.status.clone();
         let message = "Binding has been scheduled successfully.";
@@ -200,7 +203,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Shows that the binding is not scheduled; whether that is news.
+    /// Sets the Scheduled condition to false. Returns true if that is a change.
     async fn write_condition(&self, at: &At<'_>, reason: &str, message: &str) -> Result<bool, Error> {
         let mut conditions = at.typed.status.conditions.clone();
         let new = conditions::condition(condition::SCHEDULED, false, reason, message, self.context.now());
@@ -211,8 +214,8 @@ impl Scheduler {
         self.context.merge_status(at.resource, at.binding, patch).await.map(|_| true)
     }
 
-    /// The control plane refused the result: over quota is shown as such, anything else is retried.
-    async fn refused(&self, at: &At<'_>, wanted: &[TargetCluster], error: Error) -> Result<Outcome, Error> {
+    /// Handles a rejected result: an exceeded quota is reported in the condition, other errors are retried.
+    async fn handle_rejection(&self, at: &At<'_>, wanted: &[TargetCluster], error: Error) -> Result<Outcome, Error> {
         if error.code() != Some(403) {
             return Err(error);
         }
@@ -227,7 +230,7 @@ impl Scheduler {
         Ok(Outcome::Later)
     }
 
-    /// Nothing to schedule; the generation has been seen.
+    /// Updates the observed generation, since there is nothing to schedule.
     pub(super) async fn observe_generation(&self, at: &At<'_>) -> Result<(), Error> {
         let generation = unstructured::generation(at.binding);
         if at.typed.status.scheduler_observed_generation == generation {
@@ -237,7 +240,7 @@ impl Scheduler {
         self.context.merge_status(at.resource, at.binding, patch).await.map(|_| ())
     }
 
-    /// What was tried before the term that works, or before giving up. The spelling is Karmada's.
+    /// Records the failed affinity terms. The spelling is Karmada's.
     fn note_failed_terms(&self, at: &At<'_>) {
         let (namespace, name) = (unstructured::namespace(at.binding), unstructured::name(at.binding));
         let binding = match namespace {
@@ -253,7 +256,7 @@ impl Scheduler {
         }
     }
 
-    /// An event on the binding and one on its template.
+    /// Records an event on the binding and on its template.
     fn note(&self, at: &At<'_>, severity: Severity, reason: &'static str, message: String) {
         self.context.events.note_both(at.binding, &at.typed.spec, severity, reason, &message);
     }
@@ -266,7 +269,8 @@ fn without_empty(mut patch: Value) -> Value {
     patch
 }
 
-/// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
+/// Returns true if the binding has a result but no success status. An exceeded quota is reported until the binding
+/// changes.
 fn is_unreported(binding: &ResourceBinding) -> bool {
     let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
     let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);

@@ -1,7 +1,7 @@
-//! What-if fleet of a plan: some clusters are changed, and capacity is reserved here only.
+//! Assumed clusters of a plan: some are changed, and reservations do not affect the scheduler.
 //!
-//! Bindings that are planned together compete for capacity as they would in the queue of the scheduler: the capacity of each
-//! decision is reserved before the next.
+//! Bindings that are planned together compete for capacity as in the scheduler's queue: the capacity of each decision
+//! is reserved before the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,13 @@ pub(crate) struct Imagined {
     ledger: Ledger,
     remembered: Remembered,
     now: Moment,
-    /// Bindings that were decided about, as they would be.
+    /// Planned specs of the bindings that were decided.
     decided: BTreeMap<BindingKey, ResourceBindingSpec>,
 }
 
 impl Imagined {
-    /// What a decision gives a binding, which was `before`. Others will not get it.
+    /// Reserves the capacity that a decision assigns to a binding, so that it is not available to others. `before` is
+    /// the stored binding.
     pub(crate) fn give(&mut self, key: &BindingKey, before: &ResourceBinding, clusters: &[TargetCluster]) {
         let spec = ResourceBindingSpec { clusters: clusters.to_vec(), ..before.spec.clone() };
         self.decided.insert(key.clone(), spec);
@@ -39,7 +40,7 @@ impl Imagined {
         self.ledger.written(key, before.metadata.generation.unwrap_or_default());
     }
 
-    /// A binding is gone. Its pods are still in its clusters for a while, so they take their room there.
+    /// Removes a deleted binding. Its pods still run for some time, so their capacity is not released.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.ledger.forget(key);
         self.decided.remove(key);
@@ -47,7 +48,7 @@ impl Imagined {
 }
 
 impl Scheduler {
-    /// The fleet as it is, but for some of its clusters.
+    /// The current clusters, with some of them replaced.
     pub(crate) fn imagine(&self, otherwise: impl IntoIterator<Item = Cluster>) -> Imagined {
         let mut clusters = self.clusters.read().as_ref().clone();
         for facts in otherwise.into_iter().map(|cluster| Arc::new(ClusterFacts::new(cluster))) {
@@ -61,7 +62,7 @@ impl Scheduler {
         Imagined { clusters, ledger, remembered: Remembered::default(), now, decided: BTreeMap::new() }
     }
 
-    /// Asks about an imagined fleet; nothing is promised.
+    /// Evaluates `ask` for assumed clusters. Reserves nothing.
     pub(crate) fn in_imagined<T>(
         &self,
         imagined: &mut Imagined,
@@ -74,7 +75,7 @@ impl Scheduler {
         self.in_rooms_of((clusters, remembered), Question { key, ledger: Some(ledger), peers, answers }, ask).0
     }
 
-    /// Other bindings of the namespace with affinity groups, as they would be.
+    /// Other bindings of the namespace with affinity groups, as planned.
     pub(crate) async fn imagined_peers(
         &self,
         imagined: &Imagined,

@@ -1,5 +1,6 @@
-//! Workload rebalancer: triggers rescheduling of the bindings of the workloads that a WorkloadRebalancer names, records the
-//! result of each, and deletes a finished WorkloadRebalancer after its time to live. It alone writes their status.
+//! Workload rebalancer: triggers rescheduling of the bindings of the workloads that a WorkloadRebalancer lists,
+//! records the result of each, and deletes a finished WorkloadRebalancer after its TTL. Only this controller writes
+//! their status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,14 +61,14 @@ impl Controller for WorkloadRebalancerController {
         let Some(expiry) = plan::expiry(&typed.spec, &status) else { return Ok(Outcome::Done) };
         match Duration::try_from(expiry.duration_since(self.context.now())) {
             Ok(left) if !left.is_zero() => Ok(Outcome::Again(left)),
-            // It is over, and a rebalancer that got more to do meanwhile stays.
+            // The TTL has expired. The deletion fails if the spec has changed meanwhile.
             _ => context.delete_unchanged(resource, &current).await.map(|()| Outcome::Done),
         }
     }
 }
 
 impl WorkloadRebalancerController {
-    /// Triggers what has no result yet. What could not be triggered now keeps having none, and one error tells why.
+    /// Triggers the workloads without a result. Those that fail keep having none, and one of the errors is returned.
     async fn trigger_all(
         &self,
         rebalancer: &WorkloadRebalancer,
@@ -90,7 +91,7 @@ impl WorkloadRebalancerController {
         Ok((status, failed))
     }
 
-    /// Has a workload scheduled anew; whether it has a binding.
+    /// Triggers rescheduling of a workload. Returns false if it has no binding.
     async fn trigger(&self, workload: &ObjectReference, created: &Time) -> Result<bool, Error> {
         let context = &self.context;
         let Some(template) = plan::template_of(workload) else { return Ok(false) };
@@ -98,7 +99,7 @@ impl WorkloadRebalancerController {
         let resource = context.kinds.binding(key.scope());
         let binding = match context.get_full(resource, &key.namespace, &key.name).await? {
             Some(binding) => binding,
-            // A workload without a binding is not tried again, so the API server has the last word on that.
+            // A workload without a binding is not retried, so the cache is not relied on.
             None => match context.objects.get(Target::new(resource, &key.namespace, &key.name)).await? {
                 Some(binding) if template.is_template_of(&binding) => Arc::new(binding),
                 _ => return Ok(false),

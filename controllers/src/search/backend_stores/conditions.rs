@@ -1,22 +1,22 @@
-//! Conditions of a ResourceRegistry with a backend store: pure, of the progress of its export.
+//! Conditions of a ResourceRegistry with a backend store, computed from the progress of its export.
 
 use crowsnest_index::export::{ExportProgress, ExportState, Trouble};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The engine answers and takes the credentials.
+/// The engine responds and accepts the credentials.
 pub(super) const CONNECTED: &str = "Connected";
-/// The engine holds the selected objects as the cache has them.
+/// The engine contains the selected objects as they are in the cache.
 pub(super) const SYNCED: &str = "Synced";
 
-/// Changes that an export may be behind while it counts as synchronized.
+/// Maximum lag, in changes, at which an export counts as synchronized.
 const SYNCED_WITHIN: u64 = 1_000;
-/// Maximum number of characters of a message from outside.
+/// Maximum length of a message from the engine, in characters.
 const MAX_MESSAGE: usize = 600;
 
 /// State of a registry's export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// The engine cannot be set up: a reason of this list, and a message.
+pub(super) enum ExportStatus {
+    /// The client of the engine cannot be created: a reason of the condition, and a message.
     Unusable {
         reason: &'static str,
         message: String,
@@ -24,7 +24,7 @@ pub(super) enum Standing {
     Exporting(Box<ExportProgress>),
 }
 
-/// A condition without its times.
+/// Status, reason and message of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Verdict {
     holds: bool,
@@ -32,17 +32,17 @@ struct Verdict {
     message: String,
 }
 
-/// The conditions of a registry after `known`, or None if they are the same. Conditions of others stay. None as standing: the
-/// registry has no backend store.
+/// The new conditions of a registry whose conditions are `known`, or `None` if nothing changed. Other conditions are
+/// kept. `standing` is `None` if the registry has no backend store.
 pub(super) fn conditions(
     known: &[Condition],
-    standing: Option<&Standing>,
+    standing: Option<&ExportStatus>,
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Vec<Condition>> {
     let is_ours = |condition: &Condition| [CONNECTED, SYNCED].contains(&condition.type_.as_str());
     let mut next: Vec<Condition> = known.iter().filter(|condition| !is_ours(condition)).cloned().collect();
-    for (kind, verdict) in standing.map(verdicts).into_iter().flatten() {
+    for (kind, verdict) in standing.map(conditions_of).into_iter().flatten() {
         let status = if verdict.holds { "True" } else { "False" };
         let before = known.iter().find(|condition| condition.type_ == kind);
         let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
@@ -61,13 +61,13 @@ pub(super) fn conditions(
     (next != sorted).then_some(next)
 }
 
-fn verdicts(standing: &Standing) -> [(&'static str, Verdict); 2] {
+fn conditions_of(standing: &ExportStatus) -> [(&'static str, Verdict); 2] {
     let [connected, synced] = match standing {
-        Standing::Unusable { reason, message } => {
+        ExportStatus::Unusable { reason, message } => {
             let verdict = Verdict { holds: false, reason, message: cut(message) };
             [verdict.clone(), verdict]
         }
-        Standing::Exporting(progress) => [connected(progress), synced(progress)],
+        ExportStatus::Exporting(progress) => [connected(progress), synced(progress)],
     };
     [(CONNECTED, connected), (SYNCED, synced)]
 }
@@ -85,30 +85,30 @@ fn connected(progress: &ExportProgress) -> Verdict {
             reason: "NothingSelected",
             message: "no object is selected, so the engine is not used".to_owned(),
         },
-        _ => Verdict { holds: false, reason: "Connecting", message: "the engine has not answered yet".to_owned() },
+        _ => Verdict { holds: false, reason: "Connecting", message: "the engine has not responded yet".to_owned() },
     }
 }
 
 fn synced(progress: &ExportProgress) -> Verdict {
     let verdict = |holds, reason, message: &str| Verdict { holds, reason, message: cut(message) };
     match &progress.state {
-        ExportState::Connecting => verdict(false, "Connecting", "the engine has not answered yet"),
+        ExportState::Connecting => verdict(false, "Connecting", "the engine has not responded yet"),
         ExportState::Cleaned => verdict(false, "NothingSelected", "no object is selected"),
         ExportState::Comparing { index } => {
-            verdict(false, "Comparing", &format!("documents of {index} are compared with the cache"))
+            verdict(false, "Comparing", &format!("comparing the documents of {index} with the cache"))
         }
         ExportState::Waiting { trouble, reason } => verdict(false, reason_of(*trouble), reason),
         ExportState::Following if progress.lag() > SYNCED_WITHIN => {
-            // A rounded number, so that the message seldom changes; the metric has the exact one.
+            // Rounded, so that the message changes rarely; the metric has the exact number.
             let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
-            verdict(false, "Lagging", &format!("more than {magnitude} changes are still to be written"))
+            verdict(false, "Lagging", &format!("more than {magnitude} changes are not written yet"))
         }
         ExportState::Following => match progress.dead_letters.last() {
-            None => verdict(true, "UpToDate", "the engine holds the selected objects"),
+            None => verdict(true, "UpToDate", "the engine contains the selected objects"),
             Some(letter) => {
                 let count = progress.dead_letters.len();
                 let message =
-                    format!("the engine refuses {count} documents, {} for example: {}", letter.id, letter.reason);
+                    format!("the engine rejected {count} documents, for example {}: {}", letter.id, letter.reason);
                 verdict(false, "DocumentsRefused", &message)
             }
         },
@@ -146,9 +146,9 @@ mod tests {
         Time(Timestamp::from_second(second).unwrap())
     }
 
-    fn exporting(state: ExportState, connected: bool, lag: u64, dead: usize) -> Standing {
+    fn exporting(state: ExportState, connected: bool, lag: u64, dead: usize) -> ExportStatus {
         let letter = || DeadLetter { id: "u".to_owned(), seq: 1, reason: "400 parsing".to_owned() };
-        Standing::Exporting(Box::new(ExportProgress {
+        ExportStatus::Exporting(Box::new(ExportProgress {
             state,
             connected,
             engine: "OpenSearch 2.19.6".to_owned(),
@@ -172,33 +172,37 @@ mod tests {
 
     #[rstest]
     #[case::new(exporting(ExportState::Connecting, false, 0, 0),
-        ["Connected=False Connecting: the engine has not answered yet", "Synced=False Connecting: the engine has not answered yet"])]
+        ["Connected=False Connecting: the engine has not responded yet", "Synced=False Connecting: the engine has not responded yet"])]
     #[case::comparing(exporting(ExportState::Comparing { index: "kubernetes-pod".to_owned() }, true, 0, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
-         "Synced=False Comparing: documents of kubernetes-pod are compared with the cache"])]
+         "Synced=False Comparing: comparing the documents of kubernetes-pod with the cache"])]
     #[case::equal(exporting(ExportState::Following, true, 1_000, 0),
-        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=True UpToDate: the engine holds the selected objects"])]
+        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=True UpToDate: the engine contains the selected objects"])]
     #[case::behind(exporting(ExportState::Following, true, 54_321, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
-         "Synced=False Lagging: more than 10000 changes are still to be written"])]
+         "Synced=False Lagging: more than 10000 changes are not written yet"])]
     #[case::refused(exporting(ExportState::Following, true, 0, 2),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
-         "Synced=False DocumentsRefused: the engine refuses 2 documents, u for example: 400 parsing"])]
+         "Synced=False DocumentsRefused: the engine rejected 2 documents, for example u: 400 parsing"])]
     #[case::away(exporting(waiting(Trouble::Unreachable), false, 0, 0),
         ["Connected=False EngineUnreachable: why", "Synced=False EngineUnreachable: why"])]
     #[case::full(exporting(waiting(Trouble::Refused), true, 0, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
-    #[case::no_secret(Standing::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
+    #[case::no_secret(ExportStatus::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
         ["Connected=False SecretUnreadable: no such Secret", "Synced=False SecretUnreadable: no such Secret"])]
-    fn conditions_have_reasons(#[case] standing: Standing, #[case] expected: [&str; 2]) {
+    fn conditions_have_reasons(#[case] standing: ExportStatus, #[case] expected: [&str; 2]) {
         let found = conditions(&[], Some(&standing), Some(3), &time(5)).unwrap();
         assert_eq!(shown(&found), expected);
         assert!(found.iter().all(|condition| condition.observed_generation == Some(3)));
-        assert_eq!(conditions(&found, Some(&standing), Some(3), &time(9)), None, "the same is not written again");
+        assert_eq!(
+            conditions(&found, Some(&standing), Some(3), &time(9)),
+            None,
+            "unchanged conditions are not written"
+        );
     }
 
     #[test]
-    fn times_change_with_the_status_and_others_stay() {
+    fn transition_times_change_with_the_status_and_other_conditions_are_kept() {
         let (before, after) =
             (exporting(ExportState::Following, true, 0, 0), exporting(waiting(Trouble::Refused), true, 0, 0));
         let first = conditions(&[], Some(&before), None, &time(5)).unwrap();

@@ -1,4 +1,4 @@
-//! Reads the Secrets of a destination and sets up its client.
+//! Reads the Secrets of a destination and creates its client.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::search::backend_stores::conditions::reason_of;
 use crowsnest_admission::backend_store::{Destination, SecretName};
 
-/// Reason for which no client can be set up.
+/// Reason why no client can be created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("cannot read the Secret {name}: {source}")]
@@ -25,11 +25,11 @@ pub(super) enum Unusable {
         #[source]
         source: Box<Error>,
     },
-    #[error("there is no Secret {0}")]
+    #[error("Secret {0} does not exist")]
     NoSecret(SecretName),
-    #[error("the Secret {name} has no {key}")]
+    #[error("Secret {name} has no key {key}")]
     NoKey { name: SecretName, key: &'static str },
-    #[error("{key} of the Secret {name} is not text")]
+    #[error("{key} of Secret {name} is not valid UTF-8")]
     NotText { name: SecretName, key: &'static str },
     #[error("{0}")]
     PlainText(String),
@@ -51,12 +51,12 @@ impl Unusable {
     }
 }
 
-/// The credentials of a destination as they are now.
+/// The current credentials of a destination.
 pub(super) async fn read(objects: &Objects, destination: &Destination) -> Result<Credentials, Unusable> {
     let mut credentials = Credentials::default();
     if let Some(name) = &destination.credentials {
         let secret = SecretData::read(objects, name).await?;
-        // Karmada goes on without credentials if there is no username.
+        // Karmada continues without credentials if there is no username.
         credentials.authorization = Authorization::Basic {
             username: secret.text("username")?,
             password: Secret::new(secret.text("password")?),
@@ -73,7 +73,7 @@ pub(super) async fn read(objects: &Objects, destination: &Destination) -> Result
     Ok(credentials)
 }
 
-/// A client with these credentials. `local`: addresses of this host are allowed.
+/// A client with these credentials. `local` allows addresses of this host.
 pub(super) async fn client(
     destination: &Destination,
     credentials: Credentials,
@@ -109,7 +109,7 @@ impl<'n> SecretData<'n> {
     fn text(&self, key: &'static str) -> Result<String, Unusable> {
         let value = self.data.get(key).ok_or_else(|| Unusable::NoKey { name: self.name.clone(), key })?;
         let text = std::str::from_utf8(value).map_err(|_| Unusable::NotText { name: self.name.clone(), key })?;
-        // A line break at the end is an editor's.
+        // Editors append a line break.
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
     }
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn secrets_become_credentials() {
+    async fn credentials_are_read_from_secrets() {
         let read = read(&control_plane(secrets()), &destination()).await.unwrap();
         let expected = Credentials {
             authorization: Authorization::Basic { username: "crow".to_owned(), password: Secret::new("nest") },
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::no_secret("engine", json!(null), "there is no Secret a/engine")]
-    #[case::no_password("engine", encoded(&[("username", "crow")]), "the Secret a/engine has no password")]
-    #[case::no_authorities("ca", json!({}), "the Secret a/ca has no ca.crt")]
-    #[case::no_key("certificate", encoded(&[("tls.crt", "chain")]), "the Secret a/certificate has no tls.key")]
-    #[case::no_text("ca", json!({"ca.crt": "/w=="}), "ca.crt of the Secret a/ca is not text")]
+    #[case::no_secret("engine", json!(null), "Secret a/engine does not exist")]
+    #[case::no_password("engine", encoded(&[("username", "crow")]), "Secret a/engine has no key password")]
+    #[case::no_authorities("ca", json!({}), "Secret a/ca has no key ca.crt")]
+    #[case::no_key("certificate", encoded(&[("tls.crt", "chain")]), "Secret a/certificate has no key tls.key")]
+    #[case::no_text("ca", json!({"ca.crt": "/w=="}), "ca.crt of Secret a/ca is not valid UTF-8")]
     #[tokio::test]
-    async fn what_is_missing_is_named(#[case] name: &str, #[case] data: Value, #[case] expected: &str) {
+    async fn invalid_secrets_are_reported(#[case] name: &str, #[case] data: Value, #[case] expected: &str) {
         let mut secrets = secrets();
         match data {
             Value::Null => drop(secrets.as_object_mut().unwrap().remove(name)),
@@ -210,7 +210,7 @@ mod tests {
         #[case] local: bool,
         #[case] expected: Option<&'static str>,
     ) {
-        // Another test may have done so.
+        // Another test may have installed it.
         drop(rustls::crypto::ring::default_provider().install_default());
         let destination =
             Destination { addresses: vec![address.to_owned()], ca: None, certificate: None, ..destination() };

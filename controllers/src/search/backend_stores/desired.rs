@@ -1,4 +1,4 @@
-//! Which objects go to which engine: pure, of the registries and the resources that they name.
+//! Computes which objects are exported to which engine, from the registries and their resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use crowsnest_store::interest::{Clusters, Namespaces};
 use crate::search::resource_registry::Registrations;
 use crowsnest_admission::backend_store::Destination;
 
-/// Registries with one destination, and what they select together.
+/// Registries with the same destination, and all objects that they select.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Desired {
     pub registries: BTreeSet<String>,
     pub selection: Selection,
 }
 
-/// All exports, by destination. Registries with equal destinations share an export: each document is written once, and is
+/// All exports by destination. Registries with equal destinations share an export: each document is written once, and
 /// deleted when none of them selects it. A registry that is being deleted selects nothing.
 pub(super) fn desired(registrations: &Registrations) -> BTreeMap<Destination, Desired> {
     let mut desired: BTreeMap<Destination, Desired> = BTreeMap::new();
     for (name, registry) in &registrations.registries {
-        // An annotation that cannot be read is shown in the registry's conditions.
+        // An invalid annotation is reported in the registry's conditions.
         let Ok(Some(destination)) = Destination::of(registry) else { continue };
         if registry.metadata.deletion_timestamp.is_some() {
             continue;
@@ -30,7 +30,7 @@ pub(super) fn desired(registrations: &Registrations) -> BTreeMap<Destination, De
         export.registries.insert(name.clone());
         let own = registrations.resources.iter().filter(|((registry, _), _)| registry == name);
         for (_, registered) in own {
-            // Interests of registries name their clusters.
+            // Interests of registries always list their clusters.
             let Clusters::Names(clusters) = &registered.interest.clusters else { continue };
             for cluster in clusters {
                 let key = CollectionKey::new(cluster.clone(), registered.interest.resource.clone());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_of_one_engine_select_together() {
+    fn registries_of_one_engine_share_an_export() {
         let desired = desired(&registrations(&[
             ("a", "https://one", &["m1"], Some("x")),
             ("b", "https://one/", &["m1", "m2"], Some("y")),

@@ -1,8 +1,8 @@
-//! Backend stores of ResourceRegistries: runs an export for each search engine that registries name, reports its state in their
-//! conditions, and cleans engines that no registry names any more.
+//! Backend stores of ResourceRegistries: runs an export for each search engine that registries refer to, reports its
+//! state in their conditions, and removes the documents from engines that no registry refers to.
 //!
-//! Only the process that acts for the controllers exports. What was exported is remembered in the cache's database, so a
-//! deleted registry needs no finalizer: its engine is cleaned from what is remembered, and given up after [`CLEAN_WITHIN`].
+//! Only the active process exports. Exports are recorded in the cache's database, so registries need no finalizer:
+//! after a registry is deleted its engine is cleaned up from these records, for up to [`CLEAN_WITHIN`].
 
 mod conditions;
 mod credentials;
@@ -36,18 +36,18 @@ use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::search::resource_registry::Registrations;
 use crowsnest_admission::backend_store::Destination;
 
-/// Between two looks at progress and conditions.
+/// Interval between updates of progress and conditions.
 const TICK: Duration = Duration::from_secs(2);
-/// Secrets are read again after this time.
+/// Interval between reads of the Secrets.
 const SECRETS_EVERY: Duration = Duration::from_secs(30);
-/// An engine that cannot be cleaned for so long is given up.
+/// Time after which the cleanup of an engine is given up.
 const CLEAN_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
-/// What exports need.
+/// Inputs of the exports.
 pub struct BackendStores {
     pub index: Index,
     pub registrations: watch::Receiver<Option<Arc<Registrations>>>,
-    /// Engines may have addresses of this host.
+    /// Allows engines with addresses of this host.
     pub local_addresses: bool,
     pub counters: Counters,
 }
@@ -60,11 +60,11 @@ pub struct Counters(Arc<Mutex<Shown>>);
 struct Shown {
     /// By registry.
     progress: BTreeMap<String, ExportProgress>,
-    /// Engines that are to be cleaned.
+    /// Number of engines to clean up.
     cleanups: usize,
 }
 
-/// An export that runs.
+/// A running export.
 struct Running {
     exporter: Arc<Exporter>,
     selection: watch::Sender<Arc<Selection>>,
@@ -73,28 +73,28 @@ struct Running {
     stop: CancellationToken,
 }
 
-/// Exports of the process that acts.
+/// Exports of the active process.
 struct Acting<'b> {
     stores: &'b BackendStores,
     objects: Objects,
     registry: Resource,
-    /// By the name of the engine.
+    /// By name of the engine.
     running: BTreeMap<String, Running>,
-    /// Engines that cannot be used, by name.
+    /// Engines without a client, by name.
     unusable: BTreeMap<String, Unusable>,
-    /// Registries whose conditions could not be written; they are written again when Secrets are read again.
+    /// Registries whose conditions could not be written. They are written again when Secrets are read again.
     unwritten: BTreeSet<String>,
     secrets_at: Instant,
 }
 
 impl BackendStores {
-    /// Exports while this process acts, until stopped.
+    /// Runs exports while this process is active (`acts`), until `stop`.
     pub async fn run(self, acts: impl Stream<Item = bool> + Send, stop: CancellationToken) {
         let mut acts = std::pin::pin!(acts);
         let mut is_acting = false;
         loop {
             let mut acting = is_acting.then(|| Acting::new(&self));
-            // A change of this process' part, or the end.
+            // The next change of whether this process is active, or the end.
             let next = async {
                 loop {
                     match acts.next().await {
@@ -138,7 +138,7 @@ impl<'b> Acting<'b> {
         }
     }
 
-    /// Returns when the registries are no longer read.
+    /// Runs until the registries are no longer read.
     async fn work(&mut self) {
         let mut registrations = self.stores.registrations.clone();
         loop {
@@ -149,7 +149,7 @@ impl<'b> Acting<'b> {
                     .map(|(destination, export)| (name_of(&destination), (destination, export)))
                     .collect();
                 if let Err(error) = self.arrange(&exports).await {
-                    tracing::warn!(%error, "cannot arrange the exports of ResourceRegistries");
+                    tracing::warn!(%error, "cannot update the exports of ResourceRegistries");
                 }
                 self.report(&known, &exports).await;
             }
@@ -160,7 +160,7 @@ impl<'b> Acting<'b> {
         }
     }
 
-    /// Starts, changes and ends exports.
+    /// Starts, updates and stops exports.
     async fn arrange(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<(), Error> {
         for (_, ended) in self.running.extract_if(.., |_, running| running.task.is_finished()) {
             ended.end().await;
@@ -174,7 +174,7 @@ impl<'b> Acting<'b> {
         self.unusable.retain(|name, _| exports.contains_key(name));
         for (name, (destination, export)) in exports {
             match self.running.get(name) {
-                // Nothing to write, and nothing to clean.
+                // There is nothing to export and nothing to clean up.
                 None if export.selection.is_empty() && !remembered.contains(name) => {}
                 Some(running) if !read_again => running.select(&export.selection),
                 None if !read_again && self.unusable.contains_key(name) => {}
@@ -184,8 +184,8 @@ impl<'b> Acting<'b> {
         if read_again { self.clean(exports).await } else { Ok(()) }
     }
 
-    /// Ends exports to engines that no registry names any more, and remembers since when. Takes up again those that one names.
-    /// Returns the names of all engines that are remembered.
+    /// Stops exports to engines that no registry refers to, and records since when. Resumes those that a registry
+    /// refers to again. Returns the names of all recorded engines.
     async fn settle(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<BTreeSet<String>, Error> {
         let now = Timestamp::now().as_millisecond();
         let remembered = self.stores.index.remembered_exports().await?;
@@ -195,17 +195,17 @@ impl<'b> Acting<'b> {
             if is_wanted != is_abandoned {
                 continue;
             }
-            // A cleaning export ends before another one begins, and the other way round.
+            // The cleanup of an engine must stop before its export starts, and vice versa.
             self.stop(&name).await;
             let since = (!is_wanted).then_some(now);
             if let Err(error) = self.stores.index.abandon_export(&name, since).await {
-                tracing::warn!(error = error.chain(), "cannot note that an engine is no longer exported to");
+                tracing::warn!(error = error.chain(), "cannot record that the export to an engine has ended");
             }
         }
         let unnamed = |name: &&String| !exports.contains_key(*name);
         let unnamed: Vec<String> = self.running.keys().filter(unnamed).cloned().collect();
         for name in unnamed {
-            // Those that clean are remembered as abandoned.
+            // Cleanups are recorded as abandoned exports.
             if !self.running.get(&name).is_some_and(|running| running.selection.borrow().is_empty()) {
                 self.stop(&name).await;
             }
@@ -213,7 +213,7 @@ impl<'b> Acting<'b> {
         Ok(names)
     }
 
-    /// Starts an export, or starts it again with other credentials.
+    /// Starts an export, or restarts it after a change of its credentials.
     async fn ensure(&mut self, name: &str, destination: &Destination, selection: &Selection) {
         let read = credentials::read(&self.objects, destination).await;
         let usable = match read {
@@ -244,17 +244,18 @@ impl<'b> Acting<'b> {
                 self.running.insert(name.to_owned(), running);
             }
             Err(error) => {
-                // An export that runs goes on with the credentials it has.
+                // A running export continues with its current credentials.
                 if !self.running.contains_key(name) {
                     self.unusable.insert(name.to_owned(), error);
                 } else {
-                    tracing::warn!(%error, "cannot read the new credentials of a backend store; the old ones stay in use");
+                    tracing::warn!(%error, "cannot read the new credentials of a backend store; the previous ones are still used");
                 }
             }
         }
     }
 
-    /// Cleans engines that no registry names, once the others have connected: one of these may be the same engine.
+    /// Cleans up engines that no registry refers to, once all others have connected, since one of them may be the
+    /// same engine.
     async fn clean(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<(), Error> {
         let has_settled = |name: &String| {
             let progress = self.running.get(name).map(|running| running.exporter.progress());
@@ -274,13 +275,13 @@ impl<'b> Acting<'b> {
             let Some(destination) = destination.filter(|_| !is_late) else {
                 tracing::warn!(
                     destination = known.destination,
-                    "a search engine is given up: documents may be left in it"
+                    "giving up the cleanup of a search engine: documents may remain in it"
                 );
                 self.stop(&name).await;
                 self.stores.index.forget_export(&name).await?;
                 continue;
             };
-            // A registry that cannot be exported yet may mean this engine, with other references.
+            // A registry that cannot be exported yet may refer to the same engine with other Secrets.
             let is_named = exports.values().any(|(live, _)| live.shares_address(&destination));
             if all_settled && !is_named && !self.running.contains_key(&name) {
                 self.ensure(&name, &destination, &Selection::default()).await;
@@ -301,7 +302,7 @@ impl<'b> Acting<'b> {
         }
     }
 
-    /// Writes the conditions of registries, where they are others than before.
+    /// Writes the conditions of registries that changed.
     async fn report(&mut self, known: &Registrations, exports: &BTreeMap<String, (Destination, Desired)>) {
         let now = Time(Timestamp::now());
         let mut shown = BTreeMap::new();
@@ -320,7 +321,7 @@ impl<'b> Acting<'b> {
             let target = Target::new(&self.registry, "", name).status();
             match self.objects.merge(target, &patch).await {
                 Ok(_) => {}
-                // The registry changed meanwhile: its conditions are written after it has been read again.
+                // The registry has changed. Its conditions are written after it has been read again.
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => {
                     tracing::warn!(%error, registry = name, "cannot write the conditions of a ResourceRegistry");
@@ -374,7 +375,7 @@ impl Running {
     async fn end(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
-            tracing::error!(%error, "an export to a backend store failed");
+            tracing::error!(%error, "an export to a backend store panicked");
         }
     }
 }
@@ -390,27 +391,32 @@ impl Counters {
         *self.0.lock() = Shown::default();
     }
 
-    /// All of them. A registry's are those of its engine, which other registries may share.
+    /// All metrics. Registries that share an engine have equal values.
     pub fn series(&self) -> Vec<Series> {
         let shown = self.0.lock();
         type Value = fn(&ExportProgress) -> u64;
         let metrics: [(&'static str, &'static str, bool, Value); 6] = [
             (
                 "crowsnest_backend_store_connected",
-                "Whether the engine of a ResourceRegistry answers: 1 if it does.",
+                "Whether the engine of a ResourceRegistry is reachable (1) or not (0).",
                 false,
                 |p| u64::from(p.connected),
             ),
             (
                 "crowsnest_backend_store_lag_changes",
-                "Changes still to be written to the engine.",
+                "Number of changes that are not yet written to the engine.",
                 false,
                 ExportProgress::lag,
             ),
             ("crowsnest_backend_store_written_total", "Documents written.", true, |p| p.written),
             ("crowsnest_backend_store_deleted_total", "Documents deleted.", true, |p| p.deleted),
-            ("crowsnest_backend_store_refused_total", "Times that the engine refused a document.", true, |p| p.refused),
-            ("crowsnest_backend_store_retried_total", "Documents sent again.", true, |p| p.retried),
+            (
+                "crowsnest_backend_store_refused_total",
+                "Number of times that the engine rejected a document.",
+                true,
+                |p| p.refused,
+            ),
+            ("crowsnest_backend_store_retried_total", "Number of documents that were sent again.", true, |p| p.retried),
         ];
         let mut all: Vec<Series> = Vec::new();
         for (name, help, counts, value) in metrics {
@@ -424,7 +430,7 @@ impl Counters {
             all.extend(shown.progress.iter().map(of_registry));
         }
         if shown.cleanups > 0 {
-            let help = "Engines that no ResourceRegistry names any more, in which documents are still to be deleted.";
+            let help = "Engines that no ResourceRegistry refers to, from which documents must still be deleted.";
             let (name, labels) = ("crowsnest_backend_store_cleanups", Vec::new());
             all.push(Series { name, help, counts: false, labels, value: shown.cleanups as u64 });
         }
@@ -432,20 +438,20 @@ impl Counters {
     }
 }
 
-/// True if an engine that is not exported to since `abandoned_at` (Unix milliseconds) is not cleaned any more.
+/// Returns true if the cleanup of an engine whose export ended at `abandoned_at` (Unix milliseconds) is given up.
 fn is_given_up(abandoned_at: Option<i64>, now: i64) -> bool {
     let since = now.saturating_sub(abandoned_at.unwrap_or(now));
     u64::try_from(since).is_ok_and(|since| Duration::from_millis(since) > CLEAN_WITHIN)
 }
 
-/// Name of an engine among those remembered.
+/// Name of an engine in the database.
 fn name_of(destination: &Destination) -> String {
     let digest = Sha256::digest(text_of(destination).as_bytes());
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn text_of(destination: &Destination) -> String {
-    // Strings always serialize.
+    // Serializing strings cannot fail.
     serde_json::to_string(destination).unwrap_or_default()
 }
 
@@ -462,7 +468,7 @@ mod tests {
     #[case::for_a_day(Some(9 * DAY), false)]
     #[case::for_longer(Some(9 * DAY - 1), true)]
     #[case::by_a_clock_ahead(Some(11 * DAY), false)]
-    fn engines_are_given_up(#[case] abandoned_at: Option<i64>, #[case] expected: bool) {
+    fn cleanups_are_given_up(#[case] abandoned_at: Option<i64>, #[case] expected: bool) {
         assert_eq!(is_given_up(abandoned_at, 10 * DAY), expected);
     }
 }

@@ -1,6 +1,6 @@
-//! Resource registry: collects the resources that ResourceRegistries name from their clusters.
+//! Resource registry controller: collects the resources that ResourceRegistries select from their clusters.
 //!
-//! Reads registries from the control plane and served resources from the cache; writes only interests.
+//! Reads registries from the control plane and served resources from the cache, and writes only interests.
 
 mod wanted;
 
@@ -23,10 +23,11 @@ use self::wanted::{Member, unresolved, wanted};
 
 type Held = BTreeMap<Key, (Interest, InterestGuard)>;
 
-/// How far registries are known.
+/// State of reading the registries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// All of them have been read once, and what they name is declared. Before that nobody knows what is registered.
+    /// True once all registries have been read and the interests in their resources are declared. Before that, the
+    /// registered resources are unknown.
     pub declared: bool,
     pub health: Result<(), String>,
 }
@@ -37,23 +38,23 @@ impl Default for Progress {
     }
 }
 
-/// Registries as they were last read, with the resources that they name.
+/// The registries as last read, with their resources.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Registrations {
     pub registries: BTreeMap<String, ResourceRegistry>,
     pub resources: BTreeMap<Key, Registered>,
-    /// Kinds that nobody is known to serve.
+    /// Kinds that no cluster is known to serve.
     pub unresolved: BTreeSet<Unresolved>,
 }
 
-/// Receivers of what is read.
+/// Receivers of the results.
 pub struct Readers {
     pub progress: watch::Sender<Progress>,
-    /// None before all registries have been read once, and the kinds that the control plane serves are known.
+    /// `None` until all registries have been read and the kinds that the control plane serves are known.
     pub registrations: watch::Sender<Option<Arc<Registrations>>>,
 }
 
-/// Follows registries, members and what clusters serve until stopped.
+/// Watches registries, members and served resources until `stop`.
 pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: CancellationToken) {
     let Readers { progress, registrations } = readers;
     let registries: Api<ResourceRegistry> = Api::all(fleet.control_plane());
@@ -85,7 +86,7 @@ pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: Cancellatio
                 members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
             let resources = wanted(&known.registries, &members, control_plane.as_deref());
             let interests = resources.iter().map(|(key, registered)| (key.clone(), registered.interest.clone()));
-            held = exchange(held, interests.collect(), index.interests());
+            held = replace_interests(held, interests.collect(), index.interests());
             if control_plane.is_some() {
                 let unresolved = unresolved(&known.registries, &members, control_plane.as_deref());
                 let registries = known.registries.clone();
@@ -99,20 +100,20 @@ pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: Cancellatio
         }
         let next = known.progress(control_plane.is_some());
         progress.send_if_modified(|progress| {
-            // Once declared, always: a registry that is gone takes its interests along.
+            // Once declared, it stays declared: deleting a registry removes its interests.
             let next = Progress { declared: progress.declared || next.declared, ..next };
             std::mem::replace(progress, next.clone()) != next
         });
     }
 }
 
-/// What a watch of the registries has told.
+/// State of the watch of the registries.
 #[derive(Default)]
 struct Known {
     registries: BTreeMap<String, ResourceRegistry>,
     relisted: Option<BTreeMap<String, ResourceRegistry>>,
     listed: bool,
-    /// Why they cannot be listed.
+    /// Error of the last list.
     trouble: Option<String>,
 }
 
@@ -137,28 +138,28 @@ impl Known {
         }
     }
 
-    /// A watch that ends goes on by itself, and says nothing when it does; a list that fails is known to come right.
+    /// The watcher retries by itself. Only a failed initial list is reported.
     fn failed(&mut self, error: &watcher::Error) {
         if matches!(error, watcher::Error::InitialListFailed(_)) {
-            self.trouble = Some(format!("listing ResourceRegistries: {error}"));
+            self.trouble = Some(format!("cannot list ResourceRegistries: {error}"));
         }
     }
 
-    /// Kinds are the control plane's first, so its are waited for.
+    /// Kinds are first resolved with the control plane's discovery, so its result is awaited.
     fn progress(&self, kinds_known: bool) -> Progress {
         let health = match &self.trouble {
             Some(trouble) => Err(trouble.clone()),
             None if !self.listed => Progress::default().health,
-            None if !kinds_known => Err("what the control plane serves is not known yet".to_owned()),
+            None if !kinds_known => Err("discovery of the control plane has not finished yet".to_owned()),
             None => Ok(()),
         };
         Progress { declared: self.listed && kinds_known, health }
     }
 }
 
-/// Holds what is wanted. What is new is declared before what it replaces ends: in between, readers would find nothing
-/// registered.
-fn exchange(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interests) -> Held {
+/// Declares the wanted interests. New interests are declared before the replaced ones are dropped, so that readers
+/// never find a resource unregistered in between.
+fn replace_interests(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interests) -> Held {
     let mut replaced = Vec::new();
     let next = wanted.into_iter().map(|(key, interest)| match held.remove(&key) {
         Some(same) if same.0 == interest => (key, same),
@@ -191,9 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_registered_stays_registered_while_its_clusters_change() {
+    fn resources_stay_registered_while_their_clusters_change() {
         let interests = Interests::default();
-        let mut held = exchange(Held::new(), of("m0"), &interests);
+        let mut held = replace_interests(Held::new(), of("m0"), &interests);
         let (reader, done) = (interests.clone(), Arc::new(AtomicBool::new(false)));
         let until = Arc::clone(&done);
         let reading = std::thread::spawn(move || {
@@ -204,20 +205,20 @@ mod tests {
             always
         });
         for n in 1..2000 {
-            held = exchange(held, of(&format!("m{n}")), &interests);
+            held = replace_interests(held, of(&format!("m{n}")), &interests);
             assert_eq!(interests.all().len(), 1);
         }
         done.store(true, Ordering::Relaxed);
-        assert!(reading.join().unwrap(), "there was a moment when nothing was registered");
+        assert!(reading.join().unwrap(), "nothing was registered at some point");
         let before = *interests.version().borrow();
-        held = exchange(held, of("m1999"), &interests);
+        held = replace_interests(held, of("m1999"), &interests);
         assert_eq!(*interests.version().borrow(), before, "nothing changed");
-        drop(exchange(held, BTreeMap::new(), &interests));
+        drop(replace_interests(held, BTreeMap::new(), &interests));
         assert!(interests.all().is_empty());
     }
 
     #[test]
-    fn nobody_is_told_what_is_registered_before_it_is_known() {
+    fn nothing_is_declared_before_registries_are_listed() {
         let mut known = Known::default();
         assert_eq!(known.progress(true), Progress::default());
         known.follow(watcher::Event::Init);

@@ -1,4 +1,5 @@
-//! Resources that ResourceRegistries name: a pure function of the registries, the members and what they serve.
+//! Resources that ResourceRegistries select, computed from the registries, the members and the resources that they
+//! serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +11,21 @@ use crowsnest_store::interest::{Clusters, Interest, Namespaces, Why};
 
 use crowsnest_plan::selector::cluster_matches;
 
-/// A registry and one resource it names.
+/// A registry and one of its resources.
 pub type Key = (String, Gvr);
 
-/// A resource that a registry names, with the kind of its objects.
+/// A resource that a registry selects, with its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
     pub interest: Interest,
     pub kind: String,
 }
 
-/// A member as registries see it.
+/// A member, as registries select it.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'a> {
     pub cluster: &'a Cluster,
-    /// None: not known yet.
+    /// `None` if not discovered yet.
     pub served: Option<&'a ApiResources>,
 }
 
@@ -33,15 +34,17 @@ impl Member<'_> {
         ClusterName::parse(self.cluster.metadata.name.as_deref()?).ok()
     }
 
-    /// False only where it is known: a group that does not answer at the moment may have the resource.
+    /// Returns false only if the member is known not to serve the resource. An API group whose discovery fails may
+    /// have it.
     fn may_serve(&self, resource: &Gvr) -> bool {
         self.served
             .is_none_or(|served| served.get(resource).is_some() || served.stale.contains(&resource.api_version()))
     }
 }
 
-/// One interest per registry and resource. What is registered is so whether or not a cluster has it: its reads are of the
-/// cache, its writes never the control plane's. A kind that nobody serves (yet) is no resource.
+/// One interest per registry and resource. A resource is registered even if no cluster serves it: reads are served
+/// from the cache, and writes are never sent to the control plane. A kind that is not served anywhere (yet) resolves
+/// to no resource.
 pub fn wanted(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],
@@ -76,10 +79,11 @@ pub fn wanted(
     wanted
 }
 
-/// A registry, a kind that it names, and a cluster that it chooses.
+/// A registry, a kind that it selects, and a cluster that it selects.
 pub type Unresolved = (String, String, ClusterName);
 
-/// Kinds that nobody is known to serve, with the clusters chosen for them. Some of these may not have been discovered yet.
+/// Kinds that no cluster is known to serve, with the selected clusters. Some of these may not have been discovered
+/// yet.
 pub fn unresolved(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],
@@ -100,7 +104,7 @@ pub fn unresolved(
     found
 }
 
-/// The resource of a selector: of the chosen members, of the control plane, or of another member.
+/// The resource of a selector, as served by the chosen members, the control plane, or another member.
 fn resolve<'a>(
     selector: &ResourceSelector,
     chosen: &[&Member<'a>],
@@ -123,7 +127,7 @@ mod tests {
     use serde::Deserialize;
     use serde_json::{Value, json};
 
-    /// A cluster's kinds, by name: `Pod` and `Node` of v1, `Widget` of g/v1; `!g/v1` is a group that does not answer.
+    /// Served kinds by name: `Pod` and `Node` of v1, `Widget` of g/v1. `!g/v1` is a group whose discovery fails.
     fn serving(kinds: &str) -> ApiResources {
         let (stale, kinds): (Vec<&str>, Vec<&str>) = kinds.split_whitespace().partition(|word| word.starts_with('!'));
         let resource = |kind: &str| ApiResource {
@@ -150,21 +154,22 @@ mod tests {
     const POD: (&str, &str) = ("v1", "Pod");
     const WIDGET: (&str, &str) = ("g/v1", "Widget");
 
-    /// What one registry wants, of members `m1`, `m2`, `m3` and a control plane that serve these (none: not known).
+    /// Interests of one registry, for members `m1`, `m2`, `m3` and a control plane that serve these kinds (`None`:
+    /// unknown).
     #[rstest]
-    #[case::of_whom_it_names(POD, "", &["m1", "m2"], [Some("Pod"), Some("Pod"), Some("Pod")], Some("Pod"),
+    #[case::named_clusters(POD, "", &["m1", "m2"], [Some("Pod"), Some("Pod"), Some("Pod")], Some("Pod"),
         json!({"pods": ["m1", "m2"]}))]
     #[case::of_all(POD, "", &[], [Some("Pod"), Some("Pod"), Some("Pod")], None, json!({"pods": ["m1", "m2", "m3"]}))]
-    #[case::of_those_that_have_it(WIDGET, "", &[], [Some("Pod"), Some("Widget"), Some("Pod")], None,
+    #[case::clusters_that_serve_it(WIDGET, "", &[], [Some("Pod"), Some("Widget"), Some("Pod")], None,
         json!({"widgets": ["m2"]}))]
-    #[case::who_is_not_known_may_have_it(WIDGET, "", &[], [None, Some("Widget"), Some("!g/v1")], None,
+    #[case::undiscovered_clusters_may_serve_it(WIDGET, "", &[], [None, Some("Widget"), Some("!g/v1")], None,
         json!({"widgets": ["m1", "m2", "m3"]}))]
-    #[case::registered_by_the_control_planes_word(WIDGET, "", &["m1"], [Some("Pod"), None, None], Some("Widget"),
+    #[case::resolved_by_the_control_plane(WIDGET, "", &["m1"], [Some("Pod"), None, None], Some("Widget"),
         json!({"widgets": []}))]
-    #[case::registered_by_another_members_word(WIDGET, "", &["m1"], [Some("Pod"), None, Some("Widget")], Some("Pod"),
+    #[case::resolved_by_another_member(WIDGET, "", &["m1"], [Some("Pod"), None, Some("Widget")], Some("Pod"),
         json!({"widgets": []}))]
-    #[case::registered_with_no_member(WIDGET, "", &["gone"], [None, None, None], Some("Widget"), json!({"widgets": []}))]
-    #[case::nobody_knows_the_kind(WIDGET, "", &[], [Some("Pod"), None, None], Some("Pod"), json!({}))]
+    #[case::without_members(WIDGET, "", &["gone"], [None, None, None], Some("Widget"), json!({"widgets": []}))]
+    #[case::unknown_kind(WIDGET, "", &[], [Some("Pod"), None, None], Some("Pod"), json!({}))]
     #[case::one_namespace(POD, "a", &["m1"], [Some("Pod"), None, None], None, json!({"pods in a": ["m1"]}))]
     #[case::nodes_have_no_namespace(("v1", "Node"), "a", &["m1"], [Some("Node"), None, None], None,
         json!({"nodes": ["m1"]}))]
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_nobody_serves_are_unresolved() {
+    fn kinds_without_resource_are_unresolved() {
         let selectors = json!([{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "g/v1", "kind": "Widget"}]);
         let registries = BTreeMap::from([("r".to_owned(), registry(&["m1", "m2"], selectors))]);
         let clusters = ["m1", "m2", "m3"].map(named);
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_of_one_resource_are_one_interest() {
+    fn selectors_of_one_resource_share_an_interest() {
         let pods = |namespace: &str| json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace});
         let members = [Some("Pod"), None, None];
         let both = registry(&["m1"], json!([pods("a"), pods("b")]));
@@ -213,7 +218,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": spec})).unwrap()
     }
 
-    /// Resources, with their namespaces unless all, and their clusters.
+    /// Resources, with their namespaces unless all are selected, and their clusters.
     fn told(registry: &ResourceRegistry, members: [Option<&str>; 3], control_plane: Option<&str>) -> Value {
         let clusters = ["m1", "m2", "m3"].map(named);
         let served = members.map(|kinds| kinds.map(serving));

@@ -218,8 +218,8 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
     let others = last.map_or(&[][..], |term| list(term, "clusters")).iter();
     let left_out = others.filter(|one| !is_planned(text(one, "/name"))).map(|one| {
         let why = match text(one, "/rejected/reason") {
-            "" if one["selected"] == true => "no replica is left for it",
-            "" => "spread constraints leave it out",
+            "" if one["selected"] == true => "no replicas are assigned to it",
+            "" => "not selected by the spread constraints",
             reason => reason,
         };
         vec![text(one, "/name").to_owned(), "-".to_owned(), "-".to_owned(), why.to_owned()]

@@ -1,5 +1,5 @@
-//! Limits of time and work for one call of a script. The instruction hook and the library functions that run without
-//! executing instructions share them.
+//! Time and step limits of one script call, shared by the instruction hook and by library functions that run without
+//! executing Lua instructions.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ const MOST_STEPS: u64 = 50_000_000;
 /// Number of steps between two checks of the time.
 const STEPS_PER_LOOK: u64 = 4096;
 
-/// The budget is exhausted.
+/// Error: the budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spent;
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_by_time_and_by_steps() {
+    fn budget_is_limited_by_time_and_steps() {
         let late = Budget::spent();
         assert!((0..STEPS_PER_LOOK).any(|_| late.step() == Err(Spent)));
         let long = Budget::new(Duration::from_secs(3600));

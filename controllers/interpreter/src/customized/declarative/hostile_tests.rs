@@ -12,21 +12,21 @@ use serde_json::json;
 
 use super::*;
 
-/// Time limit of a machine in these tests.
+/// Time limit of a script in these tests.
 const TIME: Duration = Duration::from_millis(50);
-/// Time limit in the property test: with a million cases, most of the time is that of scripts that do not end.
+/// Time limit in the property test, which is dominated by scripts that do not end.
 const SHORT_TIME: Duration = Duration::from_millis(5);
-/// Additional CPU time of a single instruction that copies as much as the machine's memory, in a slow build.
-const LATER: Duration = Duration::from_secs(3);
+/// Additional CPU time for a single instruction that copies as much as the memory limit, in a debug build.
+const OVERRUN: Duration = Duration::from_secs(3);
 
 fn cases(standard: u32) -> u32 {
     std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(standard)
 }
 
-/// Runs a script. Returns its result and whether it stayed within its limits.
+/// Runs a script. Returns its result, and if it stayed within its limits.
 fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
     let began = cpu_time();
-    // On a busy machine the time limit may pass before the script starts.
+    // On a busy machine the time limit can pass before the script starts.
     let lua = match sandbox::machine(time) {
         Ok(lua) => lua,
         Err(error) => return (Err(error.into()), Ok(())),
@@ -37,7 +37,7 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
     });
     let (took, memory) = (cpu_time() - began, lua.used_memory());
     let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
-    let within = match took <= time + LATER && memory <= MOST_MEMORY && message <= LONGEST_MESSAGE + 256 {
+    let within = match took <= time + OVERRUN && memory <= MOST_MEMORY && message <= LONGEST_MESSAGE + 256 {
         true => Ok(()),
         false => Err(format!("took {took:?}, {memory} bytes, a message of {message}")),
     };
@@ -83,7 +83,7 @@ fn ends(#[case] body: &str) {
     assert_eq!(within, Ok(()), "{body}");
 }
 
-/// A small table that describes a result too large for the memory.
+/// A small table can describe a result that exceeds the memory.
 #[rstest]
 #[case::nested("local t = {1} for i = 1, 100 do t = {t, t} end return t")]
 #[case::repeated("local s, t = ('x'):rep(1000000), {} for i = 1, 100000 do t[i] = s end return t")]
@@ -95,7 +95,7 @@ fn results_are_bounded(#[case] body: &str) {
 }
 
 #[test]
-fn a_long_script_is_refused_in_time() {
+fn long_script_is_rejected_in_time() {
     let began = cpu_time();
     compile(&format!("{} a a", "a=1 ".repeat(200_000))).expect_err("no script");
     let took = cpu_time() - began;
@@ -117,12 +117,12 @@ fn a_long_script_is_refused_in_time() {
 #[case("os.getenv")]
 #[case("os.exit")]
 #[case("os.remove")]
-fn what_leads_out_is_not_there(#[case] name: &str) {
+fn unsafe_globals_are_missing(#[case] name: &str) {
     let (ended, _) = ended(&format!("function ReflectStatus() return {{v = type({name})}} end"), LONGEST_RUN);
     assert_eq!(ended.expect("a status"), json!({"v": "nil"}), "{name}");
 }
 
-/// Text functions of well-behaved scripts return the results of LuaJIT's own library.
+/// String functions return the results of LuaJIT's own library for well-behaved scripts.
 #[rstest]
 #[case("('nginx:1.25'):match('^(.-):(.*)$')", json!(["nginx", "1.25"]))]
 #[case("('a,b,,c'):gsub(',', ';', 2)", json!(["a;b;,c", 2]))]
@@ -151,12 +151,12 @@ fn texts(#[case] expression: &str, #[case] expected: Json) {
     assert_eq!(ended.expect("a status"), expected_or_empty(expected), "{expression}");
 }
 
-/// Replaces empty lists by empty maps, because Lua does not distinguish them.
+/// Replaces empty lists by empty maps, since Lua does not distinguish them.
 fn expected_or_empty(expected: Json) -> Json {
     if expected.as_array().is_some_and(Vec::is_empty) { json!({}) } else { expected }
 }
 
-/// A large text, number or table.
+/// Generates a large string, number or table.
 fn value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("s".to_owned()),
@@ -232,7 +232,7 @@ fn statement() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn whatever_they_are_put_together_from() {
+fn random_scripts_stay_within_their_limits() {
     let config = ProptestConfig { cases: cases(100), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
     proptest!(config, |(statements in prop::collection::vec(statement(), 1..5))| {
         let script = format!("function ReflectStatus(obj) local s, t = 'abc', {{}} {} return t end", statements.join(" "));

@@ -1,5 +1,5 @@
-//! The library scripts get with `require("kube")`: sums of quantities, and what a pod template needs. Arguments that
-//! Karmada's library refuses are refused here in its words.
+//! Library for `require("kube")` in scripts: sums of quantities, and requirements and dependencies of pod templates.
+//! Invalid arguments are rejected with the messages of Karmada's library.
 
 use crowsnest_apimachinery::quantity::Quantity;
 use mlua::{Function, Lua, Table, Value, Variadic};
@@ -10,7 +10,7 @@ use super::{TOO_LATE, type_of};
 use crate::default::dependencies::of_pod_spec;
 use crate::default::replicas::pod_requirements;
 
-/// Maximum length of a quantity in bytes. Longer texts are invalid and are not repeated in error messages.
+/// Maximum length of a quantity in bytes. Longer ones are invalid and are not repeated in error messages.
 const LONGEST_QUANTITY: usize = 256;
 
 pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
@@ -36,7 +36,7 @@ fn bad_argument(position: usize, function: &str, wanted: &str, value: &Value) ->
     mlua::Error::runtime(format!("bad argument #{position} to {function} ({wanted} expected, got {found})"))
 }
 
-/// A quantity as a script may write it. What an object does not say is nothing.
+/// Parses a quantity argument. Nil is zero.
 fn quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quantity> {
     let text = match value {
         Value::Nil => return Ok(Quantity::ZERO),

@@ -1,4 +1,5 @@
-//! Lua scripts that interpret a kind. A call is a function of its script and its arguments, in a machine of its own.
+//! Interpretation by Lua scripts. Each call runs in its own Lua machine and depends only on the script and its
+//! arguments.
 
 mod budget;
 #[cfg(test)]
@@ -28,20 +29,20 @@ use crowsnest_plan::dependencies::Dependency;
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 const MOST_MEMORY: usize = 64 << 20;
 const LONGEST_SCRIPT: usize = 1 << 20;
-/// Maximum length of a script's own message that is passed on, in bytes.
+/// Maximum length in bytes of an error message from a script that is passed on.
 const LONGEST_MESSAGE: usize = 4096;
 const TOO_LATE: &str = "context deadline exceeded";
 
-/// Why a script gave no answer.
+/// Failure of a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     #[error("{0}")]
     Lua(String),
-    #[error("no thread became free for the script within {} s", .0.as_secs())]
+    #[error("no thread was available for the script within {} s", .0.as_secs())]
     Busy(Duration),
-    #[error("the script's thread died")]
+    #[error("the thread of the script panicked")]
     Died,
-    #[error("the script has {0} bytes, more than the {LONGEST_SCRIPT} allowed")]
+    #[error("the script has {0} bytes; at most {LONGEST_SCRIPT} are allowed")]
     TooLong(usize),
     #[error("not found function {0}")]
     NoFunction(&'static str),
@@ -51,7 +52,7 @@ pub enum ScriptError {
     Dependencies(String),
     #[error("expect the returned {what} type is {wanted} but got {found}")]
     Type { what: &'static str, wanted: &'static str, found: &'static str },
-    #[error("{function} returned something else than it should: {source}")]
+    #[error("{function} returned an invalid result: {source}")]
     Shape {
         function: &'static str,
         #[source]
@@ -60,7 +61,7 @@ pub enum ScriptError {
 }
 
 impl From<mlua::Error> for ScriptError {
-    /// Lua's own words, without the path the error took.
+    /// Lua's message, without the traceback of wrapped errors.
     fn from(error: mlua::Error) -> Self {
         match &error {
             mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
@@ -77,18 +78,18 @@ impl From<mlua::Error> for ScriptError {
     }
 }
 
-/// Truncates a message that is too long for a condition or an event.
+/// Truncates a message for a condition or an event.
 fn shortened(message: &str) -> String {
     let end = message.floor_char_boundary(LONGEST_MESSAGE);
     message.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Whether Lua can read the script; nothing of it is run.
+/// Compiles a script without running it.
 pub fn compile(script: &str) -> Result<(), ScriptError> {
     load(&sandbox::machine(LONGEST_RUN)?, script).map(drop)
 }
 
-/// Only source text: precompiled code could break out of the machine.
+/// Loads source text only, since precompiled code could escape the sandbox.
 fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
     if script.len() > LONGEST_SCRIPT {
         return Err(ScriptError::TooLong(script.len()));
@@ -104,7 +105,7 @@ fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
     })
 }
 
-/// Calls a script's function and reads the first results.
+/// Calls a script's function, and reads its first two results.
 fn run<T>(
     script: &str,
     function: &'static str,
@@ -133,7 +134,7 @@ fn run_in<T>(
     read(&exchange, next(), next())
 }
 
-/// Lua's name of the value's type; to Lua all numbers are alike.
+/// Lua's name of the value's type. Lua has only one type of numbers.
 fn type_of(value: &Value) -> &'static str {
     if matches!(value, Value::Integer(_)) { "number" } else { value.type_name() }
 }
@@ -154,7 +155,7 @@ fn decoded<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T,
     serde_json::from_value(json).map_err(|source| ScriptError::Shape { function, source })
 }
 
-/// A table that must be a list; an empty one looks like any other empty table.
+/// Converts a table that must be a list. An empty table is an empty list.
 fn list<T: DeserializeOwned>(
     exchange: &Exchange<'_>,
     function: &'static str,
@@ -163,7 +164,7 @@ fn list<T: DeserializeOwned>(
     decoded(function, table(exchange, "requires", value, &[&json!([])])?)
 }
 
-/// `GetReplicas(obj)`: how many, and what each needs.
+/// `GetReplicas(obj)`: number of replicas, and the requirements of each.
 pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequirements>), ScriptError> {
     const FUNCTION: &str = "GetReplicas";
     run(script, FUNCTION, &[object], |exchange, count, requirements| {
@@ -182,7 +183,7 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
     })
 }
 
-/// `GetComponents(obj)`: the same of each of several pod templates.
+/// `GetComponents(obj)`: replicas and requirements of several pod templates.
 pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptError> {
     const FUNCTION: &str = "GetComponents";
     run(script, FUNCTION, &[object], |exchange, found, _| match found {
@@ -192,21 +193,21 @@ pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptE
     })
 }
 
-/// `ReviseReplica(obj, replica)`: the object with that many replicas.
+/// `ReviseReplica(obj, replica)`: the object with another number of replicas.
 pub fn revise(script: &str, object: &Json, replicas: i32) -> Result<Json, ScriptError> {
     run(script, "ReviseReplica", &[object, &json!(replicas)], |exchange, revised, _| {
         table(exchange, "requires", &revised, &[object])
     })
 }
 
-/// `Retain(desiredObj, observedObj)`: the desired object with what the member decides.
+/// `Retain(desiredObj, observedObj)`: the desired object with fields retained from the observed one.
 pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, ScriptError> {
     run(script, "Retain", &[desired, observed], |exchange, retained, _| {
         table(exchange, "requires", &retained, &[desired, observed])
     })
 }
 
-/// `AggregateStatus(desiredObj, statusItems)`: the template with its members' statuses in it.
+/// `AggregateStatus(desiredObj, statusItems)`: the template with the aggregated status of its members.
 pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) -> Result<Json, ScriptError> {
     const FUNCTION: &str = "AggregateStatus";
     let items = serde_json::to_value(items).map_err(|source| ScriptError::Shape { function: FUNCTION, source })?;
@@ -215,14 +216,14 @@ pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) ->
     })
 }
 
-/// `ReflectStatus(obj)`: what of a member's object is reported.
+/// `ReflectStatus(obj)`: the status of a member object to report.
 pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
     run(script, "ReflectStatus", &[object], |exchange, status, _| {
         table(exchange, "replica", &status, object.get("status").as_slice())
     })
 }
 
-/// `InterpretHealth(obj)`.
+/// `InterpretHealth(obj)`: true if the object is healthy.
 pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
     run(script, "InterpretHealth", &[object], |_, healthy, _| match healthy {
         Value::Boolean(healthy) => Ok(healthy),
@@ -230,7 +231,7 @@ pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
     })
 }
 
-/// `GetDependencies(obj)`: what has to go where the object goes.
+/// `GetDependencies(obj)`: the objects to propagate along with it.
 pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
     let needed =
         run(script, "GetDependencies", &[object], |exchange, needed, _| list(exchange, "GetDependencies", &needed))?;

@@ -1,5 +1,5 @@
-//! Lua 5.1 patterns (Reference Manual 5.4.1, LuaJIT's `lib_string.c`) with a budget. LuaJIT's own matcher backtracks in
-//! C, where no hook can interrupt it. Each attempted position counts as one step.
+//! Lua 5.1 patterns (Reference Manual 5.4.1, LuaJIT's `lib_string.c`) with a step budget. LuaJIT's own matcher
+//! backtracks in C, where no hook can interrupt it. Each attempted position is one step.
 
 use super::budget::{Budget, Spent};
 
@@ -11,7 +11,7 @@ const ESCAPE: u8 = b'%';
 /// Number of compared bytes that count as one step.
 const COMPARED_PER_STEP: usize = 64;
 
-/// Reason why matching fails, with LuaJIT's message.
+/// Pattern error, with LuaJIT's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatternError {
     #[error("malformed pattern (ends with '%')")]

@@ -1,4 +1,4 @@
-//! Patterns compared with the results of LuaJIT's own matcher, and with an exhausted budget.
+//! Patterns compared with LuaJIT's own matcher, and under an exhausted budget.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn own(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String>
 #[case("abc", "%1")]
 #[case("abc", "%b(")]
 #[case("abc", "%fa")]
-fn answers_as_luajit_does(#[case] subject: &str, #[case] pattern: &str) {
+fn results_equal_luajit(#[case] subject: &str, #[case] pattern: &str) {
     assert_eq!(own(subject, pattern), native(&Lua::new(), subject, pattern), "{pattern:?} of {subject:?}");
 }
 
@@ -73,7 +73,7 @@ fn answers_as_luajit_does(#[case] subject: &str, #[case] pattern: &str) {
 #[case::set("[^b]*[^b]*[^b]*[^b]*[^b]*x")]
 #[case::captures("(a*)(a*)(a*)(a*)%1%2%3x")]
 #[case::balanced("%bab")]
-fn work_ends_with_the_budget(#[case] pattern: &str) {
+fn matching_ends_with_the_budget(#[case] pattern: &str) {
     let subject = "a".repeat(100_000);
     let began = cpu_time();
     let ended = find(subject.as_bytes(), pattern.as_bytes(), 0, true, &Budget::new(Duration::from_millis(50)));
@@ -83,7 +83,7 @@ fn work_ends_with_the_budget(#[case] pattern: &str) {
 }
 
 #[test]
-fn plain_text_is_searched_under_the_budget_too() {
+fn plain_search_ends_with_the_budget() {
     let (subject, sought) = ("a".repeat(2_000_000), format!("{}b", "a".repeat(1_000_000)));
     let budget = Budget::new(Duration::from_millis(50));
     assert_eq!(find_plain(subject.as_bytes(), sought.as_bytes(), 0, &budget), Err(PatternError::Spent));
@@ -92,7 +92,7 @@ fn plain_text_is_searched_under_the_budget_too() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, rng_seed: proptest::test_runner::RngSeed::Fixed(31), ..ProptestConfig::default() })]
     #[test]
-    fn answers_as_luajit_does_whatever_the_pattern(
+    fn results_equal_luajit_for_random_patterns(
         subject in "[ab(). %-]{0,12}",
         pattern in "(\\^)?([ab.]|%[adlpswxADZ%.()]|\\[\\^?[ab%-]{1,4}\\]|\\(|\\)|%b\\(\\)|%f\\[[ab]\\]|%1|[*+?$-]){0,8}",
     ) {

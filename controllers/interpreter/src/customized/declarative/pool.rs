@@ -1,7 +1,7 @@
-//! Threads that run scripts: never a thread of the async runtime, and a limited number at a time.
+//! A bounded pool of threads for scripts, which never run on threads of the async runtime.
 //!
-//! A caller gets a response in time even if a script overruns its budget. The thread remains counted until the script
-//! ends, which the machine's budget ensures.
+//! A caller gets a result in time even if a script exceeds its budget. The thread stays occupied until the script
+//! ends, which its budget ensures.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::{LONGEST_RUN, ScriptError, TOO_LATE};
 
 /// Maximum time that a script waits for a thread.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Additional wait after the machine's time limit, because a single step of a script may take long.
+/// Additional wait after the script's time limit, because a single instruction can take long.
 const GRACE: Duration = Duration::from_secs(2);
-/// Range of the number of threads, independent of the machine's size.
+/// Range of the number of threads, regardless of the number of processors.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// All scripts of this process share these threads.
+/// Shared by all scripts of the process.
 static THREADS_LEFT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(threads())));
 
 fn threads() -> usize {
@@ -26,7 +26,7 @@ fn threads() -> usize {
     processors.clamp(*THREADS.start(), *THREADS.end())
 }
 
-/// Maximum number of threads for the scripts of one customization. Clones share the limit.
+/// Concurrency limit for the scripts of one customization. Clones share the limit.
 #[derive(Debug, Clone)]
 pub struct Share(Arc<Semaphore>);
 
@@ -45,10 +45,10 @@ pub async fn run<T: Send + 'static>(
     if Handle::try_current().is_err() {
         return script();
     }
-    let turn = tokio::time::timeout(LONGEST_WAIT, turn(share)).await;
-    let turn = turn.map_err(|_| ScriptError::Busy(LONGEST_WAIT))?;
+    let permits = tokio::time::timeout(LONGEST_WAIT, acquire(share)).await;
+    let permits = permits.map_err(|_| ScriptError::Busy(LONGEST_WAIT))?;
     let running = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permits = permits;
         script()
     });
     match tokio::time::timeout(LONGEST_RUN + GRACE, running).await {
@@ -59,7 +59,7 @@ pub async fn run<T: Send + 'static>(
 }
 
 /// Acquires a permit of the share, then one of the process. Neither semaphore is ever closed.
-async fn turn(share: &Share) -> [Option<OwnedSemaphorePermit>; 2] {
+async fn acquire(share: &Share) -> [Option<OwnedSemaphorePermit>; 2] {
     let own = Arc::clone(&share.0).acquire_owned().await.ok();
     let all = Arc::clone(&THREADS_LEFT).acquire_owned().await.ok();
     [own, all]
@@ -71,9 +71,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Barrier, mpsc};
 
-    /// The runtime has one thread: a script that held it would wait in vain for the message.
+    /// The runtime has a single thread; a script on it would block the sender.
     #[tokio::test]
-    async fn the_runtime_serves_others_while_a_script_runs() {
+    async fn script_does_not_block_the_runtime() {
         let (sender, receiver) = mpsc::channel();
         let script = move || receiver.recv_timeout(LONGEST_RUN).map_err(|_| ScriptError::Died);
         let share = Share::default();
@@ -82,10 +82,10 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn one_customization_has_no_more_than_its_share() {
+    async fn customization_is_limited_to_its_share() {
         let limit = (threads() / 2).max(1);
         let (share, running, most) = (Share::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        // Scripts end in groups as large as the share.
+        // Scripts end in groups of the size of the limit.
         let together = Arc::new(Barrier::new(limit));
         let script = || {
             let (running, most, together) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&together));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_script_that_panics_is_an_error() {
+    async fn panic_in_a_script_is_an_error() {
         let died = run(&Share::default(), || -> Result<(), ScriptError> { panic!("as it were") }).await;
         assert!(matches!(died, Err(ScriptError::Died)));
     }

@@ -1,5 +1,5 @@
--- Replaces the functions of Lua's libraries that take time or memory without executing instructions, where no hook sees them.
--- `natives` are ours: `is_late`, the searches of strings.rs, and `longest`, the bound of a text in bytes.
+-- Replacements for library functions that take time or memory without executing instructions, where no hook is called.
+-- `natives` contains `is_late`, the search functions of strings.rs, and `longest`, the maximum length of a string in bytes.
 local natives, string, globals = ...
 local find, scan, scan_literal, is_late = natives.find, natives.scan, natives.scan_literal, natives.is_late
 local longest = natives.longest
@@ -7,7 +7,7 @@ local error, select, type, tonumber, tostring = error, select, type, tonumber, t
 local table, native_concat, native_sub, native_rep = globals.table, globals.table.concat, string.sub, string.rep
 local late = 'context deadline exceeded'
 
--- Looks at the clock before each call.
+-- Checks the time before each call.
 local function timed(call)
   return function(...)
     if is_late() then error(late, 0) end
@@ -24,12 +24,12 @@ local function keep(library, names)
   for name, call in pairs(kept) do library[name] = timed(call) end
 end
 
--- What gopher-lua has, which Karmada runs scripts with.
+-- Functions of gopher-lua, which Karmada runs scripts with.
 keep(string, 'byte char find format gmatch gsub len lower match rep reverse sub upper')
 keep(table, 'concat getn insert maxn remove sort')
 for name in ('next tonumber tostring unpack'):gmatch('%a+') do globals[name] = timed(globals[name]) end
 
--- Passes results on, or raises the problem where the caller's caller stands.
+-- Returns results, or raises the error at the position of the caller's caller.
 local function found(problem, ...)
   if problem then error(problem, problem == late and 0 or 2) end
   return ...
@@ -39,7 +39,7 @@ function string.find(text, pattern, init, plain)
   return found(find(text, pattern, init, 'find', plain))
 end
 
--- A match's captures, or all of it where it has none.
+-- Captures of a match, or the whole match if there are none.
 local function captured(text, problem, first, last, ...)
   if problem then error(problem, problem == late and 0 or 2) end
   if not first then return nil end
@@ -57,7 +57,7 @@ function string.gmatch(text, pattern)
     if first then at = last < first and first + 1 or last + 1 end
     return captured(text, problem, first, last, ...)
   end
-  -- What cannot be searched is refused now.
+  -- Arguments that cannot be searched are rejected here.
   local problem = scan_literal(text, '', 1, 'gmatch') or scan_literal('', pattern, 1, 'gmatch')
   if problem then error(problem, problem == late and 0 or 2) end
   return function()
@@ -65,7 +65,7 @@ function string.gmatch(text, pattern)
   end
 end
 
--- The text that replaces a match: of `%0` to `%9` in a text, of a table or of a function.
+-- The replacement of a match: from a template with `%0` to `%9`, a table or a function.
 local function replacement(by, whole, ...)
   local kind, value = type(by), nil
   if kind == 'string' then
@@ -114,7 +114,7 @@ function string.gsub(text, pattern, by, most)
   end
   local limit = most == nil and 1 / 0 or tonumber(most)
   if not limit then error("bad argument #4 to 'gsub' (number expected, got " .. type(most) .. ')', 2) end
-  -- As `^` is tried at the start alone.
+  -- A pattern with `^` is tried at the start only.
   local anchored = type(pattern) == 'string' and native_sub(pattern, 1, 1) == '^'
   local pieces, count, size, at, replaced = {}, 0, 0, 1, 0
   local function put(piece)
@@ -170,7 +170,7 @@ function table.concat(list, between, first, last)
   return native_concat(list, between, first, last)
 end
 
--- A merge sort: its instructions are counted, and no order function makes it quadratic.
+-- A merge sort: its instructions are counted, and no comparison function makes it quadratic.
 local function merge(from, to, low, middle, high, before)
   local left, right = low, middle + 1
   for place = low, high do

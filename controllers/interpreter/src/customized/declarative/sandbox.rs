@@ -1,11 +1,11 @@
 //! Sandboxed Lua machine for one call, with limited memory and time.
 //!
-//! Provides what Karmada's scripts may use: the base, table, string and math libraries, the safe part of `os`, and
-//! `require("kube")`. Each call has its own machine, so scripts cannot leave state for a later call.
+//! It provides what Karmada's scripts can use: the base, table, string and math libraries, the safe part of `os`, and
+//! `require("kube")`. Each call has its own machine, so that scripts cannot leave state behind.
 //!
-//! A hook checks the time every few instructions. LuaJIT calls no hook from compiled traces or from C. Therefore
-//! nothing is compiled (the `jit` library is not opened, which keeps the compiler off), and library functions whose
-//! work grows with their arguments have their own limits ([`strings`]).
+//! A hook checks the time every few instructions. LuaJIT calls no hooks from compiled traces or from C. Therefore
+//! compilation is disabled by not opening the `jit` library, and library functions whose work depends on their
+//! arguments have their own limits ([`strings`]).
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 use super::budget::Budget;
 use super::{MOST_MEMORY, TOO_LATE, kube, strings};
 
-/// Globals that Karmada's machine doesn't have at all.
+/// Globals that Karmada's machine does not have.
 const REMOVED: [&str; 2] = ["coroutine", "gcinfo"];
 
-/// Globals that reach code, files or metatables: calling one raises Karmada's sentence.
+/// Globals that give access to code, files or metatables. Calling one raises Karmada's error.
 const REFUSED: [&str; 14] = [
     "collectgarbage",
     "dofile",
@@ -35,21 +35,22 @@ const REFUSED: [&str; 14] = [
     "setmetatable",
 ];
 
-/// What `os` keeps: the rest touches the process or its files.
+/// Functions kept in `os`. All others affect the process or its files.
 const OS: [&str; 4] = ["clock", "date", "difftime", "time"];
 
-/// Written in Lua, so that the error says where in a script it was raised as Karmada's does.
+/// Written in Lua, so that the error refers to the line of the script, as Karmada's does.
 const REFUSAL: &str = r#"
 local name, error = ...
 local sentence = 'call function ' .. name .. ' is not supported in karmada customized resourceinterpreter.'
 return function() error(sentence, 2) end
 "#;
 
-/// A small number, because one instruction may copy as much as the machine's memory.
+/// Small, because a single instruction can copy as much as the memory limit.
 const INSTRUCTIONS_PER_LOOK: u32 = 100;
 
-/// A `pcall` that caught the end of the time passes it on, else a script could go on for ever. The handler of an `xpcall` runs after
-/// the error has been caught: while LuaJIT handles an error that a hook raised, it calls no hook, and nothing could end the handler.
+/// A `pcall` that caught the timeout raises it again; otherwise a script could continue forever. The handler of an
+/// `xpcall` runs after the error was caught: LuaJIT calls no hook while it handles an error raised by a hook, so
+/// nothing could interrupt the handler.
 const CAREFUL_CALLS: &str = r#"
 local is_late, reason, pcall, error = ...
 local function pass(...)
@@ -68,7 +69,7 @@ function _G.xpcall(f, handler, ...) return after(handler, pcall(f, ...)) end
 
 /// Creates a machine whose calls may take `time` in total.
 pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
-    // Without its jit library LuaJIT interprets, and only then are hooks called everywhere.
+    // Without its jit library LuaJIT only interprets, which is required for hooks.
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::default())?;
     let globals = lua.globals();
@@ -84,7 +85,7 @@ pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
         kept.raw_set(name, all.get::<Function>(name)?)?;
     }
     globals.raw_set("os", kept)?;
-    // Scripts print for their author's terminal; there is none here.
+    // `print` has no output.
     globals.raw_set("print", lua.create_function(|_, ()| Ok(()))?)?;
     let budget = Budget::new(time);
     let library = kube::library(&lua, &budget)?;

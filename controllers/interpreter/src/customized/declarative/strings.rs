@@ -1,5 +1,5 @@
-//! Library functions that run without executing Lua instructions, with the machine's budget. Searches are
-//! reimplemented, copies are limited before they allocate, and all other functions check the time first.
+//! Replacements for library functions that run without executing Lua instructions, with the budget of the machine.
+//! Searches are reimplemented, copies are limited before allocation, and all others check the time first.
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
@@ -7,13 +7,13 @@ use super::budget::Budget;
 use super::pattern::{self, Capture, Match, PatternError};
 use super::type_of;
 
-/// Maximum length of a text that a library function creates, in bytes.
+/// Maximum length in bytes of a string created by a library function.
 pub(super) const LONGEST_TEXT: usize = 16 << 20;
 
-/// Lua code that replaces library functions in a machine.
+/// Lua code that replaces library functions.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Installs the bounded functions. Scripts can reach the original functions only through them.
+/// Installs the limited functions. Scripts can reach the original functions only through them.
 pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     let natives = lua.create_table()?;
     let own = budget.clone();
@@ -27,15 +27,14 @@ pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     lua.load(PRELUDE).set_name("=prelude").call::<()>((natives, globals.get::<Table>("string")?, globals))
 }
 
-/// Search functions that the prelude calls. Each returns an error or nil, then start and end of the match, then its
-/// captures.
+/// Search functions called by the prelude. They return an error or nil, start and end of the match, and its captures.
 #[derive(Debug, Clone, Copy)]
 enum Search {
-    /// `string.find`, which can be requested to take the pattern literally.
+    /// `string.find`, optionally with a literal pattern.
     Find,
-    /// The next match; a leading `^` anchors it.
+    /// The next match. A leading `^` anchors the pattern.
     Scan,
-    /// The next match; `^` is an ordinary character (`string.gmatch`).
+    /// The next match for `string.gmatch`, where `^` is an ordinary character.
     ScanLiteral,
 }
 
@@ -88,7 +87,7 @@ fn results(lua: &Lua, subject: &LuaString, found: &Match) -> mlua::Result<MultiV
     Ok(MultiValue::from_vec(results))
 }
 
-/// A string, or a number converted to one.
+/// A string argument. Numbers are converted.
 fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaString, String> {
     let value = given.get(index).unwrap_or(&Value::Nil);
     let found = match value {
@@ -98,7 +97,7 @@ fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaSt
     found.ok_or_else(|| format!("bad argument #{} to '{name}' (string expected, got {})", index + 1, type_of(value)))
 }
 
-/// Start of a search: `init` counts from one, or from the end if it is negative. `None` after the end.
+/// Start of a search: `init` counts from one, or from the end if negative. `None` if it is past the end.
 fn start(init: Option<&Value>, length: usize, name: &str) -> Result<Option<usize>, String> {
     let init = match init {
         None | Some(Value::Nil) => 1,

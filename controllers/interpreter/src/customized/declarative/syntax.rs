@@ -1,11 +1,11 @@
-//! What is wrong with a script's grammar, in the words of gopher-lua, which is what authors of Karmada's scripts know.
+//! Rewords LuaJIT's syntax errors like gopher-lua, which authors of Karmada's scripts know.
 //!
-//! LuaJIT says which line and which token; the column is found by asking where the script stops making sense.
+//! LuaJIT reports line and token; the column is found by parsing prefixes of the script.
 
-/// Maximum number of positions to try; for each, the script is parsed up to that position again.
+/// Maximum number of positions to try. Each requires parsing the script up to that position.
 const MOST_PLACES: usize = 64;
 
-/// What LuaJIT said: `<string>:LINE: WHY near 'TOKEN'`.
+/// A message of LuaJIT: `<string>:LINE: WHY near 'TOKEN'`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Complaint<'m> {
     line: usize,
@@ -20,7 +20,7 @@ impl<'m> Complaint<'m> {
         Some(Complaint { line: line.parse().ok()?, why, token: token.strip_suffix('\'')? })
     }
 
-    /// The token as gopher-lua shows it: a string without its quotes.
+    /// The token as shown by gopher-lua: strings without quotes.
     fn shown(&self) -> &'m str {
         let quoted = |quote: char| self.token.strip_prefix(quote)?.strip_suffix(quote);
         quoted('"').or_else(|| quoted('\'')).unwrap_or(self.token)
@@ -30,7 +30,7 @@ impl<'m> Complaint<'m> {
         self.why == "unexpected symbol" || self.why.ends_with(" expected") || self.why.contains(" expected (to close ")
     }
 
-    /// Where in the script the token may be: the column of its last byte, and how much of the script that is.
+    /// Possible positions of the token: the column of its last byte, and the script up to there.
     fn places<'s>(&'s self, script: &'s str) -> impl Iterator<Item = (usize, &'s str)> + 's {
         let start: usize = script.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum();
         let rest = script.get(start..).unwrap_or_default();
@@ -49,14 +49,15 @@ impl<'m> Complaint<'m> {
     }
 }
 
-/// A message of LuaJIT's as gopher-lua words it, where it has such words. `refusal` says what LuaJIT says of a shorter text.
+/// Rewords a message of LuaJIT if gopher-lua has an equivalent one. `refusal` returns LuaJIT's message for a prefix
+/// of the script.
 pub(super) fn reworded(script: &str, message: &str, refusal: impl Fn(&str) -> Option<String>) -> String {
     let Some(complaint) = Complaint::read(message) else { return message.to_owned() };
     let why = if complaint.is_grammar() { "syntax error" } else { complaint.why };
     if complaint.token == "<eof>" {
         return format!("<string> at EOF:   {why}");
     }
-    // Up to its end the script is refused for that very token; a shorter one only lacks its end.
+    // A prefix that ends with the token fails with the same message; a shorter one fails because of its end.
     let is_there = |text: &str| refusal(text).is_some_and(|shorter| Complaint::read(&shorter) == Some(complaint));
     match complaint.places(script).take(MOST_PLACES).find(|(_, text)| is_there(text)) {
         Some((column, _)) => {

@@ -1,4 +1,4 @@
-//! What scripts may do, what they get back, and what becomes of the ones that misbehave.
+//! Lua scripts: the functions they can use, conversion of results, errors and limits.
 
 use rstest::rstest;
 use serde_json::json;
@@ -6,14 +6,14 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn compiles_or_says_where_not() {
+fn scripts_compile_or_report_an_error() {
     compile("function Retain(desired, observed) goto done ::done:: return desired end").expect("valid");
-    // Nothing of it runs.
+    // The script is not run.
     compile("error('run') while true do end").expect("valid");
     let long = format!("-- {}", "x".repeat(LONGEST_SCRIPT));
     assert_eq!(
         compile(&long).expect_err("long").to_string(),
-        "the script has 1048579 bytes, more than the 1048576 allowed"
+        "the script has 1048579 bytes; at most 1048576 are allowed"
     );
     compile("\u{1b}LJ\u{2}\n").expect_err("precompiled code");
 }
@@ -27,12 +27,12 @@ fn compiles_or_says_where_not() {
 #[case::no_end("function Retain(desired)", "<string> at EOF:   syntax error")]
 #[case::no_expression("x = ", "<string> at EOF:   syntax error")]
 #[case::no_grammar("goto nowhere", "<string>:1: undefined label 'nowhere'")]
-fn says_where_a_script_cannot_be_read(#[case] script: &str, #[case] expected: &str) {
+fn syntax_errors_have_a_position(#[case] script: &str, #[case] expected: &str) {
     assert_eq!(compile(script).expect_err("invalid").to_string(), expected);
 }
 
 #[test]
-fn counts_replicas_and_their_needs() {
+fn replicas_and_requirements() {
     let script = "local kube = require('kube')
         function GetReplicas(obj) return obj.spec.count, kube.accuratePodRequirements(obj.spec.template) end";
     let pod = json!({"nodeSelector": {"a": "b"}, "containers": [{"resources": {"requests": {"cpu": "100m"}}}]});
@@ -50,7 +50,7 @@ fn counts_replicas_and_their_needs() {
 }
 
 #[test]
-fn empty_tables_mean_what_stood_there() {
+fn empty_tables_keep_their_type() {
     let desired = json!({"metadata": {"annotations": {}}, "spec": {"args": [], "volumes": [{"emptyDir": {}}], "n": 1}});
     let observed = json!({"spec": {"local": "kept", "node": {}, "share": 0.5}});
     let script = "function Retain(desired, observed)
@@ -66,7 +66,7 @@ fn empty_tables_mean_what_stood_there() {
     assert_eq!(retain(script, &desired, &observed).expect("an object"), expected);
 }
 
-/// Values that a script leaves unchanged, moves or copies keep their type, exact number and nulls.
+/// Values that a script keeps, moves or copies retain their type, exact number and nulls.
 #[rstest]
 #[case::inserted("table.insert(desired.steps, 2, {weight = 20})",
     json!({"steps": [{"weight": 5}, {"weight": 20}, {"pause": {}}, {"templates": []}, null], "seed": 9_007_199_254_740_993_i64}))]
@@ -85,7 +85,7 @@ fn empty_tables_mean_what_stood_there() {
 #[case::emptied_by_a_new_one("desired.steps = {}", json!({"steps": [], "seed": 9_007_199_254_740_993_i64}))]
 #[case::new("desired.steps = nil desired.fresh = {}", json!({"seed": 9_007_199_254_740_993_i64}))]
 #[case::computed("desired.steps = nil desired.seed = 2 ^ 40 + 1", json!({"seed": 1_099_511_627_777_i64}))]
-fn values_pass_unchanged(#[case] change: &str, #[case] expected: Json) {
+fn values_are_preserved(#[case] change: &str, #[case] expected: Json) {
     let steps = json!([{"weight": 5}, {"pause": {}}, {"templates": []}, null]);
     let desired = json!({"steps": steps, "seed": 9_007_199_254_740_993_i64});
     let observed = json!({"seed": i64::MAX, "none": {"a": null}});
@@ -95,7 +95,7 @@ fn values_pass_unchanged(#[case] change: &str, #[case] expected: Json) {
 
 /// If two numbers have the same double, the result has the number of the same field.
 #[test]
-fn numbers_with_one_double_are_told_apart() {
+fn numbers_with_the_same_double_are_distinguished() {
     let object = json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1});
     let script = "function Retain(desired, observed) return desired end";
     assert_eq!(retain(script, &object, &object).expect("an object"), object);
@@ -104,7 +104,7 @@ fn numbers_with_one_double_are_told_apart() {
 }
 
 #[test]
-fn adds_statuses_and_lists_needs() {
+fn aggregated_status_and_dependencies() {
     let items: Vec<AggregatedStatusItem> = serde_json::from_value(json!([
         {"clusterName": "m1", "status": {"ready": 2}}, {"clusterName": "m2", "status": {"ready": 1}},
         {"clusterName": "m3"},
@@ -215,7 +215,7 @@ fn refuses(#[case] script: &str, #[case] expected: &str) {
 }
 
 #[test]
-fn says_what_results_should_have_been() {
+fn invalid_results_are_errors() {
     let object = json!({});
     let refused = |result: Result<(), ScriptError>| result.expect_err("refused").to_string();
     let table = "expect the returned requires type is table but got nil";
@@ -246,20 +246,20 @@ fn says_what_results_should_have_been() {
     "local function again() pcall(again) while true do pcall(again) end end
      function ReflectStatus() again() end"
 )]
-fn ends_in_time(#[case] script: &str) {
+fn time_is_limited(#[case] script: &str) {
     let refused = reflect(script, &json!({})).expect_err("no status").to_string();
     assert!(refused.contains("context deadline exceeded"), "{refused}");
 }
 
 #[test]
-fn stays_within_its_memory() {
+fn memory_is_limited() {
     let script =
         "function ReflectStatus() local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end end";
     assert_eq!(reflect(script, &json!({})).expect_err("no status").to_string(), "not enough memory");
 }
 
 #[test]
-fn leaves_nothing_behind() {
+fn calls_share_no_state() {
     let script = "seen = (seen or 0) + 1 string.seen = (string.seen or 0) + 1
         function ReflectStatus() return {seen, string.seen} end";
     for _ in 0..2 {

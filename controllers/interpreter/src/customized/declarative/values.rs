@@ -1,7 +1,8 @@
-//! Kubernetes' JSON in Lua and back.
+//! Conversion of JSON to Lua and back.
 //!
-//! Lua has doubles for all numbers, one type for lists and objects, and no null. Tables passed to a script are therefore registered with
-//! the values that they were made from. Values that a script leaves unchanged, moves or copies keep their type, exact number and nulls.
+//! Lua has doubles for all numbers, one type for lists and objects, and no null. Tables passed to a script are
+//! therefore registered with their source values. Values that a script keeps, moves or copies retain their type,
+//! exact number and nulls.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -11,21 +12,22 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::ScriptError;
 
-/// Maximum nesting of a result; a table that contains itself ends here.
+/// Maximum nesting of a result. A recursive table exceeds it.
 const MAX_DEPTH: usize = 128;
-/// Maximum number of values and of text bytes in one result. A table may contain another one many times, so a small
-/// machine could describe a result that exceeds any memory.
+/// Maximum number of values and of string bytes in a result. A table can contain another one many times, so a small
+/// machine can describe a result that exceeds any memory.
 const MAX_VALUES: usize = 1_000_000;
 const MAX_TEXT: usize = 16 << 20;
-/// Maximum number of places in the arguments that are searched for the type of an empty table.
+/// Maximum number of positions in the arguments that are searched for the type of an empty table.
 const MAX_PLACES: usize = 256;
-/// From here on several whole numbers have the same double.
+/// From here on several integers have the same double.
 const LARGE: f64 = (1_u64 << 53) as f64;
 
-/// The arguments of one call, and the tables that were made from them.
+/// The arguments of one call, and the tables created from them.
 pub(super) struct Exchange<'a> {
     lua: &'a Lua,
-    /// Table → index of its value in `sources`. It keeps the tables alive, so that no new one is taken for an old one.
+    /// Maps tables to indexes into `sources`. It keeps the tables alive, so that no new table has the identity of an
+    /// old one.
     identities: Table,
     sources: Vec<&'a Json>,
     /// Integers that share their double with others, by the bits of the double.
@@ -37,7 +39,8 @@ impl<'a> Exchange<'a> {
         Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), large: HashMap::new() })
     }
 
-    /// A Lua value with the content of `json`. Nulls in lists are null pointers, so that the list has no holes; other nulls are `nil`.
+    /// Converts JSON to a Lua value. Nulls in lists become null pointers, so that the list has no holes; other nulls
+    /// become `nil`.
     pub(super) fn push(&mut self, json: &'a Json) -> mlua::Result<Value> {
         Ok(match json {
             Json::Null => Value::Nil,
@@ -80,8 +83,8 @@ impl<'a> Exchange<'a> {
         double
     }
 
-    /// The JSON of what a script returned. An empty table that the script made becomes `{}` or `[]` if `references` have an object or a
-    /// list in its place; else the field is left out, as in Karmada.
+    /// Converts a script's result to JSON. An empty table created by the script becomes `{}` or `[]` like the value
+    /// in the same position of `references`. If there is none, the field is omitted, as in Karmada.
     pub(super) fn to_json(&self, value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
         let mut reading =
             Reading { exchange: self, references, path: Vec::new(), types: RefCell::default(), values: 0, text: 0 };
@@ -94,7 +97,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// A step from a value to one that it contains. Which item of a list it is does not matter for its type.
+/// A step into a value. The index of a list item is irrelevant for its type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Step {
     Field(String),
@@ -125,15 +128,15 @@ impl Empty {
     }
 }
 
-/// A result that is being read.
+/// State while a result is converted.
 struct Reading<'a> {
     exchange: &'a Exchange<'a>,
     references: &'a [&'a Json],
-    /// Place of the current value.
+    /// Position of the current value.
     path: Vec<Step>,
-    /// Types of empty tables by their place.
+    /// Types of empty tables by position.
     types: RefCell<HashMap<Vec<Step>, Option<Empty>>>,
-    /// Values and bytes that have been read.
+    /// Values and bytes converted so far.
     values: usize,
     text: usize,
 }
@@ -150,7 +153,8 @@ impl Reading<'_> {
         }
     }
 
-    /// `source` is what the table that holds this value had in its place. `None` for an empty table of unknown type.
+    /// `source` is the original value in the same position of the containing table. `None` for an empty table of
+    /// unknown type.
     fn value(&mut self, value: &Value, source: Option<&Json>) -> Result<Option<Json>, ScriptError> {
         let refused = |text: &str| ScriptError::Lua(text.to_owned());
         self.count(value.as_string().map_or(0, |text| text.as_bytes().len()))?;
@@ -176,7 +180,7 @@ impl Reading<'_> {
         }))
     }
 
-    /// Number of the arguments that was passed as this double: the one in the same field, or the only one with this double.
+    /// The original number with this double: that of the same field, or the only one with this double.
     fn original(&self, double: f64, source: Option<&Json>) -> Option<Json> {
         let same = |json: &&Json| json.as_number().and_then(Number::as_f64).is_some_and(|number| number == double);
         if let Some(original) = source.filter(same) {
@@ -201,7 +205,7 @@ impl Reading<'_> {
                 Value::Integer(index) => {
                     let own = usize::try_from(index - 1).ok().and_then(|index| source?.get(index));
                     self.path.push(Step::Item);
-                    // Leaving an item out would move the others.
+                    // Omitting an item would shift the others.
                     let item = self.value(&value, own)?.unwrap_or_else(|| Empty::Object.json());
                     items.insert(index, item);
                 }
@@ -231,7 +235,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Type of the empty table in the current place.
+    /// Type of the empty table in the current position.
     fn empty(&self) -> Option<Empty> {
         if let Some(known) = self.types.borrow().get(&self.path) {
             return *known;
@@ -241,7 +245,7 @@ impl Reading<'_> {
         found
     }
 
-    /// Values of the references in the current place, and in that place of each item where the path leads through a list.
+    /// Values of the references in the current position, including that position in each item of lists on the way.
     fn places(&self) -> Vec<&Json> {
         let mut places: Vec<&Json> = self.references.to_vec();
         for step in &self.path {
@@ -259,7 +263,7 @@ impl Reading<'_> {
     }
 }
 
-/// Fields of an object that are null.
+/// Null fields of an object.
 fn nulls(source: Option<&Json>) -> impl Iterator<Item = (&String, &Json)> {
     source.and_then(Json::as_object).into_iter().flatten().filter(|(_, value)| value.is_null())
 }

@@ -1,4 +1,4 @@
-//! Posting questions to webhooks over HTTPS. Each webhook has a client of its own, with its own trust.
+//! HTTPS client for interpreter webhooks. Each webhook has its own client with its own CA bundle.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 const HTTPS_PORT: u16 = 443;
 const LONGEST_DIAL: Duration = Duration::from_secs(10);
-/// How long a connection that nobody uses stays open.
+/// Idle timeout of pooled connections.
 const IDLE: Duration = Duration::from_secs(60);
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// What is wrong with a webhook's `clientConfig`.
+/// An invalid `clientConfig` of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error("webhook configuration must have either service or URL")]
@@ -43,7 +43,7 @@ pub enum ConfigError {
     Tls(String),
 }
 
-/// Why a webhook gave no answer, worded as client-go words it.
+/// Failure of a webhook call, with client-go's messages.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("Post {url:?}: {source}")]
@@ -65,7 +65,7 @@ pub enum CallError {
     Request(#[from] http::Error),
     #[error("{0}")]
     Status(String),
-    #[error("reading the answer: {0}")]
+    #[error("cannot read the response: {0}")]
     Body(String),
     #[error("couldn't get version/kind; json parse error: {0}")]
     Json(#[source] serde_json::Error),
@@ -77,7 +77,7 @@ enum Place {
     Service(ServiceReference),
 }
 
-/// A webhook that can be called.
+/// A client for one webhook.
 pub(super) struct Caller {
     place: Place,
     path: String,
@@ -85,7 +85,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Nothing is dialled yet. Where both are given the Service counts.
+    /// Builds a client without connecting. If both are given, the service takes precedence over the URL.
     pub fn new(config: &WebhookClientConfig) -> Result<Self, ConfigError> {
         let (place, path) = match (&config.service, &config.url) {
             (Some(service), _) => {
@@ -100,17 +100,17 @@ impl Caller {
             (None, Some(url)) => {
                 let wrong = |why: String| ConfigError::Url(format!("parse {url:?}: {why}"));
                 let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(error.to_string()))?;
-                let authority = uri.authority().ok_or_else(|| wrong("it names no host".to_owned()))?.to_string();
+                let authority = uri.authority().ok_or_else(|| wrong("no host in URL".to_owned()))?.to_string();
                 (Place::Url { authority }, uri.path().to_owned())
             }
             (None, None) => return Err(ConfigError::NoPlace),
         };
         let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
         let client = client(bundle, &place)?;
-        Ok(Caller { place, path: cleaned(&path), client })
+        Ok(Caller { place, path: normalized(&path), client })
     }
 
-    /// Posts a question and gives the answer's body, within the time.
+    /// Posts a request and returns the response body, within the timeout.
     pub async fn post(&self, services: &dyn Services, body: Vec<u8>, timeout: Duration) -> Result<Value, CallError> {
         let query = format!("timeout={}s", timeout.as_secs());
         let host = match &self.place {
@@ -134,7 +134,7 @@ impl Caller {
     ) -> Result<Value, CallError> {
         let address = match &self.place {
             Place::Url { authority } => authority.clone(),
-            Place::Service(service) => dialled(services, service)
+            Place::Service(service) => resolve(services, service)
                 .await
                 .map_err(|source| CallError::Service { url: shown.to_owned(), source })?,
         };
@@ -152,7 +152,7 @@ impl Caller {
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
         let is_text = media.starts_with("text/");
-        // An answer may be as large as a request.
+        // Responses may be as large as requests.
         let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
         let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
@@ -162,8 +162,8 @@ impl Caller {
     }
 }
 
-/// Host and port of a Service as it is now.
-async fn dialled(services: &dyn Services, service: &ServiceReference) -> Result<String, ServiceError> {
+/// Resolves the current host and port of a Service.
+async fn resolve(services: &dyn Services, service: &ServiceReference) -> Result<String, ServiceError> {
     let found = services.find(&service.namespace, &service.name).await;
     let found = found.map_err(ServiceError::Lookup)?;
     let (host, port) = service.endpoint(found.as_ref())?;
@@ -200,8 +200,8 @@ fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
     Ok(Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE).build(connector))
 }
 
-/// With one slash before each part and none at the end.
-fn cleaned(path: &str) -> String {
+/// Normalizes a path: one leading slash, no duplicate or trailing slashes.
+fn normalized(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     format!("/{}", parts.join("/"))
 }

@@ -1,5 +1,5 @@
-//! What goes to a webhook and comes back: `config.karmada.io/v1alpha1` ResourceInterpreterContext, and what of an answer is
-//! believed. Pure.
+//! Request and response of interpreter webhooks (`config.karmada.io/v1alpha1` ResourceInterpreterContext), and
+//! validation of responses.
 
 use crowsnest_api::config::{
     GROUP, GroupVersionKind, InterpreterOperation as Operation, ResourceInterpreterContext, ResourceInterpreterRequest,
@@ -14,12 +14,12 @@ use super::WebhookError;
 use crate::default::dependencies;
 use crowsnest_plan::dependencies::{Dependency, Needs};
 
-/// The version of the messages we speak.
+/// The supported version of ResourceInterpreterContext.
 pub const VERSION: &str = "v1alpha1";
 const KIND: &str = "ResourceInterpreterContext";
 const JSON_PATCH: &str = "JSONPatch";
 
-/// What a webhook is asked.
+/// Request to a webhook.
 #[derive(Debug, Clone)]
 pub(super) struct Question<'a> {
     pub operation: Operation,
@@ -34,7 +34,7 @@ impl<'a> Question<'a> {
         Question { operation, object, observed: None, replicas: 0, statuses: &[] }
     }
 
-    /// The message, under an id that the answer has to repeat.
+    /// Encodes the request with a uid, which the response must repeat.
     pub fn message(&self, uid: &str) -> ResourceInterpreterContext {
         let (group, version) = group_version(self.object);
         let kind = unstructured::kind(self.object).to_owned();
@@ -57,17 +57,17 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Group and version of an object; the core group is an empty word.
+/// Group and version of an object. The core group is empty.
 pub(super) fn group_version(object: &Value) -> (&str, &str) {
     let api_version = unstructured::api_version(object);
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// A webhook's answer to our question, which it could answer.
+/// A successful response to a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answer {
     response: ResourceInterpreterResponse,
-    /// `None` where the answer has no such list.
+    /// `None` if the response has no list of dependencies.
     dependencies: Option<Vec<Dependency>>,
 }
 
@@ -80,7 +80,7 @@ impl Answer {
         let Some(response) = context.get_mut("response").filter(|response| !response.is_null()) else {
             return Err(invalid("webhook response was absent"));
         };
-        // To Go a null is a field that is not there.
+        // In Go, null fields are absent.
         if let Some(fields) = response.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
@@ -125,7 +125,7 @@ impl Answer {
         self.response.healthy.ok_or_else(|| invalid("webhook returned nil response.healthy"))
     }
 
-    /// The change of the object; none where there is nothing to change.
+    /// The JSON patch of the object. `None` if nothing changes.
     pub fn patch(self) -> Result<Option<Vec<u8>>, WebhookError> {
         let patch = self.response.patch.map(|patch| patch.0).filter(|patch| !patch.is_empty());
         match (patch, self.response.patch_type) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_has_what_its_operation_needs() {
+    fn request_has_the_fields_of_its_operation() {
         let object = deployment();
         let question = Question { replicas: 4, ..Question::about(&object, Operation::ReviseReplica) };
         let expected = json!({
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(json!(question.message("u"))["request"], expected);
     }
 
-    /// What every reader makes of an answer.
+    /// Reads a response for every operation.
     fn readings(response: Value) -> Result<Value, String> {
         let answer = Answer::read("u", json!({"response": response})).map_err(|error| error.to_string())?;
         let said = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_everything_is_read() {
+    fn complete_response_is_read() {
         let response = json!({
             "uid": "u", "successful": true, "status": null, "replicas": 3,
             "replicaRequirements": {"resourceRequest": {"cpu": "1"}}, "components": [{"name": "a", "replicas": 1}],
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_nothing_says_what_it_lacks() {
+    fn missing_fields_are_reported() {
         let expected = json!({
             "replicas": "received invalid webhook response: webhook returned nil response.replicas",
             "components": [],
@@ -224,7 +224,7 @@ mod tests {
         json!({"uid": "u", "status": {"code": 400, "message": "no idea"}}),
         "webhook call failed, get status code: 400, msg: no idea"
     )]
-    fn an_answer_that_is_none_is_refused(#[case] response: Value, #[case] expected: &str) {
+    fn invalid_responses_are_rejected(#[case] response: Value, #[case] expected: &str) {
         assert_eq!(readings(response), Err(expected.to_owned()));
     }
 
@@ -232,7 +232,7 @@ mod tests {
     #[case(json!({"patch": "W10="}), "webhook returned nil response.patchType")]
     #[case(json!({"patchType": "JSONPatch"}), "webhook returned empty response.patch")]
     #[case(json!({"patch": "W10=", "patchType": "Merge"}), "webhook returned invalid response.patchType of \"Merge\"")]
-    fn a_patch_has_its_type(#[case] mut response: Value, #[case] expected: &str) {
+    fn patches_need_a_type(#[case] mut response: Value, #[case] expected: &str) {
         response["uid"] = json!("u");
         response["successful"] = json!(true);
         let read = readings(response).expect("an answer");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_verified_and_an_empty_list_is_one() {
+    fn dependencies_are_validated_and_may_be_empty() {
         let read = |list: Value| {
             let answer = readings(json!({"uid": "u", "successful": true, "dependencies": list}));
             answer.expect("an answer")["dependencies"].clone()

@@ -1,7 +1,8 @@
-//! Webhooks that interpret kinds: the control plane's ResourceInterpreterWebhookConfigurations, told by `act` as they change.
+//! Interpreter webhooks from the control plane's ResourceInterpreterWebhookConfigurations, which the controllers keep
+//! up to date.
 //!
-//! Of several that want an operation on a kind the first by `<configuration>/<webhook>` is asked, and nobody else when it
-//! fails. A webhook keeps its connections for as long as its configuration stays.
+//! If several webhooks match an operation on a kind, the first by `<configuration>/<webhook>` is called, and its
+//! failure is final. A webhook keeps its connections until its configuration changes.
 
 mod client;
 mod exchange;
@@ -30,11 +31,11 @@ use crowsnest_plan::dependencies::Needs;
 use exchange::{Answer, Question};
 pub use services::{LookupError, ServiceError, Services};
 
-/// Where a configuration says nothing.
+/// Default timeout of a webhook.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ANY: &str = "*";
 
-/// Why a webhook did not interpret.
+/// Failure of a webhook.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     #[error(
@@ -54,11 +55,11 @@ pub enum WebhookError {
     Invalid(String),
     #[error("webhook call failed, get status code: {code}, msg: {message}")]
     Refused { code: i32, message: String },
-    #[error("its patch does not apply: {0}")]
+    #[error("cannot apply the patch of the response: {0}")]
     Patch(String),
 }
 
-/// A webhook and its way there.
+/// A webhook and its client.
 pub struct Hook {
     /// `<configuration>/<webhook>`
     uid: String,
@@ -67,7 +68,7 @@ pub struct Hook {
     caller: OnceLock<Result<Caller, ConfigError>>,
 }
 
-/// All webhooks there are.
+/// All configured webhooks.
 pub struct Webhooks {
     services: Arc<dyn Services>,
     hooks: RwLock<BTreeMap<String, Vec<Arc<Hook>>>>,
@@ -84,17 +85,17 @@ impl Webhooks {
         Webhooks { services, hooks: RwLock::default() }
     }
 
-    /// The same webhooks, apart from what becomes of these.
+    /// A copy, which is independent of later changes.
     pub fn copied(&self) -> Self {
         Webhooks { services: Arc::clone(&self.services), hooks: RwLock::new(self.hooks.read().clone()) }
     }
 
-    /// Configurations are only those that satisfy `stays`.
+    /// Removes all configurations that do not satisfy the predicate.
     pub fn keep(&self, stays: impl Fn(&str) -> bool) {
         self.hooks.write().retain(|name, _| stays(name));
     }
 
-    /// A configuration came, changed, or went (`None`).
+    /// Adds or updates a configuration, or removes it (`None`).
     pub fn learn(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
         let mut hooks = self.hooks.write();
         let Some(configuration) = configuration else {
@@ -114,7 +115,7 @@ impl Webhooks {
         hooks.insert(name.to_owned(), configuration.webhooks.iter().map(hook).collect());
     }
 
-    /// The webhook that is asked about an operation on objects of this kind.
+    /// The webhook for an operation on objects of this kind.
     pub fn find(&self, object: &Value, operation: &Operation) -> Option<Arc<Hook>> {
         let hooks = self.hooks.read();
         let wanting = hooks.values().flatten().filter(|hook| hook.wants(object, operation));
@@ -122,7 +123,7 @@ impl Webhooks {
     }
 }
 
-/// Whether a rule means the operation on objects of this kind.
+/// True if a rule matches the operation on objects of this kind.
 fn means(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bool {
     let (group, version) = exchange::group_version(object);
     let listed = |list: &[String], word: &str| list.iter().any(|listed| listed == ANY || listed == word);
@@ -199,7 +200,7 @@ impl Hook {
         self.patched(Question { statuses, ..Question::about(object, Operation::AggregateStatus) }).await
     }
 
-    /// The object of the question with the answer's patch.
+    /// The object with the response's patch applied.
     async fn patched(&self, question: Question<'_>) -> Result<Value, Error> {
         let object = question.object;
         let patch = self.ask(question, Answer::patch).await?;

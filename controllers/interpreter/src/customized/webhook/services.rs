@@ -1,19 +1,19 @@
-//! Where a webhook that is named by a Service is dialled.
+//! Resolution of webhooks that are referenced by a Service.
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-/// Failure of a lookup, whose kind depends on where Services are read from.
+/// Lookup error of the Service store.
 pub type LookupError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The control plane's Services.
+/// Access to the control plane's Services.
 #[async_trait]
 pub trait Services: Send + Sync {
     async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, LookupError>;
 }
 
-/// Knows none, so that every name is left to DNS.
+/// A store without Services, so that names are resolved by DNS.
 pub(super) struct NoServices;
 
 #[async_trait]
@@ -23,7 +23,7 @@ impl Services for NoServices {
     }
 }
 
-/// Why a Service leads nowhere.
+/// Why a Service cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error("cannot route to service with ClusterIP \"None\"")]
@@ -36,7 +36,7 @@ pub enum ServiceError {
     Lookup(#[source] LookupError),
 }
 
-/// A webhook's Service.
+/// Reference to a webhook's Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServiceReference {
     pub namespace: String,
@@ -45,13 +45,13 @@ pub(super) struct ServiceReference {
 }
 
 impl ServiceReference {
-    /// The name its certificate must carry, and its name in DNS.
+    /// DNS name of the Service, which the certificate must contain.
     pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 
-    /// Host and port to dial: the cluster's address or the external name of the Service; what the control plane does not
-    /// know is left to DNS.
+    /// Host and port to connect to: the cluster IP or external name of the Service. Unknown Services are resolved by
+    /// DNS.
     pub fn endpoint(&self, service: Option<&Value>) -> Result<(String, u16), ServiceError> {
         let Some(service) = service else { return Ok((self.server_name(), self.port)) };
         let text = |field| unstructured::text(service, &["spec", field]);
@@ -93,7 +93,7 @@ mod tests {
         Err("no service port 443 found for service \"hooks\"")
     )]
     #[case::of_no_type(json!({"type": "Carrier"}), Err("unsupported service type \"Carrier\""))]
-    fn a_service_is_dialled_where_it_says(#[case] spec: Value, #[case] expected: Result<&str, &str>) {
+    fn endpoint_of_a_service(#[case] spec: Value, #[case] expected: Result<&str, &str>) {
         let reference = ServiceReference { namespace: "ns".to_owned(), name: "hooks".to_owned(), port: 443 };
         let service = (!spec.is_null()).then(|| json!({"spec": spec}));
         let found = reference.endpoint(service.as_ref()).map_err(|error| error.to_string());

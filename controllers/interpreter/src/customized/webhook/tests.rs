@@ -1,4 +1,4 @@
-//! Which webhook is asked, and what comes of asking one that is there, over HTTPS.
+//! Selection of webhooks, and calls to a local HTTPS webhook.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,21 +40,21 @@ fn deployment() -> Value {
 #[case::another_group(rule(&["*"], &[""], &["*"], &["*"]), false)]
 #[case::another_version(rule(&["*"], &["*"], &["v2"], &["*"]), false)]
 #[case::another_kind(rule(&["*"], &["*"], &["*"], &["Job"]), false)]
-fn a_rule_means_operations_on_kinds(#[case] rules: Value, #[case] expected: bool) {
+fn rules_match_operations_on_kinds(#[case] rules: Value, #[case] expected: bool) {
     let webhooks = Webhooks::default();
     webhooks.learn("c", Some(&configuration(json!([{"name": "a.b", "rules": rules}]))));
     assert_eq!(webhooks.find(&deployment(), &Operation::Retain).is_some(), expected);
 }
 
 #[test]
-fn the_first_by_configuration_and_name_is_asked() {
+fn first_webhook_by_configuration_and_name_is_called() {
     let all = || rule(&["*"], &["*"], &["*"], &["*"]);
     let webhooks = Webhooks::default();
     let asked = || webhooks.find(&deployment(), &Operation::Retain).map(|hook| hook.uid.clone());
     webhooks
         .learn("b", Some(&configuration(json!([{"name": "z.z", "rules": all()}, {"name": "a.z", "rules": all()}]))));
     assert_eq!(asked().as_deref(), Some("b/a.z"));
-    // By the text of the whole, in which a dash stands before a slash.
+    // Compared as one string, in which a dash precedes a slash.
     webhooks.learn("b-c", Some(&configuration(json!([{"name": "x.x", "rules": all()}]))));
     assert_eq!(asked().as_deref(), Some("b-c/x.x"));
     webhooks.keep(|name| name != "b-c");
@@ -65,7 +65,7 @@ fn the_first_by_configuration_and_name_is_asked() {
     assert_eq!(asked(), None);
 }
 
-/// A webhook in this process. It answers what it is told to, and keeps what it was asked.
+/// A webhook in this process, with configurable responses and recorded requests.
 struct Server {
     address: SocketAddr,
     authority: Authority,
@@ -76,13 +76,13 @@ struct Server {
 type Reply = fn(&Value) -> (StatusCode, Value);
 
 #[derive(Clone)]
-struct Told {
+struct ServerState {
     seen: Arc<Mutex<Vec<(String, String, Value)>>>,
     reply: Reply,
 }
 
 async fn answer(
-    State(told): State<Told>,
+    State(told): State<ServerState>,
     uri: Uri,
     headers: HeaderMap,
     Json(question): Json<Value>,
@@ -103,13 +103,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, stop) = (Arc::default(), CancellationToken::new());
-        let told = Told { seen: Arc::clone(&seen), reply };
+        let told = ServerState { seen: Arc::clone(&seen), reply };
         let router = Router::new().route("/interpret", post(answer)).with_state(told);
         tokio::spawn(serve(listener, Some(tls), router, stop.clone()));
         Server { address, authority, seen, stop }
     }
 
-    /// Webhooks with this one for everything.
+    /// All operations handled by this webhook.
     fn webhooks(&self, services: Arc<dyn Services>, place: Value) -> Webhooks {
         let ca_bundle = base64::engine::general_purpose::STANDARD.encode(self.authority.certificate());
         let mut client = place;
@@ -161,7 +161,7 @@ fn good(question: &Value) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn every_operation_is_asked_for_over_https() {
+async fn every_operation_is_called_over_https() {
     let server = Server::start(&["127.0.0.1"], good).await;
     let webhooks = server.by_url();
     let hook = hook(&webhooks);
@@ -184,7 +184,7 @@ async fn every_operation_is_asked_for_over_https() {
     assert_eq!(seen.len(), 8);
 }
 
-/// A Service that leads somewhere else.
+/// A Service with another endpoint.
 struct Elsewhere(Value);
 
 #[async_trait]
@@ -195,7 +195,7 @@ impl Services for Elsewhere {
 }
 
 #[tokio::test]
-async fn a_webhook_is_found_by_its_service_and_known_by_its_name() {
+async fn webhook_is_resolved_by_service_and_verified_by_name() {
     let server = Server::start(&["interpreter.hooks.svc"], good).await;
     let place = json!({"service": {
         "namespace": "hooks", "name": "interpreter", "port": server.address.port(), "path": "/interpret"}});
@@ -249,9 +249,9 @@ fn misguided(asked: &Value) -> (StatusCode, Value) {
     "failed to call webhook: an error on the server (\"unknown\") has prevented the request from succeeding"
 )]
 #[case::of_another_shape(misshapen, "failed to call webhook: invalid type: integer `7`, expected a string")]
-#[case::a_patch_of_nothing(misguided, "its patch does not apply: ")]
+#[case::a_patch_of_nothing(misguided, "cannot apply the patch of the response: ")]
 #[tokio::test]
-async fn a_failure_is_said(#[case] reply: Reply, #[case] expected: &str) {
+async fn failures_are_reported(#[case] reply: Reply, #[case] expected: &str) {
     let server = Server::start(&["127.0.0.1"], reply).await;
     let webhooks = server.by_url();
     let error = hook(&webhooks).revise(&deployment(), 1).await.expect_err("no answer").to_string();
@@ -260,7 +260,7 @@ async fn a_failure_is_said(#[case] reply: Reply, #[case] expected: &str) {
 }
 
 #[tokio::test]
-async fn who_cannot_be_trusted_or_reached_is_not_asked() {
+async fn untrusted_or_unreachable_webhooks_are_errors() {
     let server = Server::start(&["other.example.com"], good).await;
     let name = server.by_url();
     let error = hook(&name).is_healthy(&deployment()).await.expect_err("another name").to_string();
@@ -280,7 +280,7 @@ async fn who_cannot_be_trusted_or_reached_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_silent_webhook_is_given_up() {
+async fn calls_time_out() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = silent.local_addr().expect("an address");
     let webhooks = Webhooks::default();
@@ -299,7 +299,7 @@ async fn a_silent_webhook_is_given_up() {
     "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block"
 )]
 #[tokio::test]
-async fn a_configuration_that_cannot_be_used_is_said(#[case] client: Value, #[case] expected: &str) {
+async fn invalid_configurations_are_reported(#[case] client: Value, #[case] expected: &str) {
     drop(rustls::crypto::ring::default_provider().install_default());
     let webhooks = Webhooks::default();
     let rules = rule(&["*"], &["*"], &["*"], &["*"]);

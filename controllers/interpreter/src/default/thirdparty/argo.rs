@@ -20,7 +20,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     ..NOTHING
 }];
 
-/// As many pods as may run at a time. What they request is said by steps, not by the workflow.
+/// Replicas are the parallelism. Requests are those of steps, not of the workflow.
 fn replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
     let field = |name: &str| template.get("spec").and_then(|spec| spec.get(name));
     let pod = json!({"spec": {
@@ -29,7 +29,7 @@ fn replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
     Ok((replicas_or_one(template, &["spec", "parallelism"])?, pods::requirements(&pod, gates)))
 }
 
-/// A workflow's status is where its controller keeps what it has done, and lies in the object itself.
+/// A workflow's status is its controller's state, so it is retained.
 fn retain(desired: &mut Value, observed: &Value) {
     flux::retain_suspension(desired, observed);
     if let Some(status) = given(observed, &["status"]) {
@@ -37,8 +37,8 @@ fn retain(desired: &mut Value, observed: &Value) {
     }
 }
 
-/// What the workflow's own volumes, pull secrets and accounts name. Claims it makes from templates count as well, and
-/// a Secret's volume by its `name`, as in Karmada.
+/// Volumes, pull secrets and service accounts of the workflow. As in Karmada, claims from its templates are included,
+/// and a Secret volume is taken by its `name`.
 fn dependencies(template: &Value) -> Vec<Dependency> {
     let mut volumes: Vec<Value> = list(template, &["spec", "volumes"]).cloned().collect();
     for volume in &mut volumes {

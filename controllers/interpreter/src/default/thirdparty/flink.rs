@@ -1,4 +1,4 @@
-//! Flink's deployments: a job manager and task managers, described by the kind's own fields.
+//! FlinkDeployments: a job manager and task managers, described by fields of the kind.
 
 use crowsnest_api::work::{Component, ComponentReplicaRequirements, ReplicaRequirements};
 use crowsnest_apimachinery::quantity::Quantity;
@@ -40,7 +40,7 @@ fn job_managers(template: &Value) -> Result<i32, NoAnswer> {
     replicas_or(template, &["spec", JOB_MANAGER, "replicas"], 1)
 }
 
-/// As many as are asked for, or as the job's parallelism fills with its slots.
+/// The requested number, or as many as the job's parallelism needs at its slots per task manager.
 fn task_managers(template: &Value) -> Result<i32, NoAnswer> {
     let asked = number(given(template, &["spec", TASK_MANAGER, "replicas"]));
     let parallelism = number(given(template, &["spec", "job", "parallelism"]));
@@ -52,7 +52,7 @@ fn task_managers(template: &Value) -> Result<i32, NoAnswer> {
     whole(asked.unwrap_or(filled), &["spec", TASK_MANAGER, "replicas"])
 }
 
-/// Both together. Each replica is taken to need the larger amounts of the two.
+/// Job managers and task managers in total. Each replica is assumed to need the larger requests of both.
 fn replicas(template: &Value) -> Result<Needs, NoAnswer> {
     let pod = given(template, &POD);
     let mut requests = Vec::new();
@@ -93,8 +93,8 @@ fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
     ])
 }
 
-/// An amount of memory: Flink's operator reads it as a [`memory_size`] first, and as a quantity of Kubernetes if it is none. `2048m` is
-/// 2 GiB, and so is `2Gi`.
+/// A memory amount: parsed as a [`memory_size`] by Flink's operator, otherwise as a Kubernetes quantity. `2048m` and
+/// `2Gi` are both 2 GiB.
 fn memory(amount: &Value) -> Result<Quantity, NoAnswer> {
     match amount.as_str().and_then(memory_size) {
         Some(bytes) => pods::quantity(&json!(bytes)),
@@ -102,8 +102,8 @@ fn memory(amount: &Value) -> Result<Quantity, NoAnswer> {
     }
 }
 
-/// Bytes of a `MemorySize` of Flink (org.apache.flink.configuration.MemorySize): a whole number and a unit, of which case does not
-/// matter, or bytes without one.
+/// Bytes of Flink's `MemorySize` (org.apache.flink.configuration.MemorySize): an integer with a case-insensitive
+/// unit, or without a unit for bytes.
 fn memory_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -113,7 +113,7 @@ fn memory_size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << (10 * exponent))
 }
 
-/// Names of each unit of memory, which is 1024 of the one before.
+/// Names of memory units, each 1024 times the previous one.
 const MEMORY_UNITS: [&[&str]; 5] = [
     &["", "b", "bytes"],
     &["k", "kb", "kibibytes"],
@@ -122,15 +122,15 @@ const MEMORY_UNITS: [&[&str]; 5] = [
     &["t", "tb", "tebibytes"],
 ];
 
-/// The amount as a number without a unit.
+/// The amount as a number without unit.
 fn plain(quantity: Quantity) -> Value {
     json!(quantity.as_f64().to_string())
 }
 
-/// Errors of the user's, which no other cluster would mend.
+/// User errors, which would occur in any other cluster as well.
 const USERS_ERRORS: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"];
 
-/// Well are jobs that run, that have ended or are about to, and those whose beginning hangs by their user's error.
+/// Healthy are jobs that run, finish or have finished, and those that cannot start because of a user error.
 fn is_healthy(member: &Value) -> bool {
     let said = |field| text(member, &["status", field]);
     let Some(state) = given(member, &["status", "jobStatus", "state"]) else {
@@ -143,7 +143,7 @@ fn is_healthy(member: &Value) -> bool {
     }
 }
 
-/// The last member's, whole.
+/// The last member's status.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut status = shown(template);
     let last = reported(members).last();

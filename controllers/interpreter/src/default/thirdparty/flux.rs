@@ -1,4 +1,4 @@
-//! Flux: releases, kustomizations and their sources.
+//! Flux: HelmReleases, Kustomizations and their sources.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
     ThirdPartyKind {
         api_version: SOURCES_V1BETA2,
         kind: "HelmChart",
-        // Members' observed generation is not reported, as in Karmada: the template's never follows.
+        // As in Karmada, the members' observed generation is not reflected, so the template's never changes.
         reflect: Some(|member| {
             let fields = ["artifact", "conditions", "observedChartName", "observedSourceArtifactRevision", "url"];
             with_generations(member, &fields)
@@ -105,7 +105,7 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
     },
 ];
 
-/// Suspension is switched where the object runs.
+/// Suspension is controlled in the member.
 pub(super) fn retain_suspension(desired: &mut Value, observed: &Value) {
     if let Some(suspend) = given(observed, &["spec", "suspend"]) {
         set(desired, &["spec", "suspend"], suspend.clone());
@@ -117,12 +117,12 @@ fn is_ready(member: &Value, reasons: &[&str]) -> Result<bool, NoAnswer> {
     Ok(list(member, &["status", "conditions"]).any(ready))
 }
 
-/// What applies a source: its last revisions, and how often it failed.
+/// A kind that applies a source, with its revisions and failure counters.
 struct Applier {
     texts: &'static [&'static str],
-    /// Taken from the last member that has them, even when empty.
+    /// Taken from the last member that has them, even if empty.
     values: &'static [&'static str],
-    /// Added to what the template shows, where it shows anything.
+    /// Added to the template's values, if it has any.
     failures: &'static [&'static str],
 }
 

@@ -1,4 +1,4 @@
-//! OpenKruise: workloads, jobs and side cars of `apps.kruise.io`.
+//! OpenKruise: workloads, jobs and sidecars of `apps.kruise.io`.
 
 use serde_json::{Map, Value, json};
 
@@ -57,7 +57,7 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
     ThirdPartyKind {
         api_version: V1ALPHA1,
         kind: "SidecarSet",
-        // Its pods are other workloads'.
+        // Its pods belong to other workloads.
         replicas: Some(|_, _| Ok((0, None))),
         retain: Some(|_, _| ()),
         reflect: Some(reflect_sidecars),
@@ -95,17 +95,17 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
     },
 ];
 
-/// A kind whose status is counters that add up, and texts of which the last one counts.
-struct Tally {
+/// A kind whose status consists of summed counters and texts, of which the last one is used.
+struct CounterStatus {
     counters: &'static [&'static str],
     texts: &'static [&'static str],
-    /// Reported by members, but not shown in the template as the others are.
+    /// Reflected from members, but not aggregated.
     reflected: &'static [&'static str],
-    /// What a text is that no member has.
+    /// Value of a text that no member has.
     no_text: fn() -> Value,
 }
 
-const CLONE_SET: Tally = Tally {
+const CLONE_SET: CounterStatus = CounterStatus {
     counters: &[
         "replicas",
         "updatedReplicas",
@@ -119,7 +119,7 @@ const CLONE_SET: Tally = Tally {
     no_text: || json!(""),
 };
 
-const STATEFUL_SET: Tally = Tally {
+const STATEFUL_SET: CounterStatus = CounterStatus {
     counters: &[
         "replicas",
         "readyReplicas",
@@ -133,7 +133,7 @@ const STATEFUL_SET: Tally = Tally {
     no_text: || json!(""),
 };
 
-const DAEMON_SET: Tally = Tally {
+const DAEMON_SET: CounterStatus = CounterStatus {
     counters: &[
         "currentNumberScheduled",
         "numberMisscheduled",
@@ -148,14 +148,14 @@ const DAEMON_SET: Tally = Tally {
     no_text: || json!(0),
 };
 
-const UNITED_DEPLOYMENT: Tally = Tally {
+const UNITED_DEPLOYMENT: CounterStatus = CounterStatus {
     counters: &["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"],
     texts: &[],
     reflected: &["conditions"],
     no_text: || json!(""),
 };
 
-impl Tally {
+impl CounterStatus {
     fn reflect(&self, member: &Value) -> Value {
         let fields = [self.counters, self.texts, self.reflected, &["observedGeneration"]].concat();
         with_generations(member, &fields)
@@ -175,7 +175,7 @@ impl Tally {
     }
 }
 
-/// Of each type of condition the last member's, where any member has one.
+/// Conditions of the last member per type, if any.
 fn aggregate_united_deployment(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut status = UNITED_DEPLOYMENT.aggregate(template, members);
     let mut conditions = Vec::new();
@@ -255,7 +255,7 @@ fn is_job_healthy(member: &Value) -> Result<bool, NoAnswer> {
     Ok(!is_zero("desired") && is_zero("failed") && !(is_zero("succeeded") && is_zero("active")))
 }
 
-/// Counters and the last phase. A member without an end of its own counts with the one before it, as in Karmada.
+/// Counters and the last phase. As in Karmada, a member without a terminal condition counts like the previous one.
 fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut ended = None;
     let (mut complete, mut failed) = (0, Vec::new());
@@ -297,14 +297,14 @@ fn reflect_sidecars(member: &Value) -> Value {
     }
 }
 
-/// Every pod the set matches has its side cars.
+/// True if all matched pods have their sidecars.
 fn are_sidecars_healthy(member: &Value) -> bool {
     let counted = |field| count(member, &["status", field]);
     given(member, &["status"]).is_some()
         && (counted("matchedPods") == 0 || counted("updatedPods") == counted("matchedPods"))
 }
 
-/// What the side cars' containers and volumes name. The set is of the whole cluster and has no namespace.
+/// Dependencies of the sidecars' containers and volumes. A SidecarSet is cluster-scoped.
 fn sidecar_dependencies(template: &Value) -> Vec<Dependency> {
     let mut found = Vec::new();
     let mut note = |kind, source: &Value, reference: &[&str], field| {

@@ -1,4 +1,4 @@
-//! Kubeflow: notebooks.
+//! Kubeflow Notebooks.
 
 use serde_json::{Map, Value, json};
 
@@ -27,7 +27,7 @@ fn reflect(member: &Value) -> Value {
     })
 }
 
-/// Running, about to run, or ended well.
+/// True if the notebook runs, is about to run, or terminated successfully.
 fn is_healthy(member: &Value) -> bool {
     let Some(state) = given(member, &["status", "containerState"]) else { return false };
     if given(state, &["running"]).is_some() {
@@ -41,7 +41,7 @@ fn is_healthy(member: &Value) -> bool {
     !badly && count(ended, &["exitCode"]) == 0
 }
 
-/// What the containers of all members are in together.
+/// Combined state of the containers of all members.
 #[derive(Default)]
 struct Containers<'a> {
     running: usize,
@@ -50,7 +50,7 @@ struct Containers<'a> {
 }
 
 impl<'a> Containers<'a> {
-    /// After a failure nobody is counted as running any more.
+    /// After a failure, members are no longer counted as running.
     fn note(&mut self, cluster: &'a str, status: &Value) {
         let state =
             given(status, &["containerState"]).filter(|state| state.as_object().is_none_or(|state| !state.is_empty()));

@@ -1,4 +1,4 @@
-//! Kyverno's policies.
+//! Kyverno policies.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! The table of kinds of other projects: one row per kind, one column per operation.
+//! Table of third-party kinds: one row per kind, one column per operation.
 //!
-//! The rules are Karmada's. Asked after a user's customizations and before [`native`](super::native). What a rule
-//! cannot go without and does not find is a [`NoAnswer`]; an operation a kind has no rule for is `None`.
+//! The rules are Karmada's. They are used after user-defined interpreters and before [`native`](super::native). A
+//! missing required field is a [`NoAnswer`]; an operation without a rule is `None`.
 
 mod argo;
 mod flink;
@@ -29,7 +29,7 @@ use super::status::MemberStatus;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
 
-/// Why a rule has no answer for an object.
+/// Why a rule cannot interpret an object.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     #[error("{0} is missing")]
@@ -57,15 +57,15 @@ pub enum NoAnswer {
 type Needs = (i32, Option<ReplicaRequirements>);
 type Aggregate = fn(&Value, &[MemberStatus<'_>], &str) -> Result<Map<String, Value>, NoAnswer>;
 
-/// One kind of another project.
+/// A third-party kind.
 #[derive(Debug)]
 pub struct ThirdPartyKind {
     pub api_version: &'static str,
     pub kind: &'static str,
     pub replicas: Option<fn(&Value, Gates) -> Result<Needs, NoAnswer>>,
-    /// The same of each of several pod templates.
+    /// Replicas and requirements of several pod templates.
     pub components: Option<fn(&Value, Gates) -> Result<Vec<Component>, NoAnswer>>,
-    /// Writes a member's share of the replicas into its copy.
+    /// Writes the member's replicas into its manifest.
     pub revise: Option<fn(&mut Value, i32)>,
     pub retain: Option<fn(&mut Value, &Value)>,
     pub reflect: Option<fn(&Value) -> Value>,
@@ -106,7 +106,7 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static ThirdPartyKind> {
 }
 
 impl ThirdPartyKind {
-    /// Whether the row has a rule for an operation.
+    /// True if there is a rule for the operation.
     pub fn interprets(&self, operation: &Operation) -> bool {
         match operation {
             Operation::InterpretReplica => self.replicas.is_some(),
@@ -121,12 +121,12 @@ impl ThirdPartyKind {
         }
     }
 
-    /// The status to report of a member's object.
+    /// The status to reflect from a member object.
     pub fn status_of(&self, member: &Value) -> Option<Value> {
         self.reflect.map(|reflect| reading::without_blanks(reflect(member)))
     }
 
-    /// The template's status from its members' ones. `now` stamps what changed.
+    /// The template's status, aggregated from the members. `now` is the time of new conditions.
     pub fn total_of(
         &self,
         template: &Value,
@@ -137,7 +137,7 @@ impl ThirdPartyKind {
         Some(total.map(|status| reading::without_blanks(Value::Object(status))))
     }
 
-    /// What has to go where the template goes: each once, in order.
+    /// Dependencies of a template, sorted and without duplicates.
     pub fn needs_of(&self, template: &Value) -> Option<Result<Vec<Dependency>, NoAnswer>> {
         let needed = self.dependencies?(template);
         let sound = dependencies::verify(&needed).map_err(NoAnswer::Dependencies);

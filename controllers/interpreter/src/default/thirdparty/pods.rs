@@ -1,4 +1,4 @@
-//! What pod templates inside these kinds ask for and refer to.
+//! Requirements and dependencies of pod templates in third-party kinds.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crowsnest_apimachinery::unstructured::namespace;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
 
-/// What a pod of this template needs. Its priority class matters only where quotas are looked at.
+/// Requirements of a pod template. The priority class is only needed for quota estimates.
 pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
     let template = without_blanks(template.clone());
     let mut needs = pod_requirements(template.get("spec")?)?;
@@ -24,12 +24,12 @@ pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequ
     Some(needs)
 }
 
-/// `replicas` pods of the template in `spec.template`, which has to be there.
+/// `replicas` pods of the required template in `spec.template`.
 pub(super) fn of_template(object: &Value, replicas: i32, gates: Gates) -> Result<Needs, NoAnswer> {
     Ok((replicas, requirements(needed(object, &["spec", "template"])?, gates)))
 }
 
-/// A part of a workload, with what its pod template asks for.
+/// A component with the requirements of its pod template.
 pub(super) fn component(name: &str, replicas: i32, template: Option<&Value>, gates: Gates) -> Component {
     let needs = template.and_then(|template| requirements(template, gates));
     let replica_requirements = needs.map(|needs| ComponentReplicaRequirements {
@@ -40,7 +40,7 @@ pub(super) fn component(name: &str, replicas: i32, template: Option<&Value>, gat
     Component { name: name.to_owned(), replicas, replica_requirements }
 }
 
-/// Amounts as the kind itself writes them, text or number.
+/// Requests from the kind's own fields, which are strings or numbers.
 pub(super) fn requests<'a>(
     amounts: impl IntoIterator<Item = (&'a str, Value)>,
 ) -> Result<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>, NoAnswer> {
@@ -56,7 +56,7 @@ pub(super) fn quantity(value: &Value) -> Result<Quantity, NoAnswer> {
     Quantity::parse(&text).map_err(|source| NoAnswer::Quantity { text, source })
 }
 
-/// The nodes that fields of a pod spec, or of something like it, leave open.
+/// Node claim from fields of a pod spec or a similar structure.
 pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<NodeClaim>, NoAnswer> {
     let affinity = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
     let found = [
@@ -73,12 +73,12 @@ pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<Nod
     claim.map(Some).map_err(|source| NoAnswer::Shape { what: "node claim", source })
 }
 
-/// What the template in `spec.template` refers to.
+/// Dependencies of the pod template in `spec.template`.
 pub(super) fn template_dependencies(object: &Value) -> Vec<Dependency> {
     dependencies(given(object, &["spec", "template"]), object)
 }
 
-/// What a pod template of `object` refers to.
+/// Dependencies of a pod template of `object`.
 pub(super) fn dependencies(template: Option<&Value>, object: &Value) -> Vec<Dependency> {
     let namespace = match namespace(object) {
         "" => "default",

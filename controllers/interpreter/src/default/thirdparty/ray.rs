@@ -1,4 +1,4 @@
-//! Ray: clusters, jobs and services of KubeRay.
+//! KubeRay: RayClusters, RayJobs and RayServices.
 
 use crowsnest_api::work::{Component, ReplicaRequirements};
 use crowsnest_apimachinery::quantity::Quantity;
@@ -61,7 +61,7 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
 const CONFIG: [&str; 2] = ["spec", "rayClusterConfig"];
 const HEAD: [&str; 2] = ["headGroupSpec", "template"];
 
-/// One head, and workers by group. A group without a name is called by its place.
+/// One head, and workers by group. Groups without a name are numbered.
 fn components(cluster: Option<&Value>, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
     let Some(cluster) = cluster else { return Ok(Vec::new()) };
     let head = given(cluster, &HEAD).map(|head| Ok(pods::component("ray-head", 1, Some(head), gates)));
@@ -90,7 +90,8 @@ fn dependencies(template: &Value, cluster: Option<&Value>, other: Option<&Value>
     templates.flat_map(|pod| of_pod_spec(pod.get("spec"), namespace(template))).collect()
 }
 
-/// One head and all workers. Each is taken to need the head's nodes, and the most cpu and memory any of them needs.
+/// One head and all workers. Each is assumed to need the head's nodes, and the largest CPU and memory requests of any
+/// of them.
 fn service_replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
     let Some(cluster) = given(template, &CONFIG) else { return Ok((0, None)) };
     let Some(head) = given(cluster, &HEAD) else { return Ok((0, None)) };
@@ -119,8 +120,8 @@ fn raise(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) {
     }
 }
 
-/// All but the head's replica goes to the workers: to groups as they share now, evenly where there are none yet, what
-/// rounding leaves to the last.
+/// Distributes all but the head's replica to the worker groups: in proportion to their current replicas, or evenly if
+/// there are none. The last group gets the remainder.
 fn revise_service(manifest: &mut Value, replicas: i32) {
     let mut left = i64::from(replicas - 1).max(0);
     let groups = manifest
@@ -153,7 +154,7 @@ fn first<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
     reported(members).find_map(|status| given(status, &[field]))
 }
 
-/// Counts and amounts together; where the head is, and how it is, by the first member that says so.
+/// Sums of counters and amounts; address and state of the head from the first member that reports them.
 fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<Map<String, Value>, NoAnswer> {
     if let Some(only) = of_only_member(members) {
         return Ok(only);
@@ -183,7 +184,7 @@ fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<M
     Ok(status)
 }
 
-/// The sum of quantities. Each step is written down, and so loses what its form cannot hold.
+/// Sum of quantities. It is formatted after each addition, so precision can be lost.
 fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, NoAnswer> {
     let mut sum = "0".to_owned();
     for amount in texts(members, field) {
@@ -218,7 +219,7 @@ const DEPLOYMENT_STATUSES: [&[&str]; 9] = [
 
 const JOB_STATUSES: [&[&str]; 6] = [&[""], &["PENDING"], &["RUNNING"], &["SUCCEEDED"], &["STOPPED"], &["FAILED"]];
 
-/// How the job is where it is worst.
+/// The worst status of the job in any member.
 fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if let Some(only) = of_only_member(members) {
         return only;
@@ -238,7 +239,7 @@ fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
 const APPLICATION_STATUSES: [&[&str]; 6] =
     [&["RUNNING"], &["NOT_STARTED"], &["DEPLOYING"], &["DELETING"], &["UNHEALTHY"], &["DEPLOY_FAILED"]];
 
-/// The first active service, with each application as it is where it is worst.
+/// The first active service, with the worst status per application.
 fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if let Some(only) = of_only_member(members) {
         return only;

@@ -1,21 +1,21 @@
-//! Reading objects as these rules do: a null is nothing, and so is an empty map or list that goes into an answer.
+//! Reading fields for the rules: null counts as missing, and so do empty maps and lists in results.
 
 use serde_json::{Map, Value};
 
 use super::NoAnswer;
 use crowsnest_apimachinery::unstructured::{at, integer};
 
-/// What stands at `path`; null is nothing.
+/// The value at `path`. `None` if it is null.
 pub(super) fn given<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
     at(object, path).filter(|value| !value.is_null())
 }
 
-/// What a rule cannot go without.
+/// A required value.
 pub(super) fn needed<'a>(object: &'a Value, path: &[&str]) -> Result<&'a Value, NoAnswer> {
     given(object, path).ok_or_else(|| NoAnswer::Missing(path.join(".")))
 }
 
-/// A whole number a rule cannot go without.
+/// A required integer.
 pub(super) fn needed_count(object: &Value, path: &[&str]) -> Result<i64, NoAnswer> {
     needed(object, path)?;
     integer(object, path).ok_or_else(|| NoAnswer::Number(path.join(".")))
@@ -32,12 +32,12 @@ pub(super) fn replicas_or_one(object: &Value, path: &[&str]) -> Result<i32, NoAn
     }
 }
 
-/// The whole number at `path`, or 0.
+/// The integer at `path`, or 0.
 pub(super) fn count(object: &Value, path: &[&str]) -> i64 {
     integer(object, path).unwrap_or_default()
 }
 
-/// A number, also one written as text.
+/// A number, possibly as a string.
 pub(super) fn number(value: Option<&Value>) -> Option<f64> {
     let number = match value? {
         Value::Number(number) => number.as_f64(),
@@ -47,7 +47,7 @@ pub(super) fn number(value: Option<&Value>) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// The number of replicas at `path`, also one written as text.
+/// The number of replicas at `path`, possibly as a string.
 pub(super) fn replicas_or(object: &Value, path: &[&str], otherwise: i32) -> Result<i32, NoAnswer> {
     number(given(object, path)).map_or(Ok(otherwise), |count| whole(count, path))
 }
@@ -71,7 +71,7 @@ fn is_blank(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Without nulls, and without maps and lists that are empty then. What only held those stays.
+/// Removes nulls, then maps and lists that were empty. Containers that only held those are kept.
 pub(super) fn without_blanks(value: Value) -> Value {
     drop_blanks(drop_nulls(value))
 }
@@ -100,8 +100,7 @@ fn drop_blanks(value: Value) -> Value {
     }
 }
 
-/// What of a status says anything: no nulls, nothing empty however deep, and, where `zeros` go too, no 0, `""` and
-/// `"0s"`.
+/// Removes nulls and empty values recursively and, with `zeros`, also 0, `""` and `"0s"`. `None` if nothing is left.
 pub(super) fn telling(value: Value, zeros: bool) -> Option<Value> {
     let told = match value {
         Value::Null => return None,

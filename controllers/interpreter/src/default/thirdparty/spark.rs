@@ -1,4 +1,4 @@
-//! Spark's applications: a driver and executors, described by the kind's own fields.
+//! SparkApplications: a driver and executors, described by fields of the kind.
 
 use crowsnest_api::work::{Component, ComponentReplicaRequirements};
 use serde_json::{Map, Value, json};
@@ -47,7 +47,7 @@ fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
     Ok(vec![component("driver", 1)?, component("executor", executors(template)?)?])
 }
 
-/// As many as are asked for, or as they are to begin with or stay at least where they come and go.
+/// The requested number, or with dynamic allocation at least the initial and minimum number.
 fn executors(template: &Value) -> Result<i32, NoAnswer> {
     let asked = replicas_or(template, &["spec", "executor", "instances"], 1)?;
     let allocation = |field| replicas_or(template, &["spec", "dynamicAllocation", field], 1);
@@ -72,7 +72,7 @@ fn requirements(role: &Value, factor: f64) -> Result<ComponentReplicaRequirement
     })
 }
 
-/// Units of memory from the smallest, each 1024 of the one before: Kubernetes' name, and Java's.
+/// Memory units in ascending order, each 1024 times the previous one: Kubernetes' name and Java's names.
 const UNITS: [(&str, [&str; 2]); 6] = [
     ("B", ["b", "b"]),
     ("Ki", ["k", "kb"]),
@@ -89,7 +89,7 @@ struct Memory {
     unit: usize,
 }
 
-/// The least that is put on top of what a role asks for.
+/// Minimum memory overhead.
 const LEAST_OVERHEAD: Memory = Memory { amount: 384.0, unit: 2 };
 
 impl Memory {
@@ -109,7 +109,7 @@ impl Memory {
     }
 }
 
-/// What the role asks for and its overhead, in the smaller unit of the two.
+/// Requested memory plus overhead, in the smaller of the two units.
 fn memory(role: &Value, factor: f64) -> Result<String, NoAnswer> {
     let asked = Memory::parse(given(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
     let overhead = match given(role, &["memoryOverhead"]) {
@@ -124,7 +124,7 @@ fn memory(role: &Value, factor: f64) -> Result<String, NoAnswer> {
     Ok(format!("{:.6}{}", asked.within(unit) + overhead.within(unit), UNITS[unit].0))
 }
 
-/// The further on the list, the graver.
+/// In increasing order of severity.
 const STATES: [&[&str]; 7] = [
     &["", "UNKNOWN"],
     &["SUBMITTED", "PENDING_RERUN"],
@@ -135,7 +135,7 @@ const STATES: [&[&str]; 7] = [
     &["FAILING", "FAILED", "SUBMISSION_FAILED"],
 ];
 
-/// How the application is where it is worst, and attempts and executors of all.
+/// The worst application state of any member, with the attempts and executors of all.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if let Some(only) = of_only_member(members) {
         return only;

@@ -1,4 +1,4 @@
-//! Parts of the status rules that several families share.
+//! Status aggregation shared by several kinds.
 
 use serde_json::{Map, Value, json};
 
@@ -6,16 +6,16 @@ use super::super::status::MemberStatus;
 use super::reading::{count, given, list, number};
 use crowsnest_apimachinery::unstructured::{self, text};
 
-/// The generation of the template that a member's copy was made from.
+/// Annotation with the template's generation on a member object.
 const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 
-/// The named fields of a member object's status; without a status nothing.
+/// The named fields of a member object's status. Empty without a status.
 pub(super) fn fields_of(member: &Value, fields: &[&str]) -> Map<String, Value> {
     let picked = |field: &&str| Some(((*field).to_owned(), given(member, &["status", field])?.clone()));
     fields.iter().filter_map(picked).collect()
 }
 
-/// The named fields, and which generations the member's object and the template had.
+/// The named fields, with the generations of the member object and the template.
 pub(super) fn with_generations(member: &Value, fields: &[&str]) -> Value {
     let mut status = fields_of(member, fields);
     if given(member, &["status"]).is_some() {
@@ -28,7 +28,7 @@ pub(super) fn with_generations(member: &Value, fields: &[&str]) -> Value {
     Value::Object(status)
 }
 
-/// The template's own status, to be written over.
+/// The template's current status, to be updated.
 pub(super) fn shown(template: &Value) -> Map<String, Value> {
     template.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
 }
@@ -37,7 +37,7 @@ pub(super) fn reported<'a>(members: &[MemberStatus<'a>]) -> impl Iterator<Item =
     members.iter().filter_map(|member| member.status).filter(|status| !status.is_null())
 }
 
-/// The status of the only member there is, which is then the template's.
+/// The status of the only member, which becomes that of the template.
 pub(super) fn of_only_member(members: &[MemberStatus<'_>]) -> Option<Map<String, Value>> {
     let [only] = members else { return None };
     Some(only.status.and_then(Value::as_object).cloned().unwrap_or_default())
@@ -47,22 +47,22 @@ pub(super) fn sum(members: &[MemberStatus<'_>], path: &[&str]) -> i64 {
     reported(members).map(|status| count(status, path)).sum()
 }
 
-/// What the last member that says something says.
+/// The value of the last member that has one.
 pub(super) fn last<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
     reported(members).filter_map(|status| given(status, &[field])).last()
 }
 
-/// The same of a text, which says nothing when it is empty.
+/// The non-empty text of the last member that has one.
 pub(super) fn last_text<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
     reported(members).filter_map(|status| given(status, &[field])).filter(|value| *value != "").last()
 }
 
-/// RFC 3339 UTC times order as text.
+/// Values of a time field. RFC 3339 UTC times sort as text.
 pub(super) fn times<'a>(members: &[MemberStatus<'a>], field: &str) -> impl Iterator<Item = &'a str> {
     reported(members).map(move |status| text(status, &[field])).filter(|time| !time.is_empty())
 }
 
-/// Writes the value, or takes away what stood there.
+/// Sets a field, or removes it without a value.
 pub(super) fn put(status: &mut Map<String, Value>, field: &str, value: Option<impl Into<Value>>) {
     match value {
         Some(value) => drop(status.insert(field.to_owned(), value.into())),
@@ -70,7 +70,7 @@ pub(super) fn put(status: &mut Map<String, Value>, field: &str, value: Option<im
     }
 }
 
-/// The template's generation once every member has acted on it; until then what the template shows.
+/// The template's generation if all members have observed it, otherwise the template's previous observed generation.
 pub(super) fn observed_generation(template: &Value, members: &[MemberStatus<'_>]) -> i64 {
     let generation = unstructured::generation(template);
     let is_up_to_date = |member: &MemberStatus<'_>| {
@@ -83,7 +83,7 @@ pub(super) fn observed_generation(template: &Value, members: &[MemberStatus<'_>]
     }
 }
 
-/// Conditions of all members. Those of equal type, status and reason are one, whose message names each cluster.
+/// Conditions of all members. Those with equal type, status and reason are merged, with a message per cluster.
 pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for member in members {
@@ -108,7 +108,7 @@ pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     merged
 }
 
-/// Puts a condition, or what is like one, in its place by `key`: the newer takes the older's.
+/// Replaces the entry with the same `key`, or appends a new one.
 pub(super) fn replace(conditions: &mut Vec<Value>, key: &str, condition: &Value) {
     match conditions.iter_mut().find(|known| given(known, &[key]) == given(condition, &[key])) {
         Some(known) => *known = condition.clone(),
@@ -120,7 +120,7 @@ pub(super) fn is_true(condition: &Value, kind: &str) -> bool {
     text(condition, &["type"]) == kind && text(condition, &["status"]) == "True"
 }
 
-/// A condition with the times at which it became what it is: a template that says the same already keeps its times.
+/// A condition with its times. If the template has the same condition already, the times are kept.
 pub(super) fn dated(template: &Value, mut condition: Value, now: &str) -> Value {
     const TIMES: [&str; 2] = ["lastProbeTime", "lastTransitionTime"];
     let said = |known: &&Value| {
@@ -134,12 +134,12 @@ pub(super) fn dated(template: &Value, mut condition: Value, now: &str) -> Value 
     condition
 }
 
-/// How grave a word is by a list: the further on, the graver; unknown ones are not.
+/// Severity of a word: its index in the list, or 0 if unknown.
 pub(super) fn rank(order: &[&[&str]], word: &str) -> usize {
     order.iter().position(|words| words.contains(&word)).unwrap_or_default()
 }
 
-/// The first of the gravest.
+/// The first candidate with the highest severity.
 pub(super) fn gravest<'a>(
     candidates: impl Iterator<Item = &'a Value>,
     grave: impl Fn(&Value) -> usize,

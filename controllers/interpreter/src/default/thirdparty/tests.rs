@@ -1,4 +1,4 @@
-//! Cases are data: `fixtures/*.yaml` has objects of each kind, and what each rule says of them.
+//! Data-driven cases: `fixtures/*.yaml` have objects of each kind, and the results of each rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,21 +20,21 @@ struct Fixture {
 #[serde(deny_unknown_fields)]
 struct Case {
     case: String,
-    /// The template, or the member's object.
+    /// The template or member object.
     object: Value,
-    /// The member's object where the template is asked for as well.
+    /// The member object, if the template is needed as well.
     #[serde(default)]
     live: Value,
-    /// What each cluster reported.
+    /// Reported status per cluster.
     #[serde(default)]
     members: BTreeMap<String, Value>,
-    /// The share of replicas.
+    /// The member's replicas.
     #[serde(default)]
     share: i32,
-    /// Whether quotas are looked at.
+    /// True if quotas are considered.
     #[serde(default)]
     quotas: bool,
-    /// What each rule says; a text is the reason why it says nothing.
+    /// Result of each rule. A string is an error message.
     says: BTreeMap<String, Value>,
 }
 
@@ -115,7 +115,7 @@ fn fixtures() -> Vec<(&'static ThirdPartyKind, Vec<Case>)> {
 }
 
 #[test]
-fn each_rule_says_what_it_should() {
+fn rules_return_the_expected_results() {
     let mut wrong = Vec::new();
     for (row, cases) in fixtures() {
         for case in &cases {
@@ -157,7 +157,7 @@ fn each_rule_has_a_case() {
 }
 
 #[test]
-fn kinds_are_karmadas() {
+fn kinds_equal_karmadas() {
     let known: Vec<String> =
         FAMILIES.into_iter().flatten().map(|row| format!("{} {}", row.api_version, row.kind)).collect();
     assert_eq!(known.len(), 27);

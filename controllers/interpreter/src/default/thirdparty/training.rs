@@ -1,4 +1,4 @@
-//! Kubeflow's training jobs.
+//! Kubeflow training jobs.
 
 use crowsnest_api::work::Component;
 use serde_json::{Map, Value, json};
@@ -47,10 +47,10 @@ fn has_failed(member: &Value) -> bool {
     list(member, &["status", "conditions"]).any(|condition| is_true(condition, "Failed"))
 }
 
-/// A job of several roles, each with a pod template of its own.
+/// A job with several roles, each with its own pod template.
 struct Roles {
     field: &'static str,
-    /// The roles, and their names as components.
+    /// The roles, and their component names.
     roles: &'static [(&'static str, &'static str)],
 }
 
@@ -80,7 +80,7 @@ impl Roles {
         self.specs(template).flat_map(|(_, spec)| pods::dependencies(given(spec, &["template"]), template)).collect()
     }
 
-    /// Pods of all members by role and how they are.
+    /// Counts of pods of all members by role and state.
     fn pods(&self, members: &[MemberStatus<'_>]) -> Value {
         let of = |role: &str| -> Value {
             let counted = |state: &str| (state.to_owned(), json!(sum(members, &["replicaStatuses", role, state])));
@@ -89,7 +89,7 @@ impl Roles {
         self.roles.iter().map(|(role, _)| ((*role).to_owned(), of(role))).collect()
     }
 
-    /// The template's status with what both kinds of job count alike.
+    /// The template's status with the counters common to both kinds.
     fn counted(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
         let mut status = shown(template);
         put(&mut status, "startTime", times(members, "startTime").min());
@@ -110,7 +110,7 @@ fn conditions<'a>(member: &MemberStatus<'a>) -> impl Iterator<Item = &'a Value> 
     member.status.into_iter().flat_map(|status| list(status, &["conditions"]))
 }
 
-/// Created, then running, then how it ended: kubectl shows the last condition.
+/// Conditions in the order created, running and finished, because kubectl shows the last one.
 fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if members.is_empty() {
         let mut status = shown(template);
@@ -153,7 +153,7 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
     told(status, true)
 }
 
-/// Failed when it failed anywhere, succeeded when it did everywhere; members' other conditions are not shown.
+/// Failed if it failed in any member, succeeded if it did in all. Other conditions of members are ignored.
 fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
     let ends = |condition: &&Value| is_true(condition, "Succeeded") || is_true(condition, "Failed");
     let end = |member: &MemberStatus<'_>| {
@@ -178,7 +178,7 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
     told(status, true)
 }
 
-/// Roles are named as their user wrote them. A launcher is one, workers have to be asked for.
+/// Roles have user-defined names. The default is one launcher and no workers.
 fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
     let component = |(role, spec): (&String, &Value)| {
         let pod = given(spec, &["template"])?;
@@ -205,7 +205,7 @@ fn reflect_mpi(member: &Value) -> Value {
     Value::Object(status)
 }
 
-/// Of each type of condition the newest.
+/// The newest condition of each type.
 fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if members.is_empty() {
         return shown(template);

@@ -1,4 +1,4 @@
-//! Volcano's batch jobs.
+//! Volcano Jobs.
 
 use crowsnest_api::work::Component;
 use serde_json::{Map, Value, json};
@@ -37,14 +37,14 @@ const FIELDS: [&str; 14] = [
     "conditions",
 ];
 
-/// Every phase but Failed.
+/// All phases except Failed.
 const WELL: [&str; 9] =
     ["Pending", "Running", "Completing", "Completed", "Restarting", "Aborting", "Aborted", "Terminating", "Terminated"];
 
-/// What a condition's status is after which a member's conditions count no more.
+/// If a condition has one of these statuses, only its member's conditions are used.
 const BAD: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
 
-/// A task without a name is called by its place.
+/// Tasks without a name are numbered.
 fn components(template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
     let component = |(index, task): (usize, &Value)| {
         let name = match text(task, &["name"]) {
@@ -79,7 +79,7 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<S
     }
 }
 
-/// Of each task its pods by phase.
+/// Pods per task and phase.
 fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut tasks: Map<String, Value> = Map::new();
     for (task, status) in reported(members).flat_map(|status| fields(status, &["taskStatusCount"])) {
@@ -92,8 +92,8 @@ fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     tasks
 }
 
-/// Completed everywhere, or failed or aborted somewhere; otherwise nothing is said. A template that says the same
-/// already keeps its time.
+/// Completed if so in all members, or failed if it failed or was aborted in any; otherwise `None`. An unchanged state
+/// keeps its time.
 fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
     let phase =
         |member: &MemberStatus<'_>| member.status.map_or("", |status| text(status, &["state", "phase"])).to_owned();
@@ -114,7 +114,7 @@ fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Va
     Some(json!({"phase": phase, "reason": reason, "message": message, "lastTransitionTime": time}))
 }
 
-/// The conditions of the first member that did badly; else of each status the newest.
+/// The conditions of the first member with a bad one, otherwise the newest of each status.
 fn conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     let is_bad = |condition: &Value| BAD.contains(&text(condition, &["status"]));
     let bad = reported(members).find(|status| list(status, &["conditions"]).any(is_bad));
@@ -142,7 +142,7 @@ fn longest<'a>(members: &[MemberStatus<'a>]) -> Option<&'a Value> {
     longest
 }
 
-/// Go's duration as text, or a number of seconds.
+/// Seconds of a Go duration, or of a number.
 fn seconds(duration: &Value) -> f64 {
     let Some(duration) = duration.as_str() else { return duration.as_f64().unwrap_or_default() };
     let (mut total, mut number) = (0.0, String::new());

@@ -1,5 +1,4 @@
-//! What is given away counts once, until it shows, whatever happens meanwhile; and a room kept up to date is the room
-//! made anew.
+//! Reservations count exactly once until the pods run, and an incrementally updated room equals a rebuilt one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::estimation::room::{Remembered, Room};
 use crate::gates::Gates;
 use crate::scheduling::Estimate;
 
-/// What clusters tell: whether they are healthy, and how many replicas are ready.
+/// Status of a binding: health and ready replicas per cluster.
 fn status(items: &[(&str, &str, Option<i32>)]) -> ResourceBindingStatus {
     let item = |(cluster, health, ready): &(&str, &str, Option<i32>)| {
         let mut item = json!({"clusterName": cluster, "applied": true, "health": health});
@@ -31,7 +30,7 @@ fn status(items: &[(&str, &str, Option<i32>)]) -> ResourceBindingStatus {
     serde_json::from_value(json!({"aggregatedStatus": items})).expect("a status")
 }
 
-/// A ledger where binding 1 was given 4 replicas in `a` and 2 in `b`, written as generation 2.
+/// A ledger where binding 1 has 4 replicas in `a` and 2 in `b`, written as generation 2.
 fn promised(now: Moment) -> Ledger {
     let mut ledger = Ledger::new(Gates::all());
     let given = targets(&[("a", 4), ("b", 2)]);
@@ -47,7 +46,7 @@ fn promised(now: Moment) -> Ledger {
 #[case::a_target_was_taken_away(3, &[("b", 2)], &[], (0, 2))]
 #[case::a_target_got_less(3, &[("a", 1), ("b", 2)], &[], (1, 2))]
 #[case::of_a_generation_before(1, &[], &[("a", "Healthy", Some(4))], (4, 2))]
-fn a_binding_tells(
+fn status_releases_reservations(
     #[case] generation: i64,
     #[case] clusters: &[(&str, i32)],
     #[case] items: &[(&str, &str, Option<i32>)],
@@ -60,14 +59,14 @@ fn a_binding_tells(
 }
 
 #[test]
-fn only_what_is_new_is_promised_when_a_healthy_workload_grows() {
+fn scaling_up_reserves_only_additional_replicas() {
     let now = Duration::ZERO;
     let mut ledger = Ledger::new(Gates::all());
     let (held, healthy) = ([("a", 4)], status(&[("a", "Healthy", Some(4))]));
     ledger.promise(&key(1), &spec(7, "1", &held), &healthy, &targets(&[("a", 7)]), now);
     ledger.written(&key(1), 3);
     assert_eq!(ledger.promised("a"), 3);
-    // It still is what it was before.
+    // The status does not report the new replicas yet.
     ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &healthy);
     assert_eq!(ledger.promised("a"), 3);
     ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Unhealthy", Some(5))]));
@@ -78,24 +77,24 @@ fn only_what_is_new_is_promised_when_a_healthy_workload_grows() {
 }
 
 #[test]
-fn what_was_not_kept_yet_is_promised_on_when_a_workload_changes() {
+fn unfulfilled_reservations_survive_a_new_decision() {
     let now = Duration::ZERO;
     let mut ledger = promised(now);
-    // One more in a, which shows nothing yet; b is left, c is new.
+    // One more replica in a, which reports none yet; b is removed, c is added.
     let spec = spec(8, "1", &[("a", 4), ("b", 2)]);
     ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("a", 5), ("c", 3)]), now);
     let promised = |ledger: &Ledger| ["a", "b", "c"].map(|cluster| ledger.promised(cluster));
     assert_eq!(promised(&ledger), [5, 0, 3]);
-    assert!(ledger.failed(&key(1)), "c has its room back");
+    assert!(ledger.failed(&key(1)), "c's capacity is released");
     assert_eq!(promised(&ledger), [4, 2, 0]);
 }
 
 #[test]
-fn promises_end_with_their_binding_and_their_time() {
+fn reservations_end_with_their_binding_and_expire() {
     let now = Duration::ZERO;
     let mut ledger = promised(now);
     assert!(ledger.forget(&key(1)));
-    // The answer to a write that was under way comes too late.
+    // The response to a write in progress arrives too late.
     ledger.written(&key(1), 3);
     assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
 
@@ -106,7 +105,7 @@ fn promises_end_with_their_binding_and_their_time() {
 }
 
 #[test]
-fn components_are_promised_as_whole_sets() {
+fn components_are_reserved_as_whole_sets() {
     let spec: ResourceBindingSpec = yaml(
         "
 resource: {apiVersion: flink.apache.org/v1beta1, kind: FlinkDeployment, namespace: team, name: job}
@@ -120,14 +119,14 @@ components:
     ledger.promise(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
     assert_eq!(ledger.promised("a"), 4);
     let room = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(2));
-    assert_eq!(room.fits(&Ask::sets(&spec.components)), 0, "2.5 of 4 cpus are gone");
+    assert_eq!(room.fits(&Ask::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
     assert_eq!(room.unpromised().fits(&Ask::sets(&spec.components)), 1);
     let own = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(1));
-    assert_eq!(own.fits(&Ask::sets(&spec.components)), 1, "its own promise is not in its way");
+    assert_eq!(own.fits(&Ask::sets(&spec.components)), 1, "its own reservation is not subtracted");
 }
 
 #[test]
-fn a_gate_switches_promises_off() {
+fn feature_gate_disables_reservations() {
     let gates = Gates { scheduling_overcommit_protection: false, ..Gates::all() };
     let mut ledger = Ledger::new(gates);
     let given = targets(&[("a", 4)]);
@@ -136,7 +135,7 @@ fn a_gate_switches_promises_off() {
 }
 
 #[test]
-fn a_burst_gets_no_more_than_there_is() {
+fn burst_of_decisions_does_not_overcommit() {
     let (facts, known) = (cluster("a", "8"), known(&["4", "4"]));
     let mut ledger = Ledger::new(Gates::all());
     let remembered = Remembered::default();
@@ -156,14 +155,14 @@ fn a_burst_gets_no_more_than_there_is() {
     assert_eq!(given, 6);
 }
 
-/// What a binding may do, or have done to it.
+/// An event of a binding.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Is decided about: replicas for each cluster.
+    /// A scheduling decision: replicas per cluster.
     Decide([u8; 3]),
     Written,
     Failed,
-    /// Tells how many replicas are ready in each cluster.
+    /// A status update: ready replicas per cluster.
     Ready([u8; 3]),
     Healthy(u8),
     Gone,
@@ -185,15 +184,15 @@ fn steps() -> impl Strategy<Value = Vec<(u8, Step)>> {
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 
-/// A binding as the control plane has it, and what of it is expected to be promised.
+/// State of a binding in the control plane, and its expected reservations.
 #[derive(Debug, Clone, Default)]
 struct Model {
     generation: i64,
     clusters: [i32; 3],
-    /// Promised and written, by cluster, and until when.
+    /// Reserved and written, by cluster, with the expiry.
     kept: [i32; 3],
     until: Option<Moment>,
-    /// Being written: clusters, what is promised, and until when.
+    /// Write in progress: assigned replicas, reservations and expiry.
     writing: Option<([i32; 3], [i32; 3], Option<Moment>)>,
 }
 
@@ -208,10 +207,10 @@ impl Model {
 }
 
 proptest! {
-    /// In whatever order bindings are decided about, written, told of and deleted: what is promised is what was given
-    /// and does not show, and a room kept up to date is one made anew.
+    /// For every order of decisions, writes, status updates and deletions, the reservations equal the assigned pods
+    /// that do not run, and an incrementally updated room equals a rebuilt one.
     #[test]
-    fn promises_are_neither_lost_nor_doubled(steps in steps()) {
+    fn reservations_are_neither_lost_nor_doubled(steps in steps()) {
         let (mut ledger, mut now) = (Ledger::new(Gates::all()), Duration::ZERO);
         let mut models: BTreeMap<u8, Model> = BTreeMap::new();
         let facts = CLUSTERS.map(|name| cluster(name, "40"));
@@ -227,7 +226,7 @@ proptest! {
                     let spec = spec(total(given), "1", &Model::targets(model.clusters));
                     let none = ResourceBindingStatus::default();
                     ledger.promise(&id, &spec, &none, &targets(&Model::targets(given)), now);
-                    // What is more than shows: what was missing, and what is given beyond what was there.
+                    // Reserved is what was missing before, plus what is assigned beyond the previous replicas.
                     let promised: [i32; 3] = std::array::from_fn(|nth| {
                         let shown = model.clusters[nth] - model.kept[nth];
                         (given[nth] - shown).max(0)
@@ -263,7 +262,7 @@ proptest! {
                 }
                 Step::Waits(seconds) => {
                     now += Duration::from_secs(u64::from(seconds));
-                    // A write does not take that long.
+                    // Writes finish before reservations expire.
                     if !writes {
                         ledger.lapse(now);
                         for model in models.values_mut().filter(|model| model.until.is_some_and(|until| until <= now)) {
@@ -288,9 +287,9 @@ proptest! {
         prop_assert!(CLUSTERS.iter().all(|name| ledger.promised(name) == 0));
     }
 
-    /// An answer that was remembered is the one that would be given.
+    /// A cached estimate equals a fresh one.
     #[test]
-    fn answers_are_remembered_only_while_rooms_stay(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
+    fn estimates_are_cached_only_while_rooms_are_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
         let facts = CLUSTERS.map(|name| cluster(name, "12"));
         let (mut ledger, remembered) = (Ledger::new(Gates::all()), Remembered::default());
         let known = known(&["4", "4", "4"]);

@@ -19,7 +19,7 @@ fn binding() -> Value {
     }}})
 }
 
-/// A spec in clusters, `m1:2` each, with tasks.
+/// A spec with targets such as `m1:2`, and eviction tasks.
 fn spec(clusters: &[&str], tasks: Value) -> ResourceBindingSpec {
     let target = |text: &&str| {
         let (name, replicas) = text.split_once(':').unwrap_or((text, "0"));
@@ -37,7 +37,7 @@ fn task(cluster: &str, message: &str) -> Value {
         "purgeMode": "Gracefully", "creationTimestamp": EVICTED, "message": message})
 }
 
-/// `m1`, lost and tainted for it.
+/// Cluster `m1`, not ready and tainted for it.
 fn clusters() -> Clusters {
     let m1 = json!({
         "metadata": {"name": "m1", "uid": "u1"},
@@ -54,7 +54,7 @@ fn status(value: Value) -> ResourceBindingStatus {
     read(value)
 }
 
-/// What is read of an entry: action, message, because of what, whether there is one before it.
+/// Action, message, cause, and if there is a previous entry.
 fn told(entries: &[Entry]) -> Vec<(&'static str, &str, String, bool)> {
     let by = |entry: &Entry| {
         entry.cause.reference.as_ref().map_or_else(String::new, |by| format!("{}/{}", by.kind, by.name))
@@ -64,7 +64,7 @@ fn told(entries: &[Entry]) -> Vec<(&'static str, &str, String, bool)> {
 }
 
 #[test]
-fn the_chain_of_an_eviction_holds_together() {
+fn entries_of_an_eviction_are_chained() {
     let (binding, clusters) = (binding(), clusters());
     let before = spec(&["m1:2"], json!([]));
     let after = spec(&[], json!([task("m1", "")]));
@@ -112,17 +112,17 @@ fn the_chain_of_an_eviction_holds_together() {
 )]
 #[case::called_off(
     task("m1", ""), json!([]), &["m1"], json!({}),
-    Some(("EvictionCancelled", "Evict from cluster m1 is called off: nothing has replaced the copy."))
+    Some(("EvictionCancelled", "Evict from cluster m1 is cancelled: the copy has not been replaced."))
 )]
 #[case::ended_by_its_time(
     task("m1", ""), json!([]), &[], json!({}),
-    Some(("EvictionEnded", "Evict from cluster m1 has ended: its time was over"))
+    Some(("EvictionEnded", "Evict from cluster m1 has ended: its grace period expired"))
 )]
 #[case::ended_with_its_cluster(
     task("m9", ""), json!([]), &[], json!({}),
-    Some(("EvictionEnded", "Evict from cluster m9 has ended: the cluster is gone"))
+    Some(("EvictionEnded", "Evict from cluster m9 has ended: the cluster no longer exists"))
 )]
-fn what_becomes_of_evictions(
+fn outcomes_of_evictions(
     #[case] before: Value,
     #[case] after: Value,
     #[case] called_off: &[&str],
@@ -145,7 +145,7 @@ fn what_becomes_of_evictions(
 #[case::the_same(&["m1:2"], json!([]), &["m1:2"], Trigger::Reconcile, None)]
 #[case::divided_otherwise(
     &["m1:3", "m2:1"], json!([]), &["m1:1", "m2:3"], Trigger::RescheduleRequested,
-    Some(("Rescheduled from m1:3, m2:1 to m1:1, m2:3: a new schedule was asked for", "", false))
+    Some(("Rescheduled from m1:3, m2:1 to m1:1, m2:3: rescheduling was requested", "", false))
 )]
 #[case::another_placement(
     &["m1:2"], json!([]), &["m2:2"], Trigger::PlacementChanged,
@@ -153,7 +153,7 @@ fn what_becomes_of_evictions(
 )]
 #[case::another_cluster_fits(
     &["m1"], json!([]), &["m1", "m2"], Trigger::Reconcile,
-    Some(("Rescheduled from m1 to m1, m2: other clusters fit it now", "", false))
+    Some(("Rescheduled from m1 to m1, m2: the fitting clusters changed", "", false))
 )]
 #[case::a_cluster_leaves(
     &["m1:2"], json!([]), &["m2:2"], Trigger::TargetTerminating,
@@ -161,7 +161,7 @@ fn what_becomes_of_evictions(
 )]
 #[case::scaled_into_another(
     &["m1:1"], json!([]), &["m1:1", "m2:1"], Trigger::ReplicasChanged,
-    Some(("Rescheduled from m1:1 to m1:1, m2:1: 2 replicas are wanted, 1 were assigned", "", false))
+    Some(("Rescheduled from m1:1 to m1:1, m2:1: 2 replicas are requested, 1 were assigned", "", false))
 )]
 #[case::evicted(
     &[], json!([task("m1", "")]), &["m2:2"], Trigger::ReplicasChanged,
@@ -189,31 +189,31 @@ fn moves_and_their_triggers(
     assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
 }
 
-/// Evictions that the schedule before has answered are not answered again.
+/// Evictions before the last scheduling are not a cause of the next one.
 #[test]
-fn an_old_eviction_moves_nothing_twice() {
+fn old_evictions_are_not_a_cause() {
     let (binding, before) = (binding(), spec(&["m2"], json!([task("m1", "")])));
     let to = spec(&["m2", "m3"], json!([])).clusters;
     let status = status(json!({"lastScheduledTime": "2026-01-01T10:05:06Z"}));
     let trigger = Some(Trigger::Reconcile);
     let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
     let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved).expect("it moved");
-    assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: other clusters fit it now");
+    assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: the fitting clusters changed");
 }
 
 #[test]
-fn what_fits_nowhere_is_a_warning() {
+fn no_fitting_cluster_is_a_warning() {
     let (binding, before) = (binding(), spec(&["m1:2"], json!([])));
     let status = status(json!({}));
     let (trigger, nothing) = (Some(Trigger::PlacementChanged), Some("0/3 clusters are available"));
     let moved = Move { before: &before, status: &status, to: &[], trigger, nothing, asked_by: None };
     let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved).expect("it moved");
-    let message = "Rescheduled from m1:2 to nowhere: 0/3 clusters are available (its placement changed)";
+    let message = "Rescheduled from m1:2 to no cluster: 0/3 clusters are available (its placement changed)";
     assert_eq!((entry.message.as_str(), entry.is_warning), (message, true));
 }
 
 #[test]
-fn what_was_descheduled_is_why_it_moves() {
+fn descheduling_is_the_cause_of_the_move() {
     let (binding, before) = (binding(), spec(&["m1:3", "m2:1"], json!([])));
     let bound = Bound::of(&binding, &before, at(NOW));
     let reduced = spec(&["m1:1", "m2:1"], json!([]));
@@ -229,7 +229,7 @@ fn what_was_descheduled_is_why_it_moves() {
 }
 
 #[test]
-fn the_way_home_has_its_flip_and_what_leaves_for_it() {
+fn failback_refers_to_readiness_and_evictions() {
     let binding = binding();
     let home = json!({"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome",
         "creationTimestamp": EVICTED});
@@ -237,10 +237,10 @@ fn the_way_home_has_its_flip_and_what_leaves_for_it() {
     let bound = Bound::of(&binding, &before, at(NOW));
     let clusters = clusters();
     let to = spec(&["m1:2"], json!([])).clusters;
-    let entries = returned(&bound, (&before, &going), &to, &clusters, "Going home to m1.");
+    let entries = returned(&bound, (&before, &going), &to, &clusters, "Failing back to m1.");
     let expected = [
-        ("ReturnedHome", "Going home to m1.", "Cluster/m1".to_owned(), true),
-        ("Evicted", "Evicted from m2: it is on its way home", "Deployment/web".to_owned(), true),
+        ("ReturnedHome", "Failing back to m1.", "Cluster/m1".to_owned(), true),
+        ("Evicted", "Evicted from m2: it fails back to its original clusters", "Deployment/web".to_owned(), true),
     ];
     assert_eq!(told(&entries), expected);
     assert_eq!(entries[0].cause.previous, flip_id(&clusters["m1"]));
@@ -248,7 +248,7 @@ fn the_way_home_has_its_flip_and_what_leaves_for_it() {
 }
 
 #[test]
-fn a_second_look_makes_the_same_entry() {
+fn repeated_checks_have_the_same_entry() {
     let binding: ResourceBinding = read(json!({
         "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b1", "generation": 4},
         "spec": spec(&["m1:3"], json!([])),

@@ -1,7 +1,7 @@
-//! YAML text as Karmada reads and writes it: YAML 1.1 as Go's yaml.v2 has it, by way of JSON.
+//! YAML as Karmada reads and writes it: YAML 1.1 of Go's yaml.v2, converted from and to JSON.
 //!
-//! [`read`] makes a document of text, [`write`] makes text of it; both ask [`scalar`] what a word without quotes means.
-//! The way through JSON is why `1.0` comes back as `1` and a date stays text.
+//! [`read`] parses, [`write`] prints; both use [`scalar`] to resolve plain scalars. Because of the conversion to
+//! JSON, `1.0` becomes `1` and a date stays a string.
 
 mod read;
 mod scalar;
@@ -15,7 +15,7 @@ pub use write::document as written;
 use super::OverrideError;
 use super::patch::{self, Operation};
 
-/// The text after the patch: comments are gone, keys sorted.
+/// Applies a patch. Comments are lost, and keys are sorted.
 pub fn edit<'a>(text: &str, operations: impl IntoIterator<Item = Operation<'a>>) -> Result<String, OverrideError> {
     let mut document: Value = read::document(text)?;
     patch::apply(&mut document, operations)?;
@@ -29,7 +29,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Words of which many mean something else in YAML.
+    /// Strings, many of which have a special meaning in YAML.
     fn words() -> impl Strategy<Value = String> {
         prop_oneof!["[ -~\n\t]{0,40}", "[0-9eE.:_xo+-]{1,8}", "[a-z #:,'\"]{60,120}", "[ -~\u{a0}-\u{17f}\n]{0,20}"]
     }
@@ -53,13 +53,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_it_was(document in documents()) {
+        fn written_documents_are_read_back(document in documents()) {
             let text = write::document(&document);
             prop_assert_eq!(read::document(&text), Ok(document), "{}", text);
         }
 
         #[test]
-        fn json_that_is_not_patched_keeps_its_meaning(document in documents()) {
+        fn unpatched_json_keeps_its_meaning(document in documents()) {
             let pretty = serde_json::to_string_pretty(&document).expect("JSON");
             let written = json::edit(&pretty, std::iter::empty()).expect("a document");
             prop_assert_eq!(&serde_json::from_str::<Value>(&written).expect("JSON"), &document);

@@ -1,12 +1,12 @@
-//! What a word without quotes means in YAML 1.1: yes and no are booleans, 017 is octal, 1_000 a number, a date is text
-//! but needs quotes.
+//! Resolution of plain scalars in YAML 1.1: yes and no are booleans, 017 is octal, 1_000 is a number, and a date is a
+//! string that must be quoted.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Number, Value};
 
-/// The meaning of a word.
+/// Resolved type of a plain scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Meaning {
     Null,
@@ -14,7 +14,7 @@ pub enum Meaning {
     Integer(i64),
     Unsigned(u64),
     Float(f64),
-    /// Text, but other readers take it for a time.
+    /// A string that other parsers read as a timestamp.
     Time,
     Text,
 }
@@ -25,7 +25,7 @@ fn pattern(expression: &str) -> Regex {
 }
 
 static FLOAT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"));
-/// Separators stand between digits.
+/// Underscores are allowed between digits.
 static SEPARATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?$"));
 static SEXAGESIMAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
@@ -34,7 +34,7 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!("^([0-9]{{4}})-([0-9]{{1,2}})-([0-9]{{1,2}})(?:[Tt]{clock}{zone}| +{clock})?$"))
 });
 
-/// What a word means where nothing says it: no quotes, no tag.
+/// Resolves a scalar without quotes and tag.
 pub fn meaning(word: &str) -> Meaning {
     match word {
         "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
@@ -76,7 +76,7 @@ fn number(word: &str) -> Meaning {
     }
 }
 
-/// Digits with the prefix of their base, as Go reads them: a leading zero means octal.
+/// Parses digits with a base prefix like Go. A leading zero means octal.
 fn based(digits: &str) -> Option<u64> {
     let prefix = digits.get(..2).unwrap_or_default();
     let (base, digits) = match prefix {
@@ -90,7 +90,7 @@ fn based(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, base).ok().filter(|_| unsigned)
 }
 
-/// A number too large for any is text.
+/// A number out of range is a string.
 fn float(word: &str) -> Meaning {
     let value = FLOAT.is_match(word).then(|| word.parse::<f64>().ok()).flatten();
     value.filter(|value| value.is_finite()).map_or(Meaning::Text, Meaning::Float)
@@ -112,12 +112,12 @@ fn is_time(word: &str) -> bool {
     (1..=12).contains(&month) && (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60 && in_zone
 }
 
-/// Whether text written without quotes would be read as text again, by every reader.
+/// True if every parser reads the unquoted text as a string.
 pub fn is_plain(text: &str) -> bool {
     matches!(meaning(text), Meaning::Text) && !SEXAGESIMAL.is_match(text)
 }
 
-/// A float as JSON holds it: one without a fraction is an integer there.
+/// A float as JSON number. Without a fraction, it becomes an integer.
 pub fn json_number(value: f64) -> Value {
     const EXACT: f64 = 1e21;
     if value.fract() == 0.0 && value.abs() < EXACT {
@@ -132,7 +132,7 @@ pub fn json_number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// The shortest digits, with an exponent below -4 and from 6 on.
+/// The shortest representation, with an exponent below -4 and from 6 on.
 pub fn shortest(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };

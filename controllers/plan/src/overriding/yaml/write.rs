@@ -1,5 +1,5 @@
-//! From JSON to YAML text: keys in their natural order, `- ` flush with the key above it, words wrapped after column
-//! 80, text of several lines as a block.
+//! Prints JSON as YAML in the format of Go's yaml.v2: keys in natural order, list items flush with their key, text
+//! wrapped after column 80, multi-line text as literal block.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use super::scalar::{is_plain, json_number, shortest};
 
-/// A line is broken at the first single space beyond it.
+/// A line is broken at the first single space after this column.
 const WIDTH: usize = 80;
 const STEP: usize = 2;
 
@@ -21,13 +21,13 @@ pub fn document(value: &Value) -> String {
 struct Writer {
     out: String,
     column: usize,
-    /// Nothing has to be put between what is written and what comes.
+    /// The last character was a space, so no separator is needed.
     after_space: bool,
-    /// The line has nothing but indentation and the marks of blocks.
+    /// The line contains only indentation and block marks so far.
     in_indent: bool,
 }
 
-/// How far the block around a value is indented; `None` at the root.
+/// Indentation of the enclosing block. `None` at the root.
 type Indent = Option<usize>;
 
 fn deeper(indent: Indent) -> usize {
@@ -111,7 +111,7 @@ impl Writer {
         self.in_indent = false;
     }
 
-    /// A mark after which a block may begin on the same line.
+    /// Writes a mark after which a block may start on the same line.
     fn block_mark(&mut self, mark: &str) {
         let in_indent = self.in_indent;
         self.mark(mark, true);
@@ -127,8 +127,8 @@ impl Writer {
         }
     }
 
-    /// Where the lines after the first begin.
-    fn continued(indent: Indent) -> usize {
+    /// Indentation of continuation lines.
+    fn continuation_indent(indent: Indent) -> usize {
         indent.map_or(STEP, |indent| indent + STEP)
     }
 
@@ -147,7 +147,7 @@ impl Writer {
         self.mark("'", false);
     }
 
-    /// Plain and single-quoted text: a long line is broken at a single space.
+    /// Writes plain or single-quoted text. Long lines are broken at single spaces.
     fn flow(&mut self, text: &str, indent: Indent, is_key: bool, quoted: bool) {
         let characters: Vec<char> = text.chars().collect();
         let (mut after_space, mut after_break) = (false, false);
@@ -156,7 +156,7 @@ impl Writer {
             let inner = !quoted || (index > 0 && index + 1 < characters.len());
             match character {
                 ' ' if !is_key && !after_space && self.column > WIDTH && inner && !next_is_space => {
-                    self.indent(Self::continued(indent));
+                    self.indent(Self::continuation_indent(indent));
                     after_space = true;
                 }
                 ' ' => {
@@ -167,13 +167,13 @@ impl Writer {
                     if !after_break && character == '\n' {
                         self.line_break();
                     }
-                    self.broken(character);
+                    self.write_break(character);
                     self.in_indent = true;
                     after_break = true;
                 }
                 character => {
                     if after_break {
-                        self.indent(Self::continued(indent));
+                        self.indent(Self::continuation_indent(indent));
                     }
                     if quoted && character == '\'' {
                         self.put('\'');
@@ -186,7 +186,7 @@ impl Writer {
         }
     }
 
-    fn broken(&mut self, character: char) {
+    fn write_break(&mut self, character: char) {
         if character == '\n' {
             self.line_break();
         } else {
@@ -198,7 +198,7 @@ impl Writer {
     fn double(&mut self, text: &str, indent: Indent, is_key: bool) {
         self.mark("\"", true);
         let characters: Vec<char> = text.chars().collect();
-        // The library looks for the mark at the start of the text wherever it is in it.
+        // yaml.v2 checks for a byte order mark at the start of the text for every character.
         let marked = characters.first() == Some(&'\u{feff}');
         let mut after_space = false;
         for (index, character) in characters.iter().copied().enumerate() {
@@ -208,7 +208,7 @@ impl Writer {
             } else if character == ' ' {
                 let inner = index > 0 && index + 1 < characters.len();
                 if !is_key && !after_space && self.column > WIDTH && inner {
-                    self.indent(Self::continued(indent));
+                    self.indent(Self::continuation_indent(indent));
                     if characters.get(index + 1) == Some(&' ') {
                         self.put('\\');
                     }
@@ -273,12 +273,12 @@ impl Writer {
         let mut after_break = true;
         for character in text.chars() {
             if is_break(character) {
-                self.broken(character);
+                self.write_break(character);
                 self.in_indent = true;
                 after_break = true;
             } else {
                 if after_break {
-                    self.indent(Self::continued(indent));
+                    self.indent(Self::continuation_indent(indent));
                 }
                 self.put(character);
                 self.in_indent = false;
@@ -305,7 +305,7 @@ enum Style {
     Literal,
 }
 
-/// The plainest style that reads back as the same text.
+/// The simplest style that is read back as the same text.
 fn style(text: &str, is_key: bool) -> Style {
     let shape = Shape::of(text);
     if text.contains('\n') {
@@ -324,12 +324,12 @@ fn style(text: &str, is_key: bool) -> Style {
     }
 }
 
-/// What in a text forbids a style.
+/// Properties of a text that rule out styles.
 #[derive(Default)]
 struct Shape {
     breaks: bool,
     unprintable: bool,
-    /// A character that means something else at its place.
+    /// A character that would be an indicator at its position.
     indicators: bool,
     ends_in_space: bool,
     space_or_break_at_an_end: bool,
@@ -371,19 +371,19 @@ fn is_break(character: char) -> bool {
     matches!(character, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// What may stand in text as it is. A tab may not, nor what is beyond the first plane.
+/// Characters that are allowed unescaped. Tabs and characters outside of the Basic Multilingual Plane are not.
 fn is_printable(character: char) -> bool {
     matches!(character, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
-/// Whether a key may stand before its colon without a mark of its own.
+/// True if a key needs no explicit key mark (`?`).
 fn is_simple(key: &str) -> bool {
     const LONGEST: usize = 128;
     key.len() <= LONGEST && !key.contains(is_break)
 }
 
-/// Keys by their natural order. The order is none of the mathematicians' ("1a" < "2" < "12" < "1a"), so a sort that
-/// trusts it may panic; each key is put where it belongs among those before it.
+/// Keys in natural order. The order is not transitive ("1a" < "2" < "12" < "1a"), so a library sort may panic; this
+/// is an insertion sort.
 fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
     for entry in fields {
@@ -393,7 +393,7 @@ fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     ordered
 }
 
-/// Numbers within keys count by their amount, anything else comes before letters.
+/// Compares digits by value; other characters sort before letters.
 fn natural(left: &str, right: &str) -> Ordering {
     let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
     let Some(at) = left.iter().zip(&right).position(|(left, right)| left != right) else {
@@ -405,7 +405,7 @@ fn natural(left: &str, right: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // Zeros count where a digit other than zero stands before them.
+    // Leading zeros are significant after a digit other than zero.
     let significant = (left[at] == '0' || right[at] == '0')
         && left[..at].iter().rev().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != '0');
     let number = |text: &[char]| {

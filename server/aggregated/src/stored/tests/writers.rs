@@ -287,7 +287,7 @@ async fn secrets_of_backend_stores_are_reviewed() {
     let mut with_store = registry.clone();
     with_store["spec"]["backendStore"] = store.clone();
     let why = "resourceregistries.search.karmada.io \"r\" is forbidden: User \"eve\" cannot get secret \"karmada-cluster\"/\"m1\" of \
-               spec.backendStore.openSearch.secretRef: whoever decides where the values of a Secret are sent needs that right (the registry is new)";
+               spec.backendStore.openSearch.secretRef: deciding where the values of a Secret are sent requires that permission (the registry is new)";
     let (code, answer) = call(Some("eve"), "POST", JSON, "/resourceregistries", &with_store).await;
     assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
     let tail = "/resourceregistries/r?fieldManager=me";
