@@ -168,14 +168,14 @@ fn described(fleet: &Fleet) -> Result<()> {
             && !said.out.contains("Events:"),
         "{said:?}"
     );
-    says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
+    says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you can read")?;
     says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
     let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
     ensure!(lines(&said, "Name", "both") == 2, "{said:?}");
     says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
     let said = says(fleet, &["describe", "pod/bot", "--show-events=false", "-C", "member2"], 0, "")?;
     ensure!(lines(&said, "Name", "both") == 1 && lines(&said, "Cluster", "member2") == 1, "{said:?}");
-    says(fleet, &["describe", "pods", "-C", "nosuch"], 1, "`crowsnest get clusters -s karmada` lists those there are")?;
+    says(fleet, &["describe", "pods", "-C", "nosuch"], 1, "`crowsnest get clusters -s karmada` lists the clusters")?;
     says(fleet, &["describe", "pod/both", "-A"], 1, "an object is named: -l and -A go with a kind alone")?;
     Ok(())
 }

@@ -186,7 +186,7 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
     // What is there already changes nothing.
-    let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would stay as it is")?;
+    let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would not change")?;
     ensure!(!said.out.contains("would be"), "{}", said.out);
     kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
 }

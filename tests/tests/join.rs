@@ -91,7 +91,7 @@ fn a_cluster_is_observed() -> Result<()> {
 
     // Joined anew with more, it is steered.
     let said = ours.crowsnest(&[&joining[..], &["steer:core,apps", "--refresh"]].concat())?;
-    ensure!(said.out == "cluster(east) is joined anew successfully\n", "{said:?}");
+    ensure!(said.out == "cluster(east) is rejoined successfully\n", "{said:?}");
     east.until(&["get", "pods", "-l", "app=web"], |out| out.contains("Running"))?;
     may("list", "secrets", false)?;
     is_unjoined(&ours, &kubectl, &east, &file)?;

@@ -92,7 +92,7 @@ fn the_chain(fleet: &Fleet) -> Result<()> {
     ensure!(said.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{said:?}");
     let said = fleet.crowsnest(&[&WEB[..], &["--at", "now-2h"]].concat())?;
     ensure!(
-        said.code == Some(0) && said.out.is_empty() && said.err.contains("nothing is told of deploy/web"),
+        said.code == Some(0) && said.out.is_empty() && said.err.contains("no entries found for deploy/web"),
         "{said:?}"
     );
     let said = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;

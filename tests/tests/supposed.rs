@@ -103,7 +103,7 @@ fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         &said,
         &[
             "PropagationPolicy shop/workloads would be deleted",
-            "follows no policy any more, PropagationPolicy shop/workloads before",
+            "follows no policy, previously PropagationPolicy shop/workloads",
             "member1 changed 1",
             "NoPolicy - no policy selects the template",
         ],
@@ -156,5 +156,5 @@ fn others(fleet: &Fleet) -> Result<()> {
     ensure!(settings["requiredBy"][0]["name"] == "web-deployment" && settings["change"] == "Added", "{settings:#}");
     let clusters = settings["clusters"].as_array().context("clusters")?;
     ensure!(clusters.len() == 2 && clusters.iter().all(|one| one["replicas"].is_null()), "{settings:#}");
-    tells(&planned(fleet, "along.yaml", &["--brief"], 0)?, &["goes along with ResourceBinding shop/web-deployment"])
+    tells(&planned(fleet, "along.yaml", &["--brief"], 0)?, &["dependency of ResourceBinding shop/web-deployment"])
 }

@@ -11,7 +11,7 @@ use crate::output::terminal;
 use crate::reach::{self, failure};
 
 /// What to do about a name that several clusters have.
-const CHOOSE: &str = "say which one with --cluster, or take all of them with --clusters all";
+const CHOOSE: &str = "choose one with --cluster, or all of them with --clusters all";
 
 /// What is asked of whom, and how it is told.
 pub(super) struct Getting<'a> {
@@ -113,7 +113,7 @@ impl Getting<'_> {
         if let (Scope::Fleet, Some(name), [_, _, ..]) = (self.scope, &self.question.name, answers.as_slice()) {
             let clusters: Vec<&str> = answers.iter().filter_map(|(source, _)| source.cluster.as_deref()).collect();
             let kind = self.question.kind.name();
-            bail!("{kind} {name:?} is in clusters [{}]: {CHOOSE}", clusters.join(", "));
+            bail!("{kind} {name:?} is in clusters [{}]; {CHOOSE}", clusters.join(", "));
         }
         Ok(Told { sources, answers, partial })
     }
