@@ -144,7 +144,7 @@ fn explained(fleet: &Fleet) -> Result<()> {
         fleet,
         "explain web",
         1,
-        "there is no resource type \"web\": `crowsnest api-resources` lists them; KIND/NAME, as in",
+        "no resource type \"web\"; `crowsnest api-resources` lists them, and KIND/NAME, such as",
     )?;
     says(fleet, "explain pp/web -n shop", 1, "nothing in a namespace that is propagated is called")?;
     Ok(())

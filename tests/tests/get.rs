@@ -151,7 +151,7 @@ fn workloads(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters; choose one")?;
     ensure!(said.err.contains("(member1, member2)"), "{said:?}");
     shows(fleet, "exec --cluster member1 deploy/web -c side -- true", |said| said.code == Some(0))?;
-    says(fleet, "exec cm/web -- ls", 1, "\"cm\" has no pods that are known")?;
+    says(fleet, "exec cm/web -- ls", 1, "cannot find the pods of a \"cm\"")?;
     says(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has deployment default/nosuch that you can read")?;
     for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
         let line = format!("logs {workload} -n default -c nginx --tail 1");

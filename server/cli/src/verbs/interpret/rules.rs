@@ -1,12 +1,12 @@
-//! What can be asked of an interpreter: the operations in the order in which they are shown, and what their scripts are for.
+//! The interpreter operations in their order of output, with the documentation of their scripts.
 
 use crowsnest_api::config::{CustomizationRules, InterpreterOperation as Operation, LuaRule};
 
-/// An operation and its script in a customization.
+/// An operation with its script in a customization.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) operation: Operation,
-    /// What its script is for, as a comment.
+    /// Documentation of the script, as a Lua comment.
     pub(super) doc: &'static str,
 }
 
@@ -92,13 +92,13 @@ impl Rule {
         self.operation.as_str()
     }
 
-    /// Its script; an empty one counts as none.
+    /// The operation's script; an empty script counts as none.
     pub(super) fn script<'c>(&self, rules: &'c CustomizationRules) -> Option<&'c str> {
         let mut scripts = rules.scripts().into_iter();
         scripts.find_map(|(operation, script)| (operation == self.operation).then_some(script)?)
     }
 
-    /// Sets its script; an empty one removes it.
+    /// Sets the operation's script; an empty script removes it.
     pub(super) fn set_script(&self, rules: &mut CustomizationRules, script: String) {
         let rule = match self.operation {
             Operation::Retain => &mut rules.retention,
@@ -121,7 +121,7 @@ mod tests {
     use crowsnest_interpreter::customized::declarative;
 
     #[test]
-    fn examples_are_scripts_that_work() {
+    fn examples_are_valid_scripts() {
         for rule in &RULES {
             let (_, script) = rule.doc.split_once('\n').unwrap();
             declarative::compile(script).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_set_read_and_removed() {
+    fn scripts_are_set_read_and_removed() {
         for rule in &RULES {
             let mut rules = CustomizationRules::default();
             rule.set_script(&mut rules, "x".to_owned());
