@@ -68,7 +68,7 @@ fn line(name: &str, outcome: &Outcome, renewal: Renewal, dry_run: bool) -> Strin
         Outcome::Kept(None) => format!("{name}: kept"),
         // Only certificate authorities are kept when close to their end.
         Outcome::Kept(Some(until)) if until.duration_since(renewal.now) <= renewal.ahead => {
-            format!("{name}: kept, BUT IT ENDS AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
+            format!("{name}: kept, BUT IT EXPIRES AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
         }
         Outcome::Kept(Some(until)) => format!("{name}: kept until {until}"),
     }
