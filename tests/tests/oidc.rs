@@ -338,7 +338,7 @@ fn a_silent_provider_is_told_of() -> Result<()> {
     let args = ["--no-members", "--oidc-issuer-url", nowhere, "--oidc-client-id", CLIENT];
     let fleet = Fleet::start(&dir.path().join("data"), &args)?;
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
-    let told = format!("sign-in with {nowhere} does not work yet");
+    let told = format!("sign-in with {nowhere} is not available yet");
     until("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&told)))?;
     RUNTIME.block_on(async {
         let page = reqwest::get(format!("{ui}/ui/oidc/login")).await?;

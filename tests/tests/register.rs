@@ -216,7 +216,7 @@ fn leaves_alone_what_others_made(words: &[&str], in_member: &Kubectl, member: &P
 /// Somebody with a token asks for the name of a cluster that is there.
 fn is_not_taken_over(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
     let said = Said::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
-    ensure!(said.code == Some(1) && said.err.contains("nobody approved of the certificate oslo-"), "{said:?}");
+    ensure!(said.code == Some(1) && said.err.contains("certificate signing request oslo-"), "{said:?}");
     let open = kubectl.ok(&["get", "csr"], "")?;
     ensure!(open.matches("Pending").count() == 1, "{open}");
     Ok(())

@@ -185,7 +185,7 @@ fn replicas_know_each_others_sessions() -> Result<()> {
         let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
         Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains(text)))
     };
-    until("the new key to be read", || both_log("were read again"))?;
+    until("the new key to be read", || both_log("reloaded changed files"))?;
     ensure!(status(&there, &cookie)? == 200 && status(&here, &cookie)? == 200, "the old key ended a session");
     fs::write(&key, format!("{second}\n"))?;
     until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;

@@ -314,7 +314,7 @@ mod tests {
     fn invalid_lease_times_are_rejected() {
         let validated = |line| parse(line).unwrap().config().unwrap().validate().map(drop);
         let error = validated("--leader-elect-renew-deadline 20s").unwrap_err();
-        assert!(error.to_string().starts_with("--leader-elect-lease-duration has to be longer"), "{error}");
+        assert!(error.to_string().starts_with("--leader-elect-lease-duration must be longer"), "{error}");
         assert!(validated("").is_ok());
     }
 }
