@@ -55,7 +55,7 @@ fn print(out: &mut impl Write, findings: &[Finding], output: Output) -> anyhow::
         };
         writeln!(out, "{mark}  {what}: {found}")?;
         if !mend.is_empty() {
-            writeln!(out, "         mend: {mend}")?;
+            writeln!(out, "         fix: {mend}")?;
         }
     }
     Ok(())
@@ -70,7 +70,7 @@ mod tests {
         let findings = [Finding::broken("cluster m1", "not ready", "start it"), Finding::good("clocks", "they agree")];
         let mut out = Vec::new();
         print(&mut out, &findings, Output::Text).unwrap();
-        let expected = "BROKEN   cluster m1: not ready\n         mend: start it\nok       clocks: they agree\n";
+        let expected = "BROKEN   cluster m1: not ready\n         fix: start it\nok       clocks: they agree\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

@@ -112,14 +112,14 @@ fn kind(object: &Value) -> (&str, &str) {
     (group, text(object, "/kind"))
 }
 
-/// `Kind/name` of the controller_name owner.
-fn controller_name(object: &Value) -> Option<String> {
+/// `Kind/name` of the controller owner.
+fn controller(object: &Value) -> Option<String> {
     let owner = owner(object)?;
     Some(format!("{}/{}", plain(&owner["kind"]), plain(&owner["name"])))
 }
 
 fn owner(object: &Value) -> Option<&Value> {
-    list(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller_name"] == true)
+    list(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true)
 }
 
 /// The related objects that are controlled by an object, or the error of reading them.
