@@ -215,11 +215,11 @@ async fn kubectl_may_bring_id_tokens(stage: &Stage) -> Result<()> {
 
 async fn what_does_not_fit_is_refused(stage: &Stage) -> Result<()> {
     let cases = [
-        (Twist::Denied, 403, "The identity provider refuses: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
+        (Twist::Denied, 403, "The identity provider refused: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
         (Twist::State, 400, "its state differs"),
-        (Twist::Issuer, 400, "This answer comes from https://another.example.com"),
-        (Twist::Challenge, 502, "the issuer refuses: invalid_grant: asked wrongly"),
-        (Twist::NoIdToken, 502, "gave no id_token"),
+        (Twist::Issuer, 400, "This response is from https://another.example.com"),
+        (Twist::Challenge, 502, "the issuer returned an error: invalid_grant: asked wrongly"),
+        (Twist::NoIdToken, 502, "returned no id_token"),
         (Twist::Nonce, 401, "its nonce differs"),
         (Twist::Audience, 401, "expected audience"),
         (Twist::IssuerClaim, 401, "id token issued by a different provider"),
@@ -245,7 +245,7 @@ async fn what_does_not_fit_is_refused(stage: &Stage) -> Result<()> {
     let answer = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
     for browser in [&mut stage.browser()?, &mut alice] {
         let page = browser.open(&answer).await?;
-        ensure!(page.status == 400 && page.text.contains("has not begun a sign-in here"), "{page:?}");
+        ensure!(page.status == 400 && page.text.contains("has not started a sign-in here"), "{page:?}");
     }
     Ok(())
 }
@@ -273,9 +273,9 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
     // The provider ends a session, or gives it to somebody else.
     stage.provider.lifetime(5);
     for (twist, expected) in [
-        (Twist::Nothing, "your session is no longer renewed: the issuer refuses: invalid_grant"),
+        (Twist::Nothing, "your session is no longer renewed: the issuer returned an error: invalid_grant"),
         (Twist::Subject, "the issuer renewed it with another user"),
-        (Twist::NoIdToken, "the issuer renews it without an id_token"),
+        (Twist::NoIdToken, "the issuer renewed it without an id_token"),
         (Twist::Expired, "token is expired"),
     ] {
         let mut browser = stage.alice().await?;
@@ -288,7 +288,7 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
         let said = ended["message"].as_str().unwrap_or_default();
         ensure!(status == 401 && said.contains(expected) && said.ends_with("; sign in again"), "{twist:?}: {ended}");
         let (_, over) = browser.ask(Method::GET, CONFIG_MAPS).await?;
-        ensure!(over["message"] == "your session is over; sign in again", "{over}");
+        ensure!(over["message"] == "your session has ended; sign in again", "{over}");
     }
     stage.provider.lifetime(3600);
     Ok(())
@@ -344,8 +344,8 @@ fn a_silent_provider_is_told_of() -> Result<()> {
         let page = reqwest::get(format!("{ui}/ui/oidc/login")).await?;
         ensure!(page.status() == 502, "{page:?}");
         let page = page.text().await?;
-        ensure!(page.contains("The identity provider can&#39;t be asked: "), "{page}");
-        ensure!(page.contains("--oidc-ca-file say where"), "{page}");
+        ensure!(page.contains("Cannot connect to the identity provider: "), "{page}");
+        ensure!(page.contains("--oidc-ca-file, the address and the CA"), "{page}");
         let request = reqwest::Client::new().post(format!("{ui}/ui/session")).header("x-crowsnest-client", "test");
         let answer = request.json(&json!({"token": token})).send().await?;
         ensure!(answer.status() == 200, "{answer:?}");

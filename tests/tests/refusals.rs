@@ -76,6 +76,6 @@ fn flags_of_an_issuer_that_do_not_fit() -> Result<()> {
     refused(&up(&data, &alone)?, "--oidc-issuer-url is missing");
     let secure = ["--listen", "127.0.0.1:0", "--oidc-issuer-url", "https://id.example.com", "--oidc-client-id", "a"];
     let elsewhere = [&secure[..], &["--oidc-redirect-url", "http://fleet.example.com/ui/oidc/callback"]].concat();
-    refused(&up(&data, &elsewhere)?, "only a loopback address may have plain http");
+    refused(&up(&data, &elsewhere)?, "plain http is allowed for loopback addresses only");
     Ok(())
 }

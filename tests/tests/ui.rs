@@ -193,7 +193,7 @@ fn replicas_know_each_others_sessions() -> Result<()> {
     ensure!(status(&there, &next)? == 200);
     // An invalid key leaves the current keys in use.
     fs::write(&key, "short")?;
-    until("what is no key to be refused", || both_log("too short for a key"))?;
+    until("what is no key to be refused", || both_log("is too short: a key"))?;
     ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
     for process in [&mut one, &mut two] {
         ensure!(process.stop()?.success());
