@@ -146,7 +146,7 @@ fn explained(fleet: &Fleet) -> Result<()> {
         1,
         "no resource type \"web\"; `crowsnest api-resources` lists them, and KIND/NAME, such as",
     )?;
-    says(fleet, "explain pp/web -n shop", 1, "nothing in a namespace that is propagated is called")?;
+    says(fleet, "explain pp/web -n shop", 1, "no propagated namespaced resource is named")?;
     Ok(())
 }
 
@@ -202,7 +202,7 @@ fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
     kubectl.says(&create, &json!({"spec": {"objects": [work]}}).to_string(), 1, "can be planned")?;
     kubectl.says(&create, "{}", 1, "error decoding the Plan's JSON")?;
-    kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "names no template")?;
+    kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "invalid template")?;
     Ok(())
 }
 

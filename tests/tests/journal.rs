@@ -98,7 +98,7 @@ fn the_chain(fleet: &Fleet) -> Result<()> {
     let said = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;
     ensure!(said.out.contains("Rescheduled"), "a binding is its template: {said:?}");
     let said = fleet.crowsnest(&["journal", "deploy/web", "-n", "shop", "--at", "tea"])?;
-    ensure!(said.code == Some(1) && said.err.contains("at=\"tea\" is no time such as 10:05"), "{said:?}");
+    ensure!(said.code == Some(1) && said.err.contains("invalid at=\"tea\": expected a time such as 10:05"), "{said:?}");
     Ok(())
 }
 

@@ -94,7 +94,7 @@ fn clusters(fleet: &Fleet) -> Result<()> {
     let said = planned(fleet, "label.yaml", &["--brief", "--delete"], 0)?;
     tells(&said, &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 leaves the fleet"])?;
     let said = planned(fleet, "unknown.yaml", &[], 1)?;
-    tells(&said, &["nobody knows what a cluster serves and has room for before it has joined"])
+    tells(&said, &["the APIs and capacity of a cluster are unknown before it has joined"])
 }
 
 fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {

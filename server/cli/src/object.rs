@@ -255,7 +255,7 @@ pub(crate) fn versioned(object: &Value) -> String {
     format!("{}.{version}.{group}", text(object, "/kind"))
 }
 
-/// The namespace of a manifest, or the one that is said, which have to be the same.
+/// The namespace of a manifest or of the flag; an error if they differ.
 pub(crate) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
     match (own, said) {
         (Some(own), Some(said)) if own != said => {

@@ -187,7 +187,7 @@ pub fn foundations() -> Vec<Value> {
         json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:admin"}),
     ));
-    // Everybody may search: each hit is authorized with the caller's permissions in its member.
+    // All users may search: each hit is authorized with the caller's permissions in its member.
     manifests.extend(role_and_binding(
         "crowsnest:search",
         json!([
@@ -199,7 +199,7 @@ pub fn foundations() -> Vec<Value> {
         ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
-    // Everybody may request explanations; they contain only objects that the caller can get in the control plane.
+    // All users may request explanations; they contain only objects that the caller can get in the control plane.
     manifests.extend(role_and_binding(
         "crowsnest:explain",
         json!([

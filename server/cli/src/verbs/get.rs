@@ -82,7 +82,7 @@ pub struct GetArgs {
     /// Field selector, such as status.phase=Running
     #[arg(long, conflicts_with = "name")]
     field_selector: Option<String>,
-    /// Where to read: the control plane (karmada), the members, or all [default: members]
+    /// Objects to display: those of the control plane (karmada), of the members, or all [default: members]
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", conflicts_with = "cluster")]
     operation_scope: Option<OperationScope>,
     /// Output format: wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE,

@@ -122,13 +122,13 @@ pub(super) struct Right {
     without: Without,
 }
 
-/// What works without a permission.
+/// Functions that work without a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// Everything except the propagation of other kinds.
+    /// All functions except the propagation of other kinds.
     OtherKinds,
-    /// Everything, if `serve` has another certificate.
+    /// All functions, if `serve` has another certificate.
     OwnCertificate,
 }
 

@@ -17,7 +17,7 @@ const fn rule(operation: Operation, doc: &'static str) -> Rule {
 pub(super) static RULES: [Rule; 8] = [
     rule(
         Operation::Retain,
-        "Keeps what a member has set: gives the desired object with values of the observed one.
+        "Retains values that the member has set: returns the desired object with values of the observed one.
 function Retain(desiredObj, observedObj)
   desiredObj.spec.paused = observedObj.spec.paused
   return desiredObj
@@ -25,7 +25,7 @@ end",
     ),
     rule(
         Operation::InterpretReplica,
-        "Tells how many replicas an object asks for, and what each of them needs.
+        "Returns the number of replicas of an object, and the resource requirements of each replica.
 function GetReplicas(desiredObj)
   local kube = require('kube')
   return desiredObj.spec.replicas, kube.accuratePodRequirements(desiredObj.spec.template)
@@ -33,7 +33,7 @@ end",
     ),
     rule(
         Operation::InterpretComponent,
-        "Tells the same of each of several pod templates.
+        "Returns the replicas and requirements of each component of an object with several pod templates.
 function GetComponents(desiredObj)
   local kube = require('kube')
   return {
@@ -44,7 +44,7 @@ end",
     ),
     rule(
         Operation::ReviseReplica,
-        "Writes a member's share of the replicas into its copy.
+        "Sets the number of replicas in the object for a member.
 function ReviseReplica(desiredObj, desiredReplica)
   desiredObj.spec.replicas = desiredReplica
   return desiredObj
@@ -52,14 +52,14 @@ end",
     ),
     rule(
         Operation::InterpretStatus,
-        "Picks what of a member's object is reported.
+        "Selects the status fields of a member's object that are collected.
 function ReflectStatus(observedObj)
   return {phase = observedObj.status.phase}
 end",
     ),
     rule(
         Operation::AggregateStatus,
-        "Puts together in the template what members report.
+        "Aggregates the members' status into the status of the template.
 function AggregateStatus(desiredObj, statusItems)
   local ready = 0
   for _, item in ipairs(statusItems) do
@@ -71,14 +71,14 @@ end",
     ),
     rule(
         Operation::InterpretHealth,
-        "Tells whether a member's object is well.
+        "Returns true if a member's object is healthy.
 function InterpretHealth(observedObj)
   return observedObj.status.readyReplicas == observedObj.spec.replicas
 end",
     ),
     rule(
         Operation::InterpretDependency,
-        "Lists what has to go where the object goes.
+        "Lists the dependencies that are propagated with the object.
 function GetDependencies(desiredObj)
   return {
     {apiVersion = 'v1', kind = 'ConfigMap', namespace = desiredObj.metadata.namespace, name = desiredObj.spec.config},

@@ -122,7 +122,7 @@ mod tests {
         let text = editable.print(docs);
         assert_eq!(editable.read(&text), Ok(editable.clone()), "{text}");
         assert_eq!(editable.read(&without_comments(&text)), Ok(editable));
-        assert_eq!(text.contains("-- Tells whether a member's object is well.\n"), docs);
+        assert_eq!(text.contains("-- Returns true if a member's object is healthy.\n"), docs);
     }
 
     #[test]
