@@ -13,7 +13,7 @@ const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
 /// Returns to the start of the line and erases it.
 const CLEARED: &str = "\r\x1b[K";
 
-/// Runs `work` and shows `what` beside a spinner until it is done.
+/// Runs `work` and shows `what` with a spinner until it is done.
 pub(crate) async fn shown<T>(what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     match io::stderr().is_terminal() && !dumb {

@@ -158,7 +158,7 @@ mod tests {
         "current-context: cp\ncontexts: [{name: cp, context: {cluster: cp, user: ann}}]",
         "its user \"ann\" is not in it"
     )]
-    fn what_is_none_says_so(#[case] text: &str, #[case] begin: &str) {
+    fn invalid_kubeconfigs_are_rejected(#[case] text: &str, #[case] begin: &str) {
         let failure = user_of(text).expect_err("a refusal");
         let message = failure.message;
         assert!(message.starts_with(begin), "{message}");
@@ -168,7 +168,7 @@ mod tests {
     #[case::command("{exec: {apiVersion: v1, command: aws}}", "signs in by the command \"aws\"")]
     #[case::files("{client-certificate: a.crt, client-key: a.key}", "names files, which are not read here")]
     #[case::password("{username: ann, password: x}", "has neither client-certificate-data")]
-    fn what_cannot_be_used_says_why(#[case] user: &str, #[case] why: &str) {
+    fn unusable_credentials_are_explained(#[case] user: &str, #[case] why: &str) {
         let failure = user_of(&config(user)).expect_err("a refusal");
         let message = failure.message;
         assert!(message.starts_with("its user \"ann\" ") && message.contains(why), "{message}");

@@ -214,7 +214,7 @@ impl ControlPlane {
     }
 }
 
-/// Made once, kept beside the data it opens.
+/// The administrator token: created at the first start and stored in the data directory.
 fn admin_token(dir: &DataDir) -> anyhow::Result<String> {
     const FILE: &str = "admin-token.json";
     if let Some(token) = dir.read_state::<String>(FILE) {
