@@ -1,4 +1,5 @@
-//! The `crowsnest` binary: reads the command line, sets up logging and the runtime, runs one command, returns its exit code.
+//! The `crowsnest` binary: parses the command line, sets up logging and the async runtime, runs one command and returns
+//! its exit code.
 
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ mod traces;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Nobody else has installed one yet; a second one would be of no matter.
+    // The provider is installed once; an error would mean that it is set already.
     let _ = cryptography().install_default();
     match commands::line::complete::answered() {
         Ok(false) => {}
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     let command = commands::Cli::read();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return crowsnest_cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),
+        Err(error) => return crowsnest_cli::fail(&anyhow::Error::new(error).context("cannot start the async runtime")),
     };
     let traces = command.traces().map(|(args, what)| Traces::start(args, what, runtime.handle())).transpose();
     let traces = match traces {
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
     if let Some(traces) = traces {
         traces.end();
     }
-    // Blocking work that outlived its drain (a hung DNS look-up) must not hold the exit.
+    // Blocking work that survived the drain, such as a hung DNS lookup, must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     let code = outcome
         .unwrap_or_else(|error| if json { crowsnest_cli::fail_logged(&error) } else { crowsnest_cli::fail(&error) });
@@ -43,8 +44,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// Rustls with ring. What we dial is asked for the shorter keys of AES first, as Go's clients do: they are enough, and what is
-/// carried to members and back costs less. Whoever dials us chooses.
+/// Rustls with ring. Outgoing connections prefer AES-128, as Go's clients do: it is sufficient and makes proxied
+/// traffic cheaper. For incoming connections the client's preference decides.
 fn cryptography() -> rustls::crypto::CryptoProvider {
     use rustls::CipherSuite::{TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256};
     let short = [
@@ -61,7 +62,7 @@ fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::util::SubscriberInitExt;
     use tracing_subscriber::{EnvFilter, Layer, fmt};
-    // What kube's client logs of a failed connection, its caller is told and says once.
+    // kube's client logs failed connections that the caller reports anyway.
     let default = match verbosity {
         0 => "warn,kube_client::client::builder=off",
         1 => "info,kube_client::client::builder=off,sqlx=warn,tantivy=warn",
@@ -69,13 +70,13 @@ fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
         _ => "trace",
     };
     let mut filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // Spans are no part of log lines; where nobody sends them, none is made.
+    // Spans are not logged; without an exporter none is created.
     if let Ok(no_spans) = format!("{SPANS}=off").parse() {
         filter = filter.add_directive(no_spans);
     }
     if json {
-        // Whoever reads lines of JSON reads nothing else.
-        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "something has panicked")));
+        // JSON logs must not contain plain text.
+        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
     }
     let Some(traces) = traces else {
         let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);

@@ -1,7 +1,7 @@
-//! Sends traces to an OTLP receiver, where one was named: what is made of the spans of `crowsnest_component_base::spans`.
+//! Exports the spans of `crowsnest_component_base::spans` to an OTLP receiver.
 //!
-//! Written by whoever makes spans, read by one thread of the SDK that sends them in batches. What it can't send is lost: spans
-//! wait in a bounded queue, and nobody waits for them.
+//! A thread of the OpenTelemetry SDK sends them in batches from a bounded queue. Span producers never wait; batches
+//! that cannot be sent are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,21 +28,21 @@ use url::Url;
 
 use crate::commands::tracing::TracingArgs;
 
-/// How long a receiver may take.
+/// Timeout of a request to the receiver.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long the end waits for what is left to be sent.
+/// Maximum time to flush spans at shutdown.
 const LAST: Duration = Duration::from_secs(3);
-/// Of an answer, which says at most what was wrong with some spans.
+/// Maximum size of a response body in bytes; it reports partial failures only.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// The sender. It is to be ended: what is left is sent then.
+/// The exporter. Call `end` to flush it.
 pub(crate) struct Traces {
     provider: SdkTracerProvider,
     lost: Arc<AtomicBool>,
 }
 
 impl Traces {
-    /// None where traces go nowhere. Requests are made by `runtime`'s tasks; `what` is the command.
+    /// Starts the exporter; `None` if no endpoint is configured. Requests run on `runtime`; `what` is the command.
     pub(crate) fn start(args: &TracingArgs, what: &str, runtime: &Handle) -> anyhow::Result<Option<Self>> {
         let Some(endpoint) = &args.tracing_endpoint else { return Ok(None) };
         let lost = Arc::new(AtomicBool::new(false));
@@ -70,7 +70,7 @@ impl Traces {
         Ok(Some(Self { provider, lost }))
     }
 
-    /// What takes up spans.
+    /// The tracing layer that collects spans.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span>,
@@ -86,18 +86,18 @@ impl Traces {
             .with_filter(spans.with_max_level_hint(LevelFilter::INFO))
     }
 
-    /// Sends what is left. The runtime has to be there still.
+    /// Flushes the remaining spans; requires the runtime.
     pub(crate) fn end(self) {
         let ended = self.provider.shutdown_with_timeout(LAST);
         if let Err(error) = ended
             && !self.lost.load(Ordering::Relaxed)
         {
-            tracing::warn!(%error, "the last traces may be lost");
+            tracing::warn!(%error, "cannot flush the remaining traces");
         }
     }
 }
 
-/// Who sends; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before what we know ourselves.
+/// Resource attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 fn resource(what: &str) -> Resource {
     let resource = Resource::builder_empty()
         .with_service_name(format!("crowsnest-{what}"))
@@ -119,7 +119,7 @@ fn client(args: &TracingArgs) -> anyhow::Result<reqwest::Client> {
             let wrong = || format!("--tracing-ca-file {}", file.display());
             let pem = std::fs::read(file).with_context(wrong)?;
             let authorities = reqwest::Certificate::from_pem_bundle(&pem).with_context(wrong)?;
-            anyhow::ensure!(!authorities.is_empty(), "{}: there is no certificate in it", wrong());
+            anyhow::ensure!(!authorities.is_empty(), "{}: the file has no certificate", wrong());
             builder.tls_certs_only(authorities)
         }
         None => builder,
@@ -127,12 +127,12 @@ fn client(args: &TracingArgs) -> anyhow::Result<reqwest::Client> {
     builder.build().context("--tracing-endpoint")
 }
 
-/// Carries batches to the receiver. The SDK's thread has no runtime of its own.
+/// HTTP client of the SDK, whose thread has no async runtime.
 struct Sender {
     client: reqwest::Client,
     runtime: Handle,
     endpoint: Url,
-    /// The last batch was not taken, which has been told.
+    /// True if the last batch was rejected, which was logged.
     lost: Arc<AtomicBool>,
 }
 
@@ -146,11 +146,11 @@ impl std::fmt::Debug for Sender {
 impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (client, request) = (self.client.clone(), reqwest::Request::try_from(request)?);
-        let sent = self.runtime.spawn(async move { taken(client.execute(request).await?).await }).await;
+        let sent = self.runtime.spawn(async move { read_response(client.execute(request).await?).await }).await;
         let sent = sent.map_err(HttpError::from).and_then(|sent| sent.map_err(HttpError::from));
-        self.tell(match &sent {
+        self.log_change(match &sent {
             Ok(response) if response.status().is_success() => None,
-            Ok(response) => Some(format!("it answered {}", response.status())),
+            Ok(response) => Some(format!("status {}", response.status())),
             Err(error) => Some(chain(error.as_ref())),
         });
         sent
@@ -158,21 +158,21 @@ impl HttpClient for Sender {
 }
 
 impl Sender {
-    /// Once when it begins to fail, once when it works again.
-    fn tell(&self, wrong: Option<String>) {
+    /// Logs the first failure and the recovery.
+    fn log_change(&self, wrong: Option<String>) {
         let endpoint = self.endpoint.as_str();
         match (self.lost.swap(wrong.is_some(), Ordering::Relaxed), wrong) {
             (false, Some(error)) => {
-                tracing::warn!(endpoint, error, "traces can't be delivered and are lost until they can");
+                tracing::warn!(endpoint, error, "cannot export traces; they are dropped");
             }
-            (true, None) => tracing::warn!(endpoint, "traces are delivered again"),
+            (true, None) => tracing::warn!(endpoint, "trace export recovered"),
             _ => {}
         }
     }
 }
 
-/// An answer with its body, or the beginning of it.
-async fn taken(mut response: reqwest::Response) -> reqwest::Result<Response<Bytes>> {
+/// Reads a response up to `MAX_ANSWER` bytes.
+async fn read_response(mut response: reqwest::Response) -> reqwest::Result<Response<Bytes>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
@@ -182,7 +182,7 @@ async fn taken(mut response: reqwest::Response) -> reqwest::Result<Response<Byte
     }
     let mut answer = Response::new(Bytes::from(body));
     *answer.status_mut() = response.status();
-    // It may say when to come again.
+    // The headers may contain Retry-After.
     answer.headers_mut().clone_from(response.headers());
     Ok(answer)
 }

@@ -1,5 +1,5 @@
-//! Builds the UI (`web/`) so that `cargo run` is the only command a newcomer needs. Without Node a plain page that names the mend
-//! is embedded instead; `CROWSNEST_WEB=skip` does so on purpose (builds that test no UI).
+//! Builds the UI (`web/`) and embeds it, so that `cargo run` is the only command to run. Without Node a plain page with
+//! instructions is embedded instead; `CROWSNEST_WEB=skip` forces it, for builds that do not test the UI.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +37,7 @@ fn main() {
     }
 }
 
-/// `npm ci` when the lock file changed since the last build, then Vite into `out`.
+/// Runs `npm ci` if the lock file changed since the last build, then Vite with output to `out`.
 fn build(web: &Path, out: &Path) -> Result<(), String> {
     let node = Command::new("node").arg("--version").output().map_err(|_| "node was not found".to_owned())?;
     let version = String::from_utf8_lossy(&node.stdout).trim().to_owned();

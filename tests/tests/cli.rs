@@ -167,15 +167,15 @@ fn described(fleet: &Fleet) -> Result<()> {
             && !said.out.contains("Events:"),
         "{said:?}"
     );
-    says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
+    says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you can read")?;
     says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
     let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
     ensure!(lines(&said, "Name", "both") == 2, "{said:?}");
     says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
     let said = says(fleet, &["describe", "pod/bot", "--show-events=false", "-C", "member2"], 0, "")?;
     ensure!(lines(&said, "Name", "both") == 1 && lines(&said, "Cluster", "member2") == 1, "{said:?}");
-    says(fleet, &["describe", "pods", "-C", "nosuch"], 1, "`crowsnest get clusters -s karmada` lists those there are")?;
-    says(fleet, &["describe", "pod/both", "-A"], 1, "an object is named: -l and -A go with a kind alone")?;
+    says(fleet, &["describe", "pods", "-C", "nosuch"], 1, "`crowsnest get clusters -s karmada` lists the clusters")?;
+    says(fleet, &["describe", "pod/both", "-A"], 1, "-l and -A require a KIND without NAME")?;
     Ok(())
 }
 
@@ -236,7 +236,7 @@ fn usage(fleet: &Fleet) -> Result<()> {
     ensure!(words.starts_with(&["both", "member2", "nginx"]) && words.len() == 5, "{said:?}");
     let said = shows(fleet, &["top", "nodes", "--sort-by", "cpu"], |said| said.out.contains("member2-node-"))?;
     ensure!(said.out.contains('%') && !said.out.contains("<unknown>"), "{said:?}");
-    says(fleet, &["top", "pods", "nosuch"], 1, "nosuch is measured in no cluster")?;
+    says(fleet, &["top", "pods", "nosuch"], 1, "no cluster has metrics of nosuch")?;
     Ok(())
 }
 
@@ -260,7 +260,7 @@ fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
     says(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
     says(fleet, &["cp", "both:/nosuch", &back, "-C", "member1"], 1, "tar in pod default/both of cluster member1: ")?;
     says(fleet, &["cp", &file, "both:/tmp"], 1, "pod default/both is in several clusters")?;
-    says(fleet, &["cp", &file, &back], 1, "one of the two has to be in a container")?;
+    says(fleet, &["cp", &file, &back], 1, "one of source and destination must be in a container")?;
     Ok(())
 }
 
@@ -300,7 +300,7 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     kubectl.says(&["get", "configmap", "settings"], "", 1, "not found")?;
     let said = apply(&["-C", "member1,nosuch"])?;
     ensure!(
-        said.code == Some(1) && said.err.contains("cluster nosuch does not exist; there are: member1, member2"),
+        said.code == Some(1) && said.err.contains("cluster nosuch does not exist; the clusters are member1, member2"),
         "{said:?}"
     );
     let said = apply(&["-C", "member1"])?;
@@ -349,7 +349,10 @@ fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> 
     kubectl.ok(&["apply", "-f", "-"], &labelled("others"))?;
     fs::write(&file, labelled("stays"))?;
     let said = apply(&["--prune"])?;
-    ensure!(said.code == Some(1) && said.err.contains("say which with -l KEY=VALUE, or --all"), "{said:?}");
+    ensure!(
+        said.code == Some(1) && said.err.contains("--prune requires a label selector (-l KEY=VALUE) or --all"),
+        "{said:?}"
+    );
     let rows =
         |said: &Said| said.out.lines().filter(|row| row.contains(" pruned")).map(str::to_owned).collect::<Vec<_>>();
     let said = apply(&["--prune", "-l", "set=pruned", "--dry-run=server"])?;
@@ -376,7 +379,7 @@ fn tokens(fleet: &Fleet) -> Result<()> {
     ensure!(said.out.starts_with("TOKEN ") && said.out.contains("a test") && !said.out.contains(secret), "{said:?}");
     says(fleet, &["token", "list", "--show-secrets"], 0, secret)?;
     says(fleet, &["token", "delete", id], 0, &format!("bootstrap token {id:?} deleted"))?;
-    says(fleet, &["token", "delete", id], 1, "there is no bootstrap token")?;
+    says(fleet, &["token", "delete", id], 1, "not found; `crowsnest token list`")?;
     // An expired token is deleted automatically.
     says(fleet, &["token", "create", "--ttl", "1s"], 0, "")?;
     shows(fleet, &["token", "list"], |said| said.out.is_empty() && said.err.starts_with("No tokens found"))?;

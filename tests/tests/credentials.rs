@@ -60,13 +60,13 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     );
     kubectl.ok(&["delete", "secret", "crowsnest-client"], "")?;
     let dry = job.run(&["--dry-run"])?;
-    ensure!(dry.out.contains("crowsnest-client: would be made: there was none"), "{dry:?}");
+    ensure!(dry.out.contains("crowsnest-client: would be created: it did not exist"), "{dry:?}");
     ensure!(!secrets(&kubectl)?.contains_key("crowsnest-client"));
     let mended = job.run(&[])?;
-    ensure!(mended.out.matches(": made: ").count() == 1, "{mended:?}");
+    ensure!(mended.out.matches(": created: ").count() == 1, "{mended:?}");
     // Certificates are renewed long before they expire, but no authority and no token signing key.
     let early = job.run(&["--renew-before", "8761h"])?;
-    let anew = early.out.matches(": made: it ends at 20").count();
+    let anew = early.out.matches(": created: it expires at 20").count();
     ensure!(anew == certificates.len() - 3, "{early:?}");
     let now = secrets(&kubectl)?;
     let key = |all: &BTreeMap<String, Value>, name: &str| all[name]["data"]["tls.key"].clone();

@@ -144,9 +144,9 @@ fn explained(fleet: &Fleet) -> Result<()> {
         fleet,
         "explain web",
         1,
-        "there is no resource type \"web\": `crowsnest api-resources` lists them; KIND/NAME, as in",
+        "no resource type \"web\"; `crowsnest api-resources` lists them, and KIND/NAME, such as",
     )?;
-    says(fleet, "explain pp/web -n shop", 1, "nothing in a namespace that is propagated is called")?;
+    says(fleet, "explain pp/web -n shop", 1, "no propagated namespaced resource is named")?;
     Ok(())
 }
 
@@ -186,7 +186,7 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
     // An unchanged object changes nothing.
-    let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would stay as it is")?;
+    let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would not change")?;
     ensure!(!said.out.contains("would be"), "{}", said.out);
     kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
 }
@@ -202,7 +202,7 @@ fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
     kubectl.says(&create, &json!({"spec": {"objects": [work]}}).to_string(), 1, "can be planned")?;
     kubectl.says(&create, "{}", 1, "error decoding the Plan's JSON")?;
-    kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "names no template")?;
+    kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "invalid template")?;
     Ok(())
 }
 

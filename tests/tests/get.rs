@@ -85,11 +85,11 @@ fn pods_are_listed(fleet: &Fleet) -> Result<()> {
 
 fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
     // From the cache once it has the objects, before that from the members.
-    let choose = "say which one with --cluster, or take all of them with --clusters all";
+    let choose = "choose one with --cluster, or all of them with --clusters all";
     let said =
         shows(fleet, "get pod both", |said| said.err.contains("ambiguous objects in clusters [member1, member2]"))?;
     ensure!(said.code == Some(1) && said.err.contains(choose), "{said:?}");
-    says(fleet, "get deploy web", 1, "deployments.apps \"web\" is in clusters [member1, member2]: say which one")?;
+    says(fleet, "get deploy web", 1, "deployments.apps \"web\" is in clusters [member1, member2]; choose one")?;
     let said = says(fleet, "get pod both --cluster member2", 0, "Running")?;
     ensure!(rows(&said.out) == [("both", "member2")], "{said:?}");
     let said = says(fleet, "get pod both --clusters all", 0, "Running")?;
@@ -100,7 +100,7 @@ fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
         fleet,
         "get pod nosuch",
         1,
-        "pods \"nosuch\" not found; `crowsnest search 'name:=nosuch'` tells who has it\n",
+        "pods \"nosuch\" not found; `crowsnest search 'name:=nosuch'` finds the clusters that have it\n",
     )?;
     let said = says(fleet, "get pod nosuch --ignore-not-found", 0, "")?;
     ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
@@ -148,11 +148,11 @@ fn workloads(fleet: &Fleet) -> Result<()> {
         let said = shows(fleet, &format!("exec {workload} -- sh -c hostname"), |said| said.code == Some(0))?;
         ensure!(said.out.starts_with("shop-"), "{said:?}");
     }
-    let said = says(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters: say which one")?;
+    let said = says(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters; choose one")?;
     ensure!(said.err.contains("(member1, member2)"), "{said:?}");
     shows(fleet, "exec --cluster member1 deploy/web -c side -- true", |said| said.code == Some(0))?;
-    says(fleet, "exec cm/web -- ls", 1, "\"cm\" has no pods that are known")?;
-    says(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has a deployment default/nosuch you may see")?;
+    says(fleet, "exec cm/web -- ls", 1, "cannot find the pods of a \"cm\"")?;
+    says(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has deployment default/nosuch that you can read")?;
     for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
         let line = format!("logs {workload} -n default -c nginx --tail 1");
         let is_whole = |said: &Said| {
@@ -189,7 +189,7 @@ fn without_a_member(fleet: &Fleet) -> Result<()> {
     );
     says(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
     says(fleet, "get pods --cluster member1", 1, "error: ")?;
-    says(fleet, "get pod nosuch --clusters all", 1, "tells who has it; not all is known of member1")?;
+    says(fleet, "get pod nosuch --clusters all", 1, "finds the clusters that have it; results from member1")?;
     // The cached state is shown, with its age.
     let said = shows(fleet, "get pods", |said| said.code == Some(5))?;
     ensure!(said.err.contains("warning: cluster member1 is shown as of "), "{said:?}");

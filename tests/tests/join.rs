@@ -32,7 +32,7 @@ fn real_clusters_are_joined() -> Result<()> {
     east.until(&["get", "pods", "-l", "app=web"], running)?;
     ensure!(theirs.crowsnest(&["sim", "west", "stop"])?.code == Some(0));
     let ours = Fleet::start(&data, &joining)?;
-    ensure!(ours.log().contains("cluster west stays joined, but can't be reached now"), "{}", ours.log());
+    ensure!(ours.log().contains("cluster west stays joined but is unreachable"), "{}", ours.log());
     ready(&kubectl, "True False")?;
     east.until(&["get", "pods", "-l", "app=web"], running)?;
     ensure!(theirs.crowsnest(&["sim", "west", "start"])?.code == Some(0));
@@ -91,7 +91,7 @@ fn a_cluster_is_observed() -> Result<()> {
 
     // Joined again with more permissions, objects are propagated to it.
     let said = ours.crowsnest(&[&joining[..], &["steer:core,apps", "--refresh"]].concat())?;
-    ensure!(said.out == "cluster(east) is joined anew successfully\n", "{said:?}");
+    ensure!(said.out == "cluster(east) is rejoined successfully\n", "{said:?}");
     east.until(&["get", "pods", "-l", "app=web"], |out| out.contains("Running"))?;
     may("list", "secrets", false)?;
     is_unjoined(&ours, &kubectl, &east, &file)?;
@@ -184,11 +184,11 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
         (&nonsense, "east", "cannot parse the kubeconfig "),
         (file, "north", "has no context \"north\"; it has cp, east, west"),
         (file, "east,east", "context east is named twice"),
-        (&nobody, "Not_A_Name", "context Not_A_Name can't be a cluster's name; rename it"),
+        (&nobody, "Not_A_Name", "context Not_A_Name is not a valid cluster name; rename it"),
         (&nobody, "torn", "cannot use context \"torn\" of"),
-        (&nobody, "far", "cluster far can't be joined: https://127.0.0.1:9/: Connection refused"),
+        (&nobody, "far", "cannot join cluster far: https://127.0.0.1:9/: Connection refused"),
         (&twin, "east,twin", "contexts east and twin lead to the same cluster"),
-        (&stranger, "east", "cluster east can't be joined: "),
+        (&stranger, "east", "cannot join cluster east: "),
     ];
     for (file, contexts, text) in refusals {
         let said = up(folder, &["--no-members", "--kubeconfig", file, "--contexts", contexts])?;

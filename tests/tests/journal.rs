@@ -92,13 +92,13 @@ fn the_chain(fleet: &Fleet) -> Result<()> {
     ensure!(said.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{said:?}");
     let said = fleet.crowsnest(&[&WEB[..], &["--at", "now-2h"]].concat())?;
     ensure!(
-        said.code == Some(0) && said.out.is_empty() && said.err.contains("nothing is told of deploy/web"),
+        said.code == Some(0) && said.out.is_empty() && said.err.contains("no entries found for deploy/web"),
         "{said:?}"
     );
     let said = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;
     ensure!(said.out.contains("Rescheduled"), "a binding is its template: {said:?}");
     let said = fleet.crowsnest(&["journal", "deploy/web", "-n", "shop", "--at", "tea"])?;
-    ensure!(said.code == Some(1) && said.err.contains("at=\"tea\" is no time such as 10:05"), "{said:?}");
+    ensure!(said.code == Some(1) && said.err.contains("invalid at=\"tea\": expected a time such as 10:05"), "{said:?}");
     Ok(())
 }
 

@@ -88,10 +88,13 @@ fn commands(fleet: &Fleet) -> Result<()> {
     let said = fleet.crowsnest(&["exec", "late", "--", "sh", "-c", script])?;
     ensure!(said.code == Some(3) && said.out == "out\n" && said.err == "err\n", "{said:?}");
     let said = fleet.crowsnest(&["exec", "web", "--", "ls"])?;
-    let text = "pod default/web is in several clusters: say which one with --cluster (member1, member2, member3)";
+    let text = "pod default/web is in several clusters; choose one with --cluster (member1, member2, member3)";
     ensure!(said.code == Some(1) && said.err.contains(text), "{said:?}");
     let said = fleet.crowsnest(&["exec", "nosuch", "--", "ls"])?;
-    ensure!(said.code == Some(1) && said.err.contains("no cluster has a pod default/nosuch you may see"), "{said:?}");
+    ensure!(
+        said.code == Some(1) && said.err.contains("no cluster has pod default/nosuch that you can read"),
+        "{said:?}"
+    );
     let said = fleet.crowsnest(&["exec", "--cluster", "member1", "nosuch", "--", "ls"])?;
     ensure!(said.code == Some(1) && said.err.contains("pods \"nosuch\" not found"), "{said:?}");
 

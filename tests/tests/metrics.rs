@@ -256,7 +256,7 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
     kubectl.says(&service, "", 0, "karmada-metrics-adapter")?;
     kubectl.says(&registered, "", 0, "v1beta2.custom.metrics.k8s.io")?;
     let log = std::fs::read_to_string(data.with_extension("log"))?;
-    ensure!(log.contains("the group is served by somebody else and left to them"), "{log}");
+    ensure!(log.contains("the group is served by another server and is not registered"), "{log}");
     until("the members' clusters to be there", || Ok(kubectl.ok(&["get", "clusters"], "")?.contains("member2")))?;
     ensure!(fleet.stop()?.success());
     Ok(())

@@ -213,11 +213,11 @@ async fn id_tokens_authenticate_kubectl(stage: &Stage) -> Result<()> {
 
 async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
     let cases = [
-        (Twist::Denied, 403, "The identity provider refuses: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
+        (Twist::Denied, 403, "The identity provider refused: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
         (Twist::State, 400, "its state differs"),
-        (Twist::Issuer, 400, "This answer comes from https://another.example.com"),
-        (Twist::Challenge, 502, "the issuer refuses: invalid_grant: asked wrongly"),
-        (Twist::NoIdToken, 502, "gave no id_token"),
+        (Twist::Issuer, 400, "This response is from https://another.example.com"),
+        (Twist::Challenge, 502, "the issuer returned an error: invalid_grant: asked wrongly"),
+        (Twist::NoIdToken, 502, "returned no id_token"),
         (Twist::Nonce, 401, "its nonce differs"),
         (Twist::Audience, 401, "expected audience"),
         (Twist::IssuerClaim, 401, "id token issued by a different provider"),
@@ -243,7 +243,7 @@ async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
     let answer = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
     for browser in [&mut stage.browser()?, &mut alice] {
         let page = browser.open(&answer).await?;
-        ensure!(page.status == 400 && page.text.contains("has not begun a sign-in here"), "{page:?}");
+        ensure!(page.status == 400 && page.text.contains("has not started a sign-in here"), "{page:?}");
     }
     Ok(())
 }
@@ -271,9 +271,9 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
     // The provider ends a session, or returns a token of another user.
     stage.provider.lifetime(5);
     for (twist, expected) in [
-        (Twist::Nothing, "your session is no longer renewed: the issuer refuses: invalid_grant"),
+        (Twist::Nothing, "your session is no longer renewed: the issuer returned an error: invalid_grant"),
         (Twist::Subject, "the issuer renewed it with another user"),
-        (Twist::NoIdToken, "the issuer renews it without an id_token"),
+        (Twist::NoIdToken, "the issuer renewed it without an id_token"),
         (Twist::Expired, "token is expired"),
     ] {
         let mut browser = stage.alice().await?;
@@ -286,7 +286,7 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
         let said = ended["message"].as_str().unwrap_or_default();
         ensure!(status == 401 && said.contains(expected) && said.ends_with("; sign in again"), "{twist:?}: {ended}");
         let (_, over) = browser.ask(Method::GET, CONFIG_MAPS).await?;
-        ensure!(over["message"] == "your session is over; sign in again", "{over}");
+        ensure!(over["message"] == "your session has ended; sign in again", "{over}");
     }
     stage.provider.lifetime(3600);
     Ok(())
@@ -336,14 +336,14 @@ fn an_unavailable_provider_is_reported() -> Result<()> {
     let args = ["--no-members", "--oidc-issuer-url", nowhere, "--oidc-client-id", CLIENT];
     let fleet = Fleet::start(&dir.path().join("data"), &args)?;
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
-    let told = format!("sign-in with {nowhere} does not work yet");
+    let told = format!("sign-in with {nowhere} is not available yet");
     until("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&told)))?;
     RUNTIME.block_on(async {
         let page = reqwest::get(format!("{ui}/ui/oidc/login")).await?;
         ensure!(page.status() == 502, "{page:?}");
         let page = page.text().await?;
-        ensure!(page.contains("The identity provider can&#39;t be asked: "), "{page}");
-        ensure!(page.contains("--oidc-ca-file say where"), "{page}");
+        ensure!(page.contains("Cannot connect to the identity provider: "), "{page}");
+        ensure!(page.contains("--oidc-ca-file, the address and the CA"), "{page}");
         let request = reqwest::Client::new().post(format!("{ui}/ui/session")).header("x-crowsnest-client", "test");
         let answer = request.json(&json!({"token": token})).send().await?;
         ensure!(answer.status() == 200, "{answer:?}");

@@ -43,7 +43,7 @@ fn a_data_directory_of_a_newer_version() -> Result<()> {
 fn a_data_directory_that_cannot_be_written() -> Result<()> {
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("file"), "")?;
-    refused(&up(&dir.path().join("file/data"), &["--listen", "127.0.0.1:0"])?, "can't be written");
+    refused(&up(&dir.path().join("file/data"), &["--listen", "127.0.0.1:0"])?, "cannot write to data directory");
     Ok(())
 }
 
@@ -62,7 +62,7 @@ fn a_ui_address_that_leaves_the_machine() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let output =
         Command::new(binary()?).args(["up", "--ui-listen", "0.0.0.0:0", "--data-dir"]).arg(dir.path()).output()?;
-    refused(&output, "must not leave this machine");
+    refused(&output, "must be a loopback address");
     Ok(())
 }
 
@@ -76,6 +76,6 @@ fn flags_of_an_issuer_that_do_not_fit() -> Result<()> {
     refused(&up(&data, &alone)?, "--oidc-issuer-url is missing");
     let secure = ["--listen", "127.0.0.1:0", "--oidc-issuer-url", "https://id.example.com", "--oidc-client-id", "a"];
     let elsewhere = [&secure[..], &["--oidc-redirect-url", "http://fleet.example.com/ui/oidc/callback"]].concat();
-    refused(&up(&data, &elsewhere)?, "only a loopback address may have plain http");
+    refused(&up(&data, &elsewhere)?, "plain http is allowed for loopback addresses only");
     Ok(())
 }

@@ -73,7 +73,7 @@ fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
     let said = world.install()?;
     ensure!(said.ok && said.out.contains("apiservice/v1alpha1.cluster.karmada.io applied"), "{said:?}");
     let sick = world.crowsnest(&["doctor"])?;
-    ensure!(!sick.ok && sick.out.contains("see that `crowsnest serve` runs with the role aggregated"), "{sick:?}");
+    ensure!(!sick.ok && sick.out.contains("check that `crowsnest serve` runs with the role aggregated"), "{sick:?}");
 
     let (mut replicas, _balancer) = world.serve()?;
     world.join()?;

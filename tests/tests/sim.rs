@@ -42,7 +42,7 @@ fn refuses_unknown_members(fleet: &Fleet) -> Result<()> {
         (&["m1", "stop", "soon"], "invalid value 'soon'"),
         (&["m1", "flap", "0"], "invalid value '0'"),
         (&["m1", "errors", "101"], "invalid value '101'"),
-        (&["m1", "state", "--data-dir", "/nowhere"], "error: no `crowsnest up` ever ran in /nowhere"),
+        (&["m1", "state", "--data-dir", "/nowhere"], "error: no data of `crowsnest up` found in /nowhere"),
     ];
     for (args, text) in refusals {
         let said = fleet.crowsnest(&[&["sim"], args].concat())?;

@@ -94,7 +94,7 @@ fn clusters(fleet: &Fleet) -> Result<()> {
     let said = planned(fleet, "label.yaml", &["--brief", "--delete"], 0)?;
     tells(&said, &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 leaves the fleet"])?;
     let said = planned(fleet, "unknown.yaml", &[], 1)?;
-    tells(&said, &["nobody knows what a cluster serves and has room for before it has joined"])
+    tells(&said, &["the APIs and capacity of a cluster are unknown before it has joined"])
 }
 
 fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
@@ -103,7 +103,7 @@ fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         &said,
         &[
             "PropagationPolicy shop/workloads would be deleted",
-            "follows no policy any more, PropagationPolicy shop/workloads before",
+            "follows no policy, previously PropagationPolicy shop/workloads",
             "member1 changed 1",
             "NoPolicy - no policy selects the template",
         ],
@@ -156,5 +156,5 @@ fn others(fleet: &Fleet) -> Result<()> {
     ensure!(settings["requiredBy"][0]["name"] == "web-deployment" && settings["change"] == "Added", "{settings:#}");
     let clusters = settings["clusters"].as_array().context("clusters")?;
     ensure!(clusters.len() == 2 && clusters.iter().all(|one| one["replicas"].is_null()), "{settings:#}");
-    tells(&planned(fleet, "along.yaml", &["--brief"], 0)?, &["goes along with ResourceBinding shop/web-deployment"])
+    tells(&planned(fleet, "along.yaml", &["--brief"], 0)?, &["dependency of ResourceBinding shop/web-deployment"])
 }

@@ -266,11 +266,11 @@ fn an_unavailable_receiver_is_reported_once() -> Result<()> {
     let runtime = Runtime::new()?;
     let asking = Asking::new(&runtime, &fleet)?;
     asking.ask("GET", CLUSTERS, &Begun::new(1).header("01"), String::new())?;
-    crowsnest_tests::until("a word of it", || Ok(log(&data)?.contains("traces can't be delivered")))?;
+    crowsnest_tests::until("a word of it", || Ok(log(&data)?.contains("cannot export traces")))?;
     asking.ask("GET", CLUSTERS, &Begun::new(2).header("01"), String::new())?;
     ensure!(fleet.stop()?.success());
     let log = log(&data)?;
-    ensure!(log.matches("traces can't be delivered").count() == 1, "{log}");
+    ensure!(log.matches("cannot export traces").count() == 1, "{log}");
     ensure!(log.contains(&url) && log.contains("Connection refused"), "{log}");
     Ok(())
 }

@@ -184,7 +184,7 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
         let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
         Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains(text)))
     };
-    until("the new key to be read", || both_log("were read again"))?;
+    until("the new key to be read", || both_log("reloaded changed files"))?;
     ensure!(status(&there, &cookie)? == 200 && status(&here, &cookie)? == 200, "the old key ended a session");
     fs::write(&key, format!("{second}\n"))?;
     until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;
@@ -192,7 +192,7 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
     ensure!(status(&there, &next)? == 200);
     // An invalid key leaves the current keys in use.
     fs::write(&key, "short")?;
-    until("what is no key to be refused", || both_log("too short for a key"))?;
+    until("what is no key to be refused", || both_log("is too short: a key"))?;
     ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
     for process in [&mut one, &mut two] {
         ensure!(process.stop()?.success());

@@ -55,7 +55,7 @@ async function journal(page, origin) {
   await page.keyboard.press('Escape')
   await page.getByRole('textbox', { name: 'Around' }).fill('tea')
   await page.keyboard.press('Enter')
-  await page.getByRole('alert').getByText(/at="tea" is no time such as 10:05/).waitFor()
+  await page.getByRole('alert').getByText(/invalid at="tea": expected a time such as 10:05/).waitFor()
   await page.getByRole('button', { name: 'All entries' }).click()
   await entry('Rescheduled').waitFor()
 

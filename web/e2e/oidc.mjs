@@ -31,7 +31,7 @@ async function signInAndOut(page, origin) {
 
   // A callback without a sign-in in progress.
   await page.goto(`${origin}/ui/oidc/callback?code=a&state=b`)
-  await page.getByRole('alert').getByText('has not begun a sign-in here').waitFor()
+  await page.getByRole('alert').getByText('has not started a sign-in here').waitFor()
   await page.getByRole('link', { name: 'Sign in again' }).click()
   await page.waitForURL(`${origin}/`)
   await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()

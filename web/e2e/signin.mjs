@@ -26,11 +26,11 @@ async function refusals(page, origin) {
   await accessible(page)
   const user = (what) => `current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: ${what}}]\n`
   for (const [text, why] of [
-    ['{', 'that is no kubeconfig'],
+    ['{', 'invalid kubeconfig'],
     ['users: []', 'this kubeconfig has no current-context'],
-    [user('{exec: {apiVersion: v1, command: aws}}'), 'signs in by the command "aws", which is not run here'],
-    [user('{client-certificate: /etc/hostname, client-key: /etc/hostname}'), 'names files, which are not read here'],
-    [user('{client-certificate-data: YQ==, client-key-data: YQ==}'), "its client certificate or key can't be used"],
+    [user('{exec: {apiVersion: v1, command: aws}}'), 'uses the exec command "aws", which the server does not run'],
+    [user('{client-certificate: /etc/hostname, client-key: /etc/hostname}'), 'refers to files, which the server does not read'],
+    [user('{client-certificate-data: YQ==, client-key-data: YQ==}'), 'cannot use the client certificate or key'],
   ]) {
     await file(page).setInputFiles(chosen(text))
     await page.getByRole('alert').getByText(why).waitFor()

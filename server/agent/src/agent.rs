@@ -1,5 +1,6 @@
-//! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open to each replica
-//! of the control plane, through which that one reaches its API server; renews the certificate it is known by.
+//! `crowsnest agent`: runs in a member that the control plane cannot dial. Registers the cluster in pull mode, keeps a
+//! tunnel open to each replica of the control plane, through which the replica reaches the member's API server, and
+//! renews the agent's client certificate.
 
 pub mod certificate;
 mod config;
@@ -36,21 +37,21 @@ use health::Tunnel;
 use replicas::Replica;
 use tunnels::{Answer, keep};
 
-/// How long the member's API server may take to accept a connection.
+/// Timeout of connecting to the member's API server.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// How long the control plane may take to answer.
+/// Timeout of a response of the control plane.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The largest Status that is read.
+/// Maximum size of a Status body in bytes.
 const MAX_STATUS: usize = 64 << 10;
 
-/// Runs until told to stop.
+/// Runs the agent until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     Stop::new()?.drained(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The agent, and its probes for as long as it works.
+/// Runs the agent and, as long as it works, its probe and metrics endpoints.
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let tell = watch::Sender::new(Tunnel::Registering);
     let (told, over) = (tell.subscribe(), CancellationToken::new());
@@ -66,7 +67,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     tokio::join!(working, probes, metrics).0
 }
 
-/// Takes an address at once; what is returned answers there until all is over.
+/// Binds an address immediately; the returned future serves it until `over` is cancelled.
 async fn beside(
     address: Option<SocketAddr>,
     what: &'static str,
@@ -107,8 +108,8 @@ async fn work(
     };
     let control_plane = control_plane(&config, figures).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
-    let joined = joined.with_context(|| format!("registering cluster {}", config.cluster_name))?;
-    tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered");
+    let joined = joined.with_context(|| format!("cannot register cluster {}", config.cluster_name))?;
+    tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered the cluster");
     let renewing = async {
         if let Some(rotation) = &config.rotation {
             renewal::keep(&config, rotation, &member, figures, stop).await;
@@ -118,7 +119,7 @@ async fn work(
     Ok(())
 }
 
-/// Keeps a tunnel to each replica until told to stop.
+/// Keeps a tunnel open to each replica until the agent stops.
 async fn keep_open(
     config: &Config,
     agent: &Agent,
@@ -127,11 +128,12 @@ async fn keep_open(
     stop: &CancellationToken,
 ) {
     let ask = |met: HeaderMap| async move {
-        // Read anew each time: its certificate may have been renewed. And a new connection may lead to another replica.
+        // The kubeconfig is read for each attempt because its certificate may have been renewed, and a new connection
+        // may reach another replica.
         let control_plane = control_plane(config, figures).await?;
         let answer = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &config.cluster_name, met)).await;
         let answer = answer
-            .with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
+            .with_context(|| format!("no response of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
         if let Answer::Opened(..) = answer {
             figures.opened();
         }
@@ -147,7 +149,7 @@ async fn open(control_plane: &kube::Client, cluster: &ClusterName, met: HeaderMa
         .header(header::UPGRADE, HeaderValue::from_static(PROTOCOL))
         .body(Body::empty())?;
     request.headers_mut().extend(met);
-    let response = control_plane.send(request).await.context("asking the control plane for a tunnel")?;
+    let response = control_plane.send(request).await.context("cannot request a tunnel from the control plane")?;
     let status = response.status();
     if status == StatusCode::NO_CONTENT {
         return Ok(Answer::Met);
@@ -156,21 +158,21 @@ async fn open(control_plane: &kube::Client, cluster: &ClusterName, met: HeaderMa
         let body = body::collect(response.into_body(), MAX_STATUS).await.unwrap_or_default();
         let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = said["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
-        let mend = if status == StatusCode::NOT_FOUND { "; an agent registers its cluster when it starts" } else { "" };
-        bail!("the control plane answered {status}: {}{mend}", message.trim());
+        let mend = if status == StatusCode::NOT_FOUND { "; restart the agent to register the cluster" } else { "" };
+        bail!("the control plane refused the tunnel with status {status}: {}{mend}", message.trim());
     }
     let replica = Replica::of_answer(response.headers());
-    let upgraded = hyper::upgrade::on(response).await.context("taking over the connection")?;
+    let upgraded = hyper::upgrade::on(response).await.context("cannot upgrade the connection")?;
     Ok(Answer::Opened(upgraded, replica))
 }
 
-/// TCP to the API server as the agent's own kubeconfig names it; TLS is the control plane's. An https proxy is trusted as kubectl
-/// trusts it: by the authority of the kubeconfig.
+/// Dials the API server named by the agent's kubeconfig over TCP; TLS is terminated by the control plane. An https
+/// proxy is verified with the kubeconfig's CA, as kubectl does.
 fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     let url = member.proxy_url.clone();
     let tls = match url.as_ref().and_then(|url| url.scheme_str()) {
         Some("https") => {
-            let mut tls = member.rustls_client_config().context("reading the member's kubeconfig")?;
+            let mut tls = member.rustls_client_config().context("cannot read the member's kubeconfig")?;
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             Some(Arc::new(tls))
         }
@@ -183,7 +185,8 @@ fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
 async fn member(config: &Config) -> anyhow::Result<kube::Config> {
     match &config.kubeconfig {
         Some(file) => Ok(kubeconfig::config(Some(file), config.context.as_deref()).await?),
-        None => kube::Config::incluster().context("outside of a pod, name this cluster's kubeconfig with --kubeconfig"),
+        None => kube::Config::incluster()
+            .context("cannot read the pod's service account; outside of a pod, use --kubeconfig"),
     }
 }
 

@@ -1,7 +1,8 @@
-//! `crowsnest estimator`: a scheduler estimator as Karmada's, one beside each member. Follows the member's nodes, pods and quotas
-//! and answers over gRPC how much fits there and what no node takes; asked by our scheduler and descheduler or by Karmada's.
+//! `crowsnest estimator`: a scheduler estimator with Karmada's gRPC API, one per member. Watches the member's nodes,
+//! pods and quotas and answers how many replicas fit, and how many are unschedulable; used by this scheduler and
+//! descheduler or by Karmada's.
 //!
-//! Certificates are read again when their files change. It writes nothing anywhere.
+//! Certificates are reloaded when their files change. It writes nothing to the cluster.
 
 mod config;
 
@@ -45,10 +46,10 @@ use crowsnest_process::reload::{Reloader, Reloads};
 use crowsnest_process::serving::{self, Tls};
 use crowsnest_process::signals::Stop;
 
-/// Between two looks at the certificates' files.
+/// Interval between checks of the certificate files.
 const RELOAD: Duration = Duration::from_secs(60);
 
-/// Runs until told to stop.
+/// Runs the estimator until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     Stop::new()?.drained(&stop, serve(config, &stop)).await?;
@@ -58,17 +59,16 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let member = match &config.kubeconfig {
         Some(file) => kubeconfig::config(Some(file), config.context.as_deref()).await?,
-        None => {
-            kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
-        }
+        None => kube::Config::incluster()
+            .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
     };
     let mut reloader = Reloader::new(RELOAD);
     let tls = tls(config.tls.as_ref(), &mut reloader).await?;
     match &config.tls {
-        None => tracing::warn!("without --grpc-auth-cert-file it serves plain text, to whoever asks"),
-        Some(TlsFiles { client_ca: None, .. }) => tracing::warn!(
-            "clients are not verified: it answers whoever asks; name their authority with --grpc-client-ca-file"
-        ),
+        None => tracing::warn!("serving plain text to any client; use --grpc-auth-cert-file to enable TLS"),
+        Some(TlsFiles { client_ca: None, .. }) => {
+            tracing::warn!("clients are not verified; use --grpc-client-ca-file to require client certificates")
+        }
         Some(_) => {}
     }
     let requests = Requests::default();
@@ -87,7 +87,8 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         ),
     ] {
         let Some(address) = address else { continue };
-        let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} ({what})"))?;
+        let listener =
+            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} ({what})"))?;
         beside.spawn(serving::serve(listener, None, routes, stop.clone()));
     }
     beside.spawn(reloader.run(stop.clone()));
@@ -99,8 +100,8 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         }
         let address = SocketAddr::from(([0, 0, 0, 0], config.server_port));
         let listener =
-            TcpListener::bind(address).await.with_context(|| format!("listening on {address} (--server-port)"))?;
-        tracing::info!(cluster = %config.cluster_name, %address, "answering");
+            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--server-port)"))?;
+        tracing::info!(cluster = %config.cluster_name, %address, "serving");
         serving::serve_grpc(listener, tls, router(estimator), stop.clone()).await;
         Ok(())
     };
@@ -108,8 +109,8 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         answered = answering => answered,
         ended = &mut following => match ended {
             Ok(()) if stop.is_cancelled() => Ok(()),
-            Ok(()) => Err(anyhow::anyhow!("the watches on the cluster have ended")),
-            Err(error) => Err(error).context("the watches on the cluster have died"),
+            Ok(()) => Err(anyhow::anyhow!("the watches of the cluster ended")),
+            Err(error) => Err(error).context("the watches of the cluster failed"),
         },
     };
     stop.cancel();
@@ -118,7 +119,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     answered
 }
 
-/// How it proves itself, and whom it lets in; `None` for plain text.
+/// The TLS configuration with server certificate and client CA; `None` for plain text.
 async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Result<Option<Tls>> {
     let Some(TlsFiles { certificate, key, client_ca }) = files else { return Ok(None) };
     let pair = |read: &[String]| match read {
@@ -128,9 +129,9 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
     let mut first = Vec::new();
     for file in [certificate, key] {
         let read = tokio::fs::read_to_string(file).await;
-        first.push(
-            read.with_context(|| format!("reading {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display()))?,
-        );
+        first.push(read.with_context(|| {
+            format!("cannot read {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display())
+        })?);
     }
     let own = Serving::new(&pair(&first)).context("--grpc-auth-cert-file")?;
     let tls = Tls::strict(Arc::clone(&own), None)?;
@@ -146,7 +147,7 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
 
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// Karmada's metrics of an estimator.
+/// Metrics of Karmada's estimator.
 struct Figures {
     registry: Registry,
     requests: Family<Labels, Counter>,
@@ -182,7 +183,7 @@ impl Figures {
     }
 }
 
-/// Answers for one cluster.
+/// The estimator of one cluster.
 pub struct Estimator {
     cluster: ClusterName,
     member: Arc<Member>,
@@ -266,7 +267,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// The gRPC service.
+/// Routes of the gRPC service.
 pub fn router(estimator: Arc<Estimator>) -> Router {
     Router::new()
         .route(wire::MAX_AVAILABLE_REPLICAS, post(replicas))
@@ -295,7 +296,7 @@ async fn unschedulable(State(estimator): State<Arc<Estimator>>, request: Request
     answered(estimator, "GetUnschedulableReplicas", request, answer).await
 }
 
-/// Reads a question, has it answered, counts it.
+/// Decodes a request, runs the handler and records the metrics.
 async fn answered<Q, A, F>(
     estimator: Arc<Estimator>,
     kind: &'static str,
@@ -317,7 +318,7 @@ where
             estimator.figures.note(kind, began, answered.is_ok());
             match &answered {
                 Ok(answer) => tracing::debug!(kind, object, ?answer, "answered"),
-                Err(status) => tracing::warn!(kind, object, error = status.message(), "not answered"),
+                Err(status) => tracing::warn!(kind, object, error = status.message(), "an estimation request failed"),
             }
             answered.map(tonic::Response::new)
         }
@@ -341,7 +342,7 @@ async fn ready(State(member): State<Arc<Member>>) -> (StatusCode, &'static str) 
     }
 }
 
-/// What /metrics tells.
+/// State of the /metrics endpoint.
 #[derive(Clone)]
 struct Told {
     estimator: Arc<Estimator>,

@@ -5,36 +5,37 @@ use std::io::{self, Write};
 use super::output::color::{of_cell, paint};
 use super::output::terminal::shown;
 
-/// Columns as wide as their longest cell, three blanks between, nothing behind the last. The first row is the head, if any.
+/// Writes rows as aligned columns: each column is as wide as its longest cell, three spaces separate columns, and
+/// trailing blanks are cut. The first row may be a header.
 pub fn write(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
     Widths::default().write(out, rows)
 }
 
-/// How wide columns are; they only grow, so that rows that come later stand below those before.
+/// Column widths. They only grow, so that rows of later calls stay aligned with earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Widths {
     widths: Vec<usize>,
-    /// The heads, where cells are coloured by them.
+    /// Header cells; with them, status cells are coloured by the header of their column.
     painted: Option<Vec<String>>,
-    /// As wide as the terminal, where lines are to fit it.
+    /// Terminal width in characters; the last column is wrapped to it.
     fits: Option<usize>,
 }
 
-/// Columns that a cell of words needs at least to go on below.
-const LEAST: usize = 20;
+/// Minimum width of the last column, in characters, for it to be wrapped.
+const MIN_WRAP_WIDTH: usize = 20;
 
 impl Widths {
-    /// Cells below these heads say in colours how things are.
+    /// Colours status cells below these headers.
     pub(crate) fn painted(heads: &[String]) -> Self {
         Self { painted: Some(heads.to_vec()), ..Self::default() }
     }
 
-    /// Words of the last column go on below where they don't fit.
+    /// Wraps the last column to this width.
     pub(crate) fn fitting(self, width: Option<usize>) -> Self {
         Self { fits: width, ..self }
     }
 
-    /// From here on.
+    /// Colours the cells of all following rows by these headers.
     pub(crate) fn paint(&mut self, heads: &[String]) {
         self.painted = Some(heads.to_vec());
     }
@@ -59,9 +60,9 @@ impl Widths {
         let last = row.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
         let (mut line, mut begins) = (String::new(), 0);
         for (at, cell) in row.iter().enumerate().take(last) {
-            let room = self.fits.and_then(|width| width.checked_sub(begins)).filter(|room| *room >= LEAST);
+            let room = self.fits.and_then(|width| width.checked_sub(begins)).filter(|room| *room >= MIN_WRAP_WIDTH);
             if let Some(room) = room.filter(|room| at + 1 == last && cell.chars().count() > *room) {
-                line.push_str(&folded(cell, room, begins));
+                line.push_str(&wrapped(cell, room, begins));
                 continue;
             }
             let head = self.painted.as_ref().and_then(|heads| heads.get(at));
@@ -76,22 +77,22 @@ impl Widths {
     }
 }
 
-/// Words in lines of so much room, each behind so many blanks but the first.
-fn folded(cell: &str, room: usize, indent: usize) -> String {
-    let (mut folded, mut used) = (String::new(), 0);
+/// Wraps a cell to lines of `room` characters; continuation lines are indented by `indent` spaces.
+fn wrapped(cell: &str, room: usize, indent: usize) -> String {
+    let (mut wrapped, mut used) = (String::new(), 0);
     for word in cell.split(' ') {
         let length = word.chars().count();
         if used > 0 && used + 1 + length > room {
-            folded.push_str(&format!("\n{}", " ".repeat(indent)));
+            wrapped.push_str(&format!("\n{}", " ".repeat(indent)));
             used = 0;
         } else if used > 0 {
-            folded.push(' ');
+            wrapped.push(' ');
             used += 1;
         }
-        folded.push_str(word);
+        wrapped.push_str(word);
         used += length;
     }
-    folded
+    wrapped
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rows_stand_below_those_before() {
+    fn later_rows_keep_the_column_widths() {
         let (mut out, mut widths) = (Vec::new(), Widths::default());
         for cells in [["NAME", "AGE"], ["a-long-name", "5s"], ["web", "6s"], ["last", ""]] {
             widths.write(&mut out, &[row(cells)]).unwrap();
@@ -112,21 +113,21 @@ mod tests {
     }
 
     #[test]
-    fn words_that_do_not_fit_go_on_below() {
+    fn long_last_columns_are_wrapped() {
         let rows = [row(["OBJECT", "MESSAGE"]), row(["pod/web", "one two three four five six seven"])];
         let printed = |width: Option<usize>| {
             let mut out = Vec::new();
             Widths::default().fitting(width).write(&mut out, &rows).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let folded = "OBJECT    MESSAGE\npod/web   one two three four\n          five six seven\n";
-        assert_eq!(printed(Some(30)), folded);
+        let wrapped = "OBJECT    MESSAGE\npod/web   one two three four\n          five six seven\n";
+        assert_eq!(printed(Some(30)), wrapped);
         let whole = "OBJECT    MESSAGE\npod/web   one two three four five six seven\n";
         assert_eq!([printed(None), printed(Some(80)), printed(Some(25))], [whole, whole, whole]);
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn colours_do_not_count_as_width() {
         let rows = [row(["STATUS", "NAME"]), row(["Running", "web"]), row(["Other", "db"])];
         let mut out = Vec::new();
         Widths::painted(&rows[0]).write(&mut out, &rows).unwrap();

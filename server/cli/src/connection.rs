@@ -1,4 +1,5 @@
-//! Which control plane a command talks to: `--kubeconfig`, `$KUBECONFIG`, the default file, then the data directory of a local `up`.
+//! Selects the control plane that a command connects to: `--kubeconfig`, `$KUBECONFIG`, the kubeconfig of a local
+//! `crowsnest up`, then `~/.kube/config`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,16 +10,17 @@ use crowsnest_component_base::kubeconfig;
 
 #[derive(Debug, Args)]
 pub struct ConnectionArgs {
-    /// Kubeconfig of the control plane [default: $KUBECONFIG, then the running `crowsnest up`, then ~/.kube/config]
+    /// Kubeconfig file of the control plane [default: $KUBECONFIG, then the running `crowsnest up`, then
+    /// ~/.kube/config]
     #[arg(long, alias = "karmada-config", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
+    /// Kubeconfig context to use [default: the current context]
     #[arg(long, visible_alias = "karmada-context")]
     context: Option<String>,
-    /// As this user
+    /// User to impersonate
     #[arg(long = "as", alias = "karmada-as", value_name = "USER", hide_short_help = true)]
     as_user: Option<String>,
-    /// As somebody of this group; may be repeated
+    /// Group to impersonate; may be repeated
     #[arg(
         long = "as-group",
         alias = "karmada-as-group",
@@ -27,30 +29,30 @@ pub struct ConnectionArgs {
         requires = "as_user"
     )]
     as_groups: Vec<String>,
-    /// As somebody with this UID
+    /// UID to impersonate
     #[arg(long = "as-uid", alias = "karmada-as-uid", value_name = "UID", hide_short_help = true, requires = "as_user")]
     as_uid: Option<String>,
-    /// How long a server may say nothing, as 5s or 2m; 0 for as long as it likes
-    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = silence)]
+    /// Time to wait for a server to connect or send data, such as 5s or 2m; 0 means no limit
+    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = request_timeout_value)]
     request_timeout: Option<Duration>,
 }
 
-/// How long a server may say nothing; a number alone is of seconds, as kubectl has it.
-fn silence(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration such as 5s or 2m");
+/// Parses `--request-timeout`; a bare number is in seconds, as in kubectl.
+fn request_timeout_value(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("invalid duration {text:?}: expected a value such as 5s or 2m");
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(seconds.into()));
     }
     Duration::try_from(text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?).map_err(|_| wrong())
 }
 
-/// The kubeconfig of a `crowsnest up` on this machine, where it has made one.
+/// The kubeconfig of the local `crowsnest up`, if that file exists.
 pub(crate) fn running() -> Option<PathBuf> {
     Some(crate::data_dir::default_data_dir().join("kubeconfigs/cp.kubeconfig")).filter(|path| path.is_file())
 }
 
 impl ConnectionArgs {
-    /// What flags say that were read otherwise.
+    /// Connection arguments for verbs that parse these two flags themselves.
     pub fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
         Self { kubeconfig, context, as_user: None, as_groups: Vec::new(), as_uid: None, request_timeout: None }
     }
@@ -60,21 +62,22 @@ impl ConnectionArgs {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
 
-    /// How the control plane is reached.
+    /// Loads the kubeconfig and applies the impersonation and timeout flags.
     pub async fn config(&self) -> anyhow::Result<kube::Config> {
         let path = self.kubeconfig.clone().or_else(|| match std::env::var_os("KUBECONFIG") {
             Some(_) => None,
             None => running(),
         });
         let found = kubeconfig::config(path.as_deref(), self.context.as_deref()).await;
-        let config =
-            found.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")?;
+        let config = found.context(
+            "cannot find a control plane; start one with `crowsnest up`, or name a kubeconfig with --kubeconfig",
+        )?;
         Ok(self.applied(config))
     }
 
-    /// As whom, and with which patience.
+    /// Applies impersonation and the request timeout to a configuration.
     fn applied(&self, mut config: kube::Config) -> kube::Config {
-        // The client would ask again for minutes what is not served; whoever called is told at once.
+        // The client's default retries would delay the error by minutes; the caller needs it at once.
         config.default_retry = false;
         if let Some(user) = &self.as_user {
             config.auth_info.impersonate = Some(user.clone());
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn others_can_be_asked_as() {
+    fn impersonation_flags_set_the_identity() {
         let config = applied("--karmada-as alice --as-group devs --as-group ops --as-uid 7").unwrap();
         assert_eq!(config.auth_info.impersonate_uid.as_deref(), Some("7"));
         assert_eq!(config.auth_info.impersonate.as_deref(), Some("alice"));
@@ -119,10 +122,10 @@ mod tests {
     #[rstest::rstest]
     #[case("--request-timeout 5s", Some(5))]
     #[case("--request-timeout=90", Some(90))]
-    fn patience_can_be_said(#[case] line: &str, #[case] expected: Option<u64>) {
+    fn request_timeout_sets_the_read_timeout(#[case] line: &str, #[case] expected: Option<u64>) {
         assert_eq!(applied(line).unwrap().read_timeout, expected.map(Duration::from_secs));
         let unsaid = applied("").unwrap();
         assert_eq!(applied("--request-timeout 0").unwrap().read_timeout, unsaid.read_timeout);
-        assert!(applied("--request-timeout soon").unwrap_err().contains("is no duration such as 5s"));
+        assert!(applied("--request-timeout soon").unwrap_err().contains("expected a value such as 5s"));
     }
 }

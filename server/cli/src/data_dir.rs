@@ -1,4 +1,4 @@
-//! The data directory of `crowsnest up`, where no flag names it.
+//! Default data directory of `crowsnest up`.
 
 use std::path::PathBuf;
 

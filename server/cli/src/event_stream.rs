@@ -1,4 +1,4 @@
-//! Server-sent events: line by line, and streams of them that are asked for anew when they end.
+//! Client of server-sent event streams: splits lines into events and reconnects with backoff when a stream ends.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,15 +13,16 @@ use tokio::time::Instant;
 use super::reach::said;
 use crate::output::terminal;
 
-/// The first pause before a stream is asked for anew, and the longest.
+/// Longest delay between two connection attempts.
 const LONGEST: Duration = Duration::from_secs(30);
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), LONGEST);
 
 /// Lines of a stream.
 pub(crate) type Lines = BoxStream<'static, io::Result<String>>;
 
-/// Reads the stream at `path`, and anew whenever it ends, for ever. `read` reads one to its end, and says whether that told all it
-/// had to tell first; a request that is refused ends it all.
+/// Follows the event stream at `path` and reconnects whenever it ends. `read` consumes one connection to its end and
+/// returns whether its initial state was complete. Returns an error when the server refuses the request with a client
+/// error other than 429.
 pub(crate) async fn follow(
     client: &kube::Client,
     path: &str,
@@ -34,19 +35,19 @@ pub(crate) async fn follow(
         let why = match client.request_stream(request).await {
             Ok(stream) => match read(stream.lines().boxed()).await? {
                 true => None,
-                false => Some("the connection broke off".to_owned()),
+                false => Some("the connection was lost".to_owned()),
             },
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
             Err(error) => Some(said(&error)),
         };
         if let Some(why) = why {
-            writeln!(terminal::stderr(), "note: {why}; watching on")?;
+            writeln!(terminal::stderr(), "note: {why}; reconnecting")?;
         }
         tokio::time::sleep(pauses.next(began.elapsed())).await;
     }
 }
 
-/// Delays before a stream is requested again: longer each time, unless one has lasted.
+/// Delays between connection attempts: they grow, and start over after a connection that lasted for `LONGEST`.
 #[derive(Debug)]
 pub(crate) struct Pauses(Delays);
 
@@ -65,7 +66,7 @@ impl Pauses {
     }
 }
 
-/// What is known of the next event.
+/// Parser state: the fields of the event being read.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     name: String,
@@ -73,7 +74,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Takes the next line in; an event's name and data when it was the last of one.
+    /// Consumes the next line; returns name and data of an event when the line completes one.
     pub(crate) fn line(&mut self, line: &str) -> Option<(String, String)> {
         let line = line.trim_end_matches(['\r', '\n']);
         if line.is_empty() {
@@ -90,7 +91,7 @@ impl Events {
                 }
                 self.data.push_str(value);
             }
-            // Comments keep the connection alive; nothing else is sent.
+            // Comment lines keep the connection alive; the server sends no other fields.
             _ => {}
         }
         None
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_end_at_once_are_asked_for_ever_later() {
+    fn delays_grow_until_a_connection_lasts() {
         let mut pauses = Pauses::default();
         let told: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
             .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read() {
+    fn events_are_parsed() {
         let text = ":\n\nevent: line\ndata: {\"a\":\ndata: 1}\n\nevent: done\ndata: {}\n\nevent: begun\ndata: {";
         let mut events = Events::default();
         let read: Vec<(String, String)> = text.lines().filter_map(|line| events.line(line)).collect();

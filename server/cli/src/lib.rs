@@ -1,9 +1,9 @@
-//! Verbs of the command line that are clients of a control plane or of its members, and what these verbs share: how a control plane
-//! is reached, how objects are named, how results are written. Data goes to standard output, everything else to standard error; exit
-//! codes are kubectl's (0 ok, 1 error, of `exec` the command's own, of `diff` 1 where something differs) plus 3 for
-//! `--fail-on-empty`, 4 for `--fail-on-change` and 5 for a partial answer.
+//! Verbs of the command line that are clients of a control plane or its members, and what they share: connections,
+//! object arguments, output formats. Data goes to standard output, everything else to standard error. Exit codes are
+//! kubectl's (0 success, 1 error, the command's own code for `exec`, 1 for `diff` with differences), plus 3 for
+//! `--fail-on-empty`, 4 for `--fail-on-change` and 5 for partial results.
 //!
-//! A verb is a folder or file of `verbs/` and an entry of `verbs.rs`. Nothing here knows a server.
+//! A verb is a file or folder in `verbs/` and an entry in `verbs.rs`. This crate depends on no server crate.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,21 +27,21 @@ pub mod verbs;
 pub mod waiting;
 pub mod workload;
 
-/// Prints an error as one line, its causes included, and gives exit code 1.
+/// Prints an error with its causes as one line to standard error and returns exit code 1.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    // A closed standard error changes nothing.
-    let _ = writeln!(terminal::stderr(), "error: {}", told(error));
+    // If standard error is closed, the exit code still reports the error.
+    let _ = writeln!(terminal::stderr(), "error: {}", error_chain(error));
     ExitCode::FAILURE
 }
 
-/// The same as a line of the log, for whoever reads that alone.
+/// Logs an error with its causes and returns exit code 1, for servers whose users read the log only.
 pub fn fail_logged(error: &anyhow::Error) -> ExitCode {
-    tracing::error!(error = told(error), "it ends");
+    tracing::error!(error = error_chain(error), "crowsnest exited with an error");
     ExitCode::FAILURE
 }
 
-/// An error's causes from the outermost on; the last is what a server said, or that none did.
-fn told(error: &anyhow::Error) -> String {
+/// An error's causes, outermost first, up to the first failed request, which is explained with its next step.
+fn error_chain(error: &anyhow::Error) -> String {
     let mut causes = Vec::new();
     for cause in error.chain() {
         if let Some(request) = reach::of_a_request(cause) {

@@ -1,4 +1,4 @@
-//! One object by `KIND/NAME`: what the words mean, which clusters have it, and what it is there.
+//! One object named as `KIND/NAME`: resolves its kind, finds the clusters that have it and reads it not_empty.
 
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -13,20 +13,20 @@ use crate::verbs::get::kind::Kind;
 use crate::verbs::get::{Scope, find_kind};
 
 pub const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
-/// That many clusters are looked at for those that have an object.
+/// Maximum number of clusters that a lookup of an object returns.
 const MOST_CLUSTERS: usize = 5000;
 
 #[derive(Debug, Args)]
 pub(crate) struct ObjectArgs {
-    /// The object: KIND/NAME, or KIND NAME
+    /// Object to use, as KIND/NAME or KIND NAME
     #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     object: Vec<String>,
-    /// Its namespace [default: that of the kubeconfig's context]
+    /// Namespace of the object [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
 }
 
-/// An object that is asked for, and who is asked.
+/// An object with its kind resolved, and the clients to read it with.
 pub(crate) struct Asked {
     pub(crate) config: kube::Config,
     pub(crate) control_plane: kube::Client,
@@ -35,11 +35,11 @@ pub(crate) struct Asked {
     pub(crate) name: String,
 }
 
-/// Which clusters have it.
+/// Clusters that have an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     pub(crate) clusters: Vec<String>,
-    /// Of whom not all is known, and why.
+    /// Clusters whose results are incomplete, with the reason.
     pub(crate) skipped: Vec<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ impl ObjectArgs {
         Self { object, namespace }
     }
 
-    /// The object of a file, in the version that it says.
+    /// The object that a manifest names, in the manifest's API version.
     pub(crate) fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
         let (word, name) = (versioned(object), text(object, "/metadata/name"));
         let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
@@ -56,7 +56,7 @@ impl ObjectArgs {
         Ok(Self::of(vec![word, name.to_owned()], namespace.map(str::to_owned)))
     }
 
-    /// The kind's word, where no object of it is named.
+    /// The kind, if no name was given.
     pub(crate) fn kind_alone(&self) -> Option<&str> {
         match self.object.as_slice() {
             [one] if !one.contains('/') => Some(one),
@@ -64,7 +64,7 @@ impl ObjectArgs {
         }
     }
 
-    /// The kind's word, and the name.
+    /// Splits the arguments into kind and name.
     fn words(&self) -> anyhow::Result<(&str, &str)> {
         let words = match self.object.as_slice() {
             [one] => one.split_once('/'),
@@ -72,11 +72,13 @@ impl ObjectArgs {
             _ => None,
         };
         let words = words.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
-        words
-            .ok_or_else(|| anyhow!("{:?} names no object: KIND/NAME does, as in deployment/web", self.object.join(" ")))
+        words.ok_or_else(|| {
+            anyhow!("invalid object {:?}: expected KIND/NAME, such as deployment/web", self.object.join(" "))
+        })
     }
 
-    /// Asks the control plane what the kind's word means, and these clusters (all of them if there are none) where it knows none.
+    /// Resolves the kind by the control plane's discovery, or else by that of these clusters (all clusters if the list
+    /// is empty).
     pub(crate) async fn resolve(&self, connection: &ConnectionArgs, clusters: &[String]) -> anyhow::Result<Asked> {
         let (word, name) = self.words()?;
         let config = connection.config().await?;
@@ -96,12 +98,12 @@ impl Asked {
         format!("{} {namespace}{}", self.kind.name(), self.name)
     }
 
-    /// Where its API server serves it.
+    /// The object's path on its API server.
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.kind.gvr.path(self.namespace.as_deref()), path_segment(&self.name))
     }
 
-    /// The parameters by which the search API knows it.
+    /// The query parameters that identify the object to the search API.
     pub(crate) fn parameters(&self, cluster: &str) -> String {
         let of = [
             ("cluster", cluster),
@@ -113,26 +115,30 @@ impl Asked {
         of.map(|(name, value)| format!("{name}={}", percent_encoded(value))).join("&")
     }
 
-    /// It, as an API server has it; none where it has none, or does not know its kind.
+    /// Reads the object; `None` if the server does not have it or does not serve its kind.
     pub(crate) async fn read(&self, client: &kube::Client, cluster: Option<&str>) -> anyhow::Result<Option<Value>> {
         reach::find(client, cluster, &self.path()).await
     }
 
-    /// It, as a member has it.
+    /// Reads the object from a member cluster.
     pub(crate) async fn read_in(&self, cluster: &str) -> anyhow::Result<Value> {
         let read = self.read(&reach::member(&self.config, cluster)?, Some(cluster)).await?;
         read.ok_or_else(|| {
-            anyhow!("{cluster} has no {}: `crowsnest search 'name:={}'` tells who has", self.called(), self.name)
+            anyhow!(
+                "cluster {cluster} has no {}; `crowsnest search 'name:={}'` finds the clusters that have it",
+                self.called(),
+                self.name
+            )
         })
     }
 
-    /// An answer of the search API about it.
+    /// Requests a resource of the search API for this object.
     pub(crate) async fn ask(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
         let path = format!("{SEARCH}/{resource}?{}{more}", self.parameters(cluster));
         reach::ask(&self.control_plane, &path).await
     }
 
-    /// Members that have it, as the caller may know.
+    /// Finds the members that have the object, as far as the caller can read it.
     async fn whereabouts(&self, deleted: bool) -> anyhow::Result<Whereabouts> {
         self.sought().found(&self.control_plane, deleted).await
     }
@@ -146,19 +152,19 @@ impl Asked {
         }
     }
 
-    /// The clusters that are meant: those that were named, or those that have it. Never none.
+    /// The clusters to use: `named`, or all that have the object; never an empty list.
     pub(crate) async fn clusters(&self, named: &[String]) -> anyhow::Result<Whereabouts> {
         if !named.is_empty() && named != ["all"] {
             return Ok(Whereabouts { clusters: named.to_vec(), skipped: Vec::new() });
         }
-        self.there(self.whereabouts(false).await?)
+        self.not_empty(self.whereabouts(false).await?)
     }
 
-    fn there(&self, found: Whereabouts) -> anyhow::Result<Whereabouts> {
+    fn not_empty(&self, found: Whereabouts) -> anyhow::Result<Whereabouts> {
         if found.clusters.is_empty() {
             let called = self.called();
             bail!(
-                "no cluster has {called} that you may see{}: look with `crowsnest search 'name:={}'`, or say --cluster",
+                "no cluster has {called} that you can read{}; find it with `crowsnest search 'name:={}'`, or name a cluster with --cluster",
                 found.missing(),
                 self.name
             );
@@ -166,19 +172,19 @@ impl Asked {
         Ok(found)
     }
 
-    /// The one cluster that is meant, of those that have it or had it.
+    /// The one cluster to use: `named`, or the only one that has the object or had it.
     pub(crate) async fn cluster(&self, named: Option<&str>) -> anyhow::Result<String> {
         if let Some(named) = named {
             return Ok(named.to_owned());
         }
         let found = match self.whereabouts(false).await? {
-            found if found.clusters.is_empty() => self.there(self.whereabouts(true).await?)?,
+            found if found.clusters.is_empty() => self.not_empty(self.whereabouts(true).await?)?,
             found => found,
         };
         match found.clusters.as_slice() {
             [one] => Ok(one.clone()),
             several => bail!(
-                "{} is in several clusters: say which one with --cluster ({}){}",
+                "{} is in several clusters; choose one with --cluster ({}){}",
                 self.called(),
                 several.join(", "),
                 found.missing()
@@ -187,7 +193,7 @@ impl Asked {
     }
 }
 
-/// An object that is looked for in all members.
+/// A lookup of an object in all members.
 pub(crate) struct Sought<'a> {
     pub(crate) resource: &'a str,
     pub(crate) group: &'a str,
@@ -196,7 +202,7 @@ pub(crate) struct Sought<'a> {
 }
 
 impl Sought<'_> {
-    /// Those that have it, or had it.
+    /// Queries the clusters that have the object or, with `deleted`, had it.
     pub(crate) async fn found(&self, control_plane: &kube::Client, deleted: bool) -> anyhow::Result<Whereabouts> {
         let deleted = if deleted { " is:deleted" } else { "" };
         let namespace = self.namespace.map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
@@ -205,7 +211,7 @@ impl Sought<'_> {
         Ok(self.of(&reach::ask(control_plane, &path).await?))
     }
 
-    /// A search may find more than what was asked for: other groups' kinds of that name, and templates.
+    /// Filters the hits: the query also matches kinds of the same name in other groups, and templates.
     pub(crate) fn of(&self, answer: &Value) -> Whereabouts {
         let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
@@ -216,7 +222,7 @@ impl Sought<'_> {
                 && text(hit, "/namespace") == self.namespace.unwrap_or_default()
         };
         let found = list("hits").iter().filter(is_it).map(|hit| text(hit, "/cluster").to_owned());
-        // A template of the control plane is in no member.
+        // The control plane holds the template, not a member's object.
         let mut clusters: Vec<String> = found.filter(|cluster| cluster != CONTROL_PLANE).collect();
         clusters.sort();
         let skipped = list("skipped").iter();
@@ -231,25 +237,25 @@ impl Whereabouts {
             [] => String::new(),
             some => {
                 let names: Vec<&str> = some.iter().map(|(cluster, _)| cluster.as_str()).collect();
-                format!("; not all is known of {}", names.join(", "))
+                format!("; results from {} are incomplete", names.join(", "))
             }
         }
     }
 }
 
-/// A 404 that is about the member and not about what is in it.
+/// True for a 404 that concerns the Cluster and not an object in it.
 pub(crate) fn is_of_a_cluster(status: &kube::core::Status) -> bool {
     status.details.as_ref().is_some_and(|details| details.group == "cluster.karmada.io" && details.kind == "clusters")
 }
 
-/// `Deployment.v1.apps`: the kind's word for what a manifest says.
+/// The kind of a manifest with version and group: `Deployment.v1.apps`.
 pub(crate) fn versioned(object: &Value) -> String {
     let api_version = text(object, "/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     format!("{}.{version}.{group}", text(object, "/kind"))
 }
 
-/// The namespace of a manifest, or the one that is said, which have to be the same.
+/// The namespace of a manifest or of the flag; an error if they differ.
 pub(crate) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
     match (own, said) {
         (Some(own), Some(said)) if own != said => {
@@ -278,16 +284,16 @@ mod tests {
     #[case("deploy/", None)]
     #[case("deploy/a/b", None)]
     #[case("deploy/web db", None)]
-    fn objects_are_named(#[case] line: &str, #[case] expected: Option<(&str, &str)>) {
+    fn object_arguments_are_split(#[case] line: &str, #[case] expected: Option<(&str, &str)>) {
         match (words(line), expected) {
             (Ok((kind, name)), Some(expected)) => assert_eq!((kind.as_str(), name.as_str()), expected),
-            (Err(error), None) => assert!(error.contains("KIND/NAME does"), "{error}"),
+            (Err(error), None) => assert!(error.contains("expected KIND/NAME"), "{error}"),
             (read, _) => panic!("{line}: {read:?}"),
         }
     }
 
     #[tokio::test]
-    async fn hits_tell_where_it_is() {
+    async fn locations_are_read_from_hits() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let control_plane = kube::Client::try_from(config.clone()).unwrap();
         let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true };
@@ -301,7 +307,7 @@ mod tests {
             hit("m4", "example.io/v1", "web"), hit("@control-plane", "apps/v1", "web")]});
         let found = asked.sought().of(&answer);
         assert_eq!(found.clusters, ["m1", "m2"]);
-        assert_eq!(found.missing(), "; not all is known of m3");
+        assert_eq!(found.missing(), "; results from m3 are incomplete");
         assert_eq!(asked.called(), "deployments.apps shop/web");
         assert_eq!(
             asked.parameters("m-1"),

@@ -1,5 +1,5 @@
-//! In a terminal, what is longer than it is read page by page: by `$CROWSNEST_PAGER`, `$PAGER`, or `less`, which leaves what fits as it
-//! is. Commands begin it when they print; the process ends it.
+//! Pages output in a terminal through `$CROWSNEST_PAGER`, `$PAGER` or `less`. Verbs that print long output call
+//! [`begin`]; `main` calls [`end`] before the process exits.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -9,48 +9,50 @@ use parking_lot::Mutex;
 use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The pager that reads our output, and whether that is for a terminal though it goes into a pipe.
+/// The running pager, if any.
 static PAGER: Mutex<Option<Child>> = Mutex::new(None);
 
-/// What names it, the more particular one first. One that is empty, or `cat`, is none.
+/// Environment variables that name the pager, in order of precedence. An empty value or `cat` disables paging.
 const NAMED_BY: [&str; 2] = ["CROWSNEST_PAGER", "PAGER"];
 const DEFAULT: &str = "less";
-/// What fits a screen is left there, colours are colours, and the screen stays as it is; for those that read it.
+/// Default options of `less`: quit if the output fits one screen, pass colours through, keep the screen.
 const LESS: (&str, &str) = ("LESS", "FRX");
 
-/// From here on what is printed goes through a pager. Where there is no terminal, or none can be started, all stays as it is.
+/// Redirects standard output into a pager from here on. Does nothing without a terminal or if the pager cannot be
+/// started.
 pub fn begin() {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return;
     }
-    let Some(command) = chosen(|name| std::env::var_os(name)).filter(|command| is_there(command)) else { return };
+    let Some(command) = chosen(|name| std::env::var_os(name)).filter(|command| is_in_path(command)) else { return };
     let mut running = PAGER.lock();
-    // An interrupt is the pager's: who reads has not seen enough, and the terminal stays with it.
+    // Ctrl-C belongs to the pager; without this handler it would end this process and leave the terminal to a dead
+    // pipe.
     if running.is_some() || signal(SignalKind::interrupt()).is_err() {
         return;
     }
     match start(&command) {
         Ok(child) => *running = Some(child),
-        Err(error) => tracing::debug!(%error, %command, "no pager"),
+        Err(error) => tracing::debug!(%error, %command, "cannot start the pager"),
     }
 }
 
-/// Whether our output is for a terminal, through a pager or at once.
+/// True if standard output is a terminal, directly or through the pager.
 pub(crate) fn for_people() -> bool {
     PAGER.lock().is_some() || io::stdout().is_terminal()
 }
 
-/// How wide the terminal is that our output is for.
+/// Width in columns of the terminal that shows the output.
 pub(crate) fn width() -> Option<usize> {
     let size = if for_people() { tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())).ok() } else { None };
     size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// Waits until everything was read.
+/// Closes the pipe and waits until the pager exits.
 pub fn end() {
     let Some(mut child) = PAGER.lock().take() else { return };
-    // The pager reads until nobody holds the pipe any more. A closed one changes nothing.
+    // The pager reads until all copies of the pipe's write end are closed. A broken pipe is no error.
     let _ = io::stdout().flush();
     let ended = std::fs::OpenOptions::new().write(true).open("/dev/null").and_then(|nowhere| {
         rustix::stdio::dup2_stdout(&nowhere)?;
@@ -58,12 +60,12 @@ pub fn end() {
         child.wait()
     });
     if let Err(error) = ended {
-        tracing::debug!(%error, "waiting for the pager");
+        tracing::debug!(%error, "cannot wait for the pager");
     }
 }
 
-/// Whether the shell would find it.
-fn is_there(command: &str) -> bool {
+/// True if `$PATH` has the command.
+fn is_in_path(command: &str) -> bool {
     let program = command.split_whitespace().next().unwrap_or_default();
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
@@ -76,17 +78,17 @@ fn start(command: &str) -> io::Result<Child> {
         shell.env(LESS.0, LESS.1);
     }
     let mut child = shell.spawn()?;
-    let Some(input) = child.stdin.take() else { return Err(io::Error::other("it reads nothing")) };
+    let Some(input) = child.stdin.take() else { return Err(io::Error::other("the pager has no standard input")) };
     io::stdout().flush()?;
     rustix::stdio::dup2_stdout(&input)?;
-    // What is missing is told where the rest is; redirected, it goes where it was sent.
+    // Errors and notes appear in the pager too, unless standard error is redirected.
     if io::stderr().is_terminal() {
         rustix::stdio::dup2_stderr(&input)?;
     }
     Ok(child)
 }
 
-/// Which pager is meant.
+/// The pager command that the environment selects.
 fn chosen(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     let named = NAMED_BY.iter().find_map(|name| variable(name));
     let command = named.map_or_else(|| DEFAULT.to_owned(), |named| named.to_string_lossy().trim().to_owned());
@@ -103,9 +105,9 @@ mod tests {
     #[case(&[("PAGER", "more"), ("CROWSNEST_PAGER", "less -S")], Some("less -S"))]
     #[case(&[("PAGER", "more"), ("CROWSNEST_PAGER", "")], None)]
     #[case(&[("PAGER", "cat")], None)]
-    fn pagers_are_chosen(#[case] variables: &[(&str, &str)], #[case] expected: Option<&str>) {
-        let told =
+    fn pager_is_chosen_by_the_environment(#[case] variables: &[(&str, &str)], #[case] expected: Option<&str>) {
+        let command =
             chosen(|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value)));
-        assert_eq!(told.as_deref(), expected);
+        assert_eq!(command.as_deref(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! A process in a container whose input, output and terminal are ours: what `exec` and `attach` share.
+//! A process in a container that is connected to our input, output and terminal; shared by `exec` and `attach`.
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -23,46 +23,46 @@ use super::workload::{Workload, default_container};
 use crate::duration::duration;
 use crate::verbs::get::OperationScope;
 
-/// Bytes that are typed at once.
+/// Size of the buffer for standard input, in bytes.
 const CHUNK: usize = 8192;
 
-/// A container, in whichever cluster it is.
+/// Flags that select a container.
 #[derive(Debug, Args)]
 pub(crate) struct ContainerArgs {
-    /// Its cluster [default: the one that has an object of that name]
+    /// Cluster of the pod [default: the only cluster that has the object]
     #[arg(short = 'C', long, visible_alias = "clusters")]
     pub(crate) cluster: Option<String>,
-    /// Its namespace [default: that of the kubeconfig's context]
+    /// Namespace of the pod [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     pub(crate) namespace: Option<String>,
-    /// The container [default: the one its pod's annotation names, or the first one]
+    /// Container name [default: the pod's `kubectl.kubernetes.io/default-container` annotation, or the first container]
     #[arg(short, long)]
     pub(crate) container: Option<String>,
-    /// As karmadactl has it: a member's
+    /// karmadactl's scope flag; only members have pods
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide = true)]
     pub(crate) operation_scope: Option<OperationScope>,
-    /// How long to wait for a pod that does not run yet [default: not at all]
+    /// Time to wait for a pod to run, such as 30s or 2m [default: do not wait]
     #[arg(long, value_name = "DURATION", value_parser = duration, hide_short_help = true)]
     pub(crate) pod_running_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
 }
 
-/// What of the process is ours.
+/// Flags for the streams that are passed to the process.
 #[derive(Debug, Args)]
 pub(crate) struct StreamArgs {
-    /// Hand standard input on
+    /// Pass standard input to the container
     #[arg(short = 'i', long)]
     pub(crate) stdin: bool,
-    /// Standard input is a terminal
+    /// Standard input is a TTY
     #[arg(short, long)]
     pub(crate) tty: bool,
-    /// Say nothing but what the process says
+    /// Print only the output of the remote process
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
-/// A container that was found.
+/// A container of a pod, and the cluster it runs in.
 pub(crate) struct Found {
     pub(crate) cluster: String,
     pub(crate) namespace: String,
@@ -77,12 +77,12 @@ impl Found {
         format!("pod {}/{} of cluster {}", self.namespace, self.pod.name_any(), self.cluster)
     }
 
-    /// How a process in it is begun whose streams these are.
+    /// Attach parameters for these streams.
     pub(crate) fn parameters(&self, stdin: bool, tty: bool) -> AttachParams {
         AttachParams {
             container: self.container.clone(),
             stdin,
-            // A terminal has one output.
+            // A TTY has only one output stream.
             stderr: !tty,
             tty,
             max_stdin_buf_size: Some(CHUNK),
@@ -97,7 +97,7 @@ impl ContainerArgs {
     /// The pod a name or TYPE/NAME means.
     pub(crate) async fn find(&self, named: &str) -> anyhow::Result<Found> {
         if self.operation_scope == Some(OperationScope::Karmada) {
-            bail!("no pod runs in the control plane itself: leave -s away, and say --cluster where several have it");
+            bail!("the control plane runs no pods; omit -s, and name a member with --cluster");
         }
         let config = self.connection.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -111,7 +111,7 @@ impl ContainerArgs {
             None => workload.pod(&member, &namespace).await,
             Some(patience) => workload.running(&member, &namespace, patience).await,
         };
-        let pod = pod.with_context(|| format!("in cluster {cluster}"))?;
+        let pod = pod.with_context(|| format!("cluster {cluster}"))?;
         let container = self.container.clone().or_else(|| default_container(&pod));
         let pods = Api::namespaced(member, &namespace);
         Ok(Found { cluster, namespace, pod, container, pods })
@@ -119,25 +119,25 @@ impl ContainerArgs {
 }
 
 impl StreamArgs {
-    /// The terminal as it is for a process that has it, where there is one.
+    /// Puts the terminal into raw mode if the process gets a TTY.
     pub(crate) fn terminal(&self) -> anyhow::Result<Option<Raw>> {
         let tty = self.tty && std::io::stdin().is_terminal();
         if self.tty && !tty && !self.quiet {
-            writeln!(std::io::stderr(), "note: standard input is no terminal, so the command is given none either")?;
+            writeln!(std::io::stderr(), "note: standard input is not a terminal; no TTY is allocated")?;
         }
-        // What is typed into a terminal is only known as keys once it is raw.
+        // Only raw mode delivers single keys.
         if tty { Raw::begin().map(Some) } else { Ok(None) }
     }
 }
 
-/// Carries input, output and the terminal's size until the command has ended.
+/// Copies input, output and terminal sizes until the process ends.
 pub(crate) async fn attend(mut process: AttachedProcess) -> anyhow::Result<Option<Status>> {
     let status = process.take_status();
     let mut helpers = JoinSet::new();
     if let Some(mut input) = process.stdin() {
-        let mut typed = typed();
+        let mut read_stdin = read_stdin();
         helpers.spawn(async move {
-            while let Some(bytes) = typed.recv().await {
+            while let Some(bytes) = read_stdin.recv().await {
                 input.write_all(&bytes).await?;
             }
             input.shutdown().await
@@ -171,9 +171,9 @@ pub(crate) async fn attend(mut process: AttachedProcess) -> anyhow::Result<Optio
     let mut terminated = signal(SignalKind::terminate())?;
     let mut hung_up = signal(SignalKind::hangup())?;
     tokio::select! {
-        shown = async { tokio::try_join!(out, err) } => drop(shown.context("showing what the command says")?),
+        shown = async { tokio::try_join!(out, err) } => drop(shown.context("cannot write the output of the command")?),
         _ = terminated.recv() => bail!("terminated"),
-        _ = hung_up.recv() => bail!("the terminal is gone"),
+        _ = hung_up.recv() => bail!("the terminal was closed"),
     }
     let status = match status {
         Some(status) => status.await,
@@ -183,8 +183,9 @@ pub(crate) async fn attend(mut process: AttachedProcess) -> anyhow::Result<Optio
     Ok(status)
 }
 
-/// What is typed. A read of a terminal cannot be called off: its thread ends with the process.
-fn typed() -> mpsc::Receiver<Vec<u8>> {
+/// Reads standard input in its own thread. A blocking read of a terminal cannot be cancelled; the thread ends with the
+/// process.
+fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(4);
     std::thread::spawn(move || {
         let mut chunk = [0; CHUNK];
@@ -198,9 +199,9 @@ fn typed() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// The command's exit code, or why there is none.
+/// The exit code that the server reports, or an error if it reports a failure or nothing.
 pub(crate) fn ended(status: Option<Status>) -> anyhow::Result<ExitCode> {
-    let Some(status) = status else { bail!("the connection broke off before the command ended") };
+    let Some(status) = status else { bail!("the connection was lost before the command ended") };
     if status.status.as_deref() == Some("Success") {
         return Ok(ExitCode::SUCCESS);
     }
@@ -213,7 +214,7 @@ pub(crate) fn ended(status: Option<Status>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A terminal that hands keys on as they are; as it was before when dropped.
+/// Raw mode of the terminal; dropping it restores the previous mode.
 pub(crate) struct Raw {
     before: Termios,
 }
@@ -221,10 +222,10 @@ pub(crate) struct Raw {
 impl Raw {
     fn begin() -> anyhow::Result<Self> {
         let stdin = std::io::stdin();
-        let before = tcgetattr(&stdin).context("reading the terminal's settings")?;
+        let before = tcgetattr(&stdin).context("cannot read the terminal settings")?;
         let mut raw = before.clone();
         raw.make_raw();
-        tcsetattr(&stdin, OptionalActions::Drain, &raw).context("setting the terminal up")?;
+        tcsetattr(&stdin, OptionalActions::Drain, &raw).context("cannot set the terminal to raw mode")?;
         Ok(Self { before })
     }
 }
@@ -232,7 +233,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Drain, &self.before) {
-            tracing::warn!(%error, "the terminal could not be set back; `reset` does");
+            tracing::warn!(%error, "cannot restore the terminal settings; run `reset`");
         }
     }
 }
@@ -249,7 +250,7 @@ mod tests {
         "ExitCode(unix_exit_status(3))"
     )]
     #[case::failure(json!({"status": "Failure", "reason": "InternalError", "message": "no such file"}), "no such file")]
-    fn commands_end(#[case] status: Value, #[case] expected: &str) {
+    fn status_becomes_the_exit_code(#[case] status: Value, #[case] expected: &str) {
         let status: Status = serde_json::from_value(status).unwrap();
         let said = ended(Some(status)).map_or_else(|error| error.to_string(), |code| format!("{code:?}"));
         assert_eq!(said, expected);

@@ -1,4 +1,5 @@
-//! Members and the fleet through the control plane's address, as the caller.
+//! Clients for members and for the fleet through the control plane's proxies, with the caller's identity, and
+//! explanations of failed requests.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,53 +13,57 @@ use serde_json::Value;
 use super::object::is_of_a_cluster;
 use crate::verbs::get::OperationScope;
 
-/// A client for one member.
+/// Returns a client for one member.
 pub(crate) fn member(config: &kube::Config, cluster: &str) -> anyhow::Result<kube::Client> {
     let cluster = path_segment(cluster);
     below(config, &format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy"))
-        .with_context(|| format!("reaching cluster {cluster}"))
+        .with_context(|| format!("cannot connect to cluster {cluster}"))
 }
 
-/// A client for the one that is meant: the control plane, or with a cluster that.
+/// Returns a client for the member `cluster`, or for the control plane.
 pub(crate) fn one(
     config: kube::Config,
     cluster: Option<&str>,
     scope: Option<OperationScope>,
 ) -> anyhow::Result<kube::Client> {
     match (cluster, scope) {
-        (Some(_), Some(OperationScope::Karmada)) => bail!("-s karmada asks the control plane: leave --cluster away"),
-        (None, Some(OperationScope::Members | OperationScope::All)) => bail!("say which member with --cluster"),
+        (Some(_), Some(OperationScope::Karmada)) => bail!("-s karmada selects the control plane; omit --cluster"),
+        (None, Some(OperationScope::Members | OperationScope::All)) => {
+            bail!("the scope needs a member; name one with --cluster")
+        }
         (Some(cluster), _) => member(&config, cluster),
         (None, _) => Ok(kube::Client::try_from(config)?),
     }
 }
 
-/// A client for all members as if they were one cluster.
+/// Returns a client for the fleet-wide proxy, which serves all members as one cluster.
 pub(crate) fn fleet(config: &kube::Config) -> anyhow::Result<kube::Client> {
-    below(config, "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy").context("reaching the fleet")
+    below(config, "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy")
+        .context("cannot connect to the fleet-wide proxy")
 }
 
 fn below(config: &kube::Config, path: &str) -> anyhow::Result<kube::Client> {
     let mut config = config.clone();
     let control_plane = config.cluster_url.to_string();
     config.cluster_url = format!("{}{path}", control_plane.trim_end_matches('/')).parse()?;
-    // A member that does not answer is a 503 of the proxy, which knows when to ask again: it is told at once.
+    // The proxy reconnects to members by itself; its 503 for an unreachable member is reported at once, without
+    // retries.
     config.default_retry = false;
     Ok(kube::Client::try_from(config)?)
 }
 
-/// What is served there, as an API server has it.
+/// Requests a path as JSON.
 pub async fn get(client: &kube::Client, path: &str) -> Result<Value, kube::Error> {
     let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new());
     client.request(request.map_err(kube::Error::HttpError)?).await
 }
 
-/// The same, from the control plane: its failure is told in whole.
+/// Requests a path of the control plane; the error explains the failure and the next step.
 pub(crate) async fn ask(control_plane: &kube::Client, path: &str) -> anyhow::Result<Value> {
     get(control_plane, path).await.map_err(|error| anyhow!("{}", failure(None, &error)))
 }
 
-/// The same, of a cluster or of the control plane; none where it has none.
+/// Requests an object of a member or of the control plane; `None` if it is not found.
 pub(crate) async fn find(client: &kube::Client, cluster: Option<&str>, path: &str) -> anyhow::Result<Option<Value>> {
     match get(client, path).await {
         Ok(object) => Ok(Some(object)),
@@ -67,14 +72,15 @@ pub(crate) async fn find(client: &kube::Client, cluster: Option<&str>, path: &st
     }
 }
 
-/// Who failed, why, and what to do next. A member is reached through the control plane: who does not answer at all is that.
+/// Explains a failed request: cluster, cause and next step. Members are reached through the control plane, so a
+/// connection error always concerns the control plane.
 pub(crate) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
     let said = said(error);
     let kube::Error::Api(status) = error else {
         return match error {
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
                 format!(
-                    "the control plane does not answer: {said}; `crowsnest up` starts one, --kubeconfig names another"
+                    "cannot connect to the control plane: {said}; start one with `crowsnest up`, or name another with --kubeconfig"
                 )
             }
             _ => said,
@@ -92,34 +98,34 @@ pub(crate) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
 
 fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
     match (status.code, cluster) {
-        (401, _) => Some("--kubeconfig or --context names who else you are".to_owned()),
+        (401, _) => Some("check the credentials, or choose others with --kubeconfig or --context".to_owned()),
         (403, _) if is_of_a_cluster(status) || is_of_impersonation(status) => Some(
-            "the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; \
-             `kubectl auth can-i --list` tells what you may"
+            "the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); \
+             `kubectl auth can-i --list` lists your permissions"
                 .to_owned(),
         ),
-        (403, None) => Some("`kubectl auth can-i --list` tells what you may".to_owned()),
-        (403, Some(cluster)) => Some(format!("who may what in {cluster} is up to its own roles: docs/RIGHTS.md")),
+        (403, None) => Some("`kubectl auth can-i --list` lists your permissions".to_owned()),
+        (403, Some(cluster)) => Some(format!("cluster {cluster} grants permissions by its own RBAC: docs/RIGHTS.md")),
         (404, _) if is_of_a_cluster(status) => {
-            Some("`crowsnest get clusters -s karmada` lists those there are".to_owned())
+            Some("`crowsnest get clusters -s karmada` lists the clusters".to_owned())
         }
         (404, _) => {
             let name = status.details.as_ref().map(|details| details.name.as_str()).filter(|name| !name.is_empty())?;
-            Some(format!("`crowsnest search 'name:={name}'` tells who has it"))
+            Some(format!("`crowsnest search 'name:={name}'` finds the clusters that have it"))
         }
         (502..=504, Some(cluster)) => {
-            Some(format!("`crowsnest describe cluster/{cluster} -s karmada` tells how it is"))
+            Some(format!("`crowsnest describe cluster/{cluster} -s karmada` shows its conditions"))
         }
         _ => None,
     }
 }
 
-/// The member does not let the control plane's account act as the caller, because no role of the control plane grants it.
+/// True if the member refuses impersonation because no role of the control plane grants it to the caller.
 fn is_of_impersonation(status: &Status) -> bool {
     status.message.contains(":karmada-impersonator\" cannot impersonate resource ")
 }
 
-/// A request's error somewhere in an error's causes.
+/// Finds the failed request in a chain of causes.
 pub(crate) fn of_a_request<'e>(cause: &'e (dyn Error + 'static)) -> Option<&'e kube::Error> {
     cause.downcast_ref::<kube::Error>().or_else(|| cause.downcast_ref::<Arc<kube::Error>>().map(|error| &**error))
 }
@@ -139,43 +145,43 @@ mod tests {
     #[case::refused(
         status(403, "pods is forbidden", ""),
         Some("m1"),
-        "m1: pods is forbidden; who may what in m1 is up to its own roles: docs/RIGHTS.md"
+        "m1: pods is forbidden; cluster m1 grants permissions by its own RBAC: docs/RIGHTS.md"
     )]
-    #[case::gone(
+    #[case::unreachable(
         status(503, "error trying to reach cluster m1: refused", ""),
         Some("m1"),
-        "error trying to reach cluster m1: refused; `crowsnest describe cluster/m1 -s karmada` tells how it is"
+        "error trying to reach cluster m1: refused; `crowsnest describe cluster/m1 -s karmada` shows its conditions"
     )]
     #[case::no_cluster(
         status(404, "clusters \"m1\" not found", "clusters"),
         Some("m1"),
-        "clusters \"m1\" not found; `crowsnest get clusters -s karmada` lists those there are"
+        "clusters \"m1\" not found; `crowsnest get clusters -s karmada` lists the clusters"
     )]
     #[case::no_pod(
         status(404, "pods \"web\" not found", "pods"),
         None,
-        "pods \"web\" not found; `crowsnest search 'name:=m1'` tells who has it"
+        "pods \"web\" not found; `crowsnest search 'name:=m1'` finds the clusters that have it"
     )]
-    #[case::nobody_of_members(
+    #[case::without_proxy_permission(
         status(403, "clusters \"m1\" is forbidden", "clusters"),
         Some("m1"),
-        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); `kubectl auth can-i --list` lists your permissions"
     )]
-    #[case::nobody_by_impersonation(
+    #[case::without_impersonation_permission(
         status(
             403,
             "users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"",
             "users"
         ),
         Some("m1"),
-        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); `kubectl auth can-i --list` lists your permissions"
     )]
-    #[case::nobody(
+    #[case::unauthorized(
         status(401, "Unauthorized", ""),
         None,
-        "Unauthorized; --kubeconfig or --context names who else you are"
+        "Unauthorized; check the credentials, or choose others with --kubeconfig or --context"
     )]
-    fn failures_name_who_and_what_next(
+    fn failures_name_the_cluster_and_the_next_step(
         #[case] error: kube::Error,
         #[case] cluster: Option<&str>,
         #[case] expected: &str,
@@ -188,9 +194,12 @@ mod tests {
     struct Layer(#[source] std::io::Error);
 
     #[test]
-    fn what_broke_is_told_without_its_layers() {
+    fn connection_errors_show_the_innermost_cause() {
         let refused = Layer(std::io::Error::other("connection refused"));
         let told = failure(Some("m1"), &kube::Error::Service(Box::new(refused)));
-        assert!(told.starts_with("the control plane does not answer: connection refused; `crowsnest up`"), "{told}");
+        assert!(
+            told.starts_with("cannot connect to the control plane: connection refused; start one with `crowsnest up`"),
+            "{told}"
+        );
     }
 }

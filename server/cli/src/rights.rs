@@ -1,4 +1,4 @@
-//! What we may do in clusters that are joined: flags of whoever joins some.
+//! Flags for the permissions that the control plane gets in a joined cluster.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,11 @@ use crowsnest_members::Rights;
 
 #[derive(Debug, Clone, Args)]
 pub struct RightsArgs {
-    /// What we may do in the cluster: full; observe (read all but Secrets); steer:GROUP,… (and write in these API groups)
+    /// Permissions of the control plane in the cluster: full; observe (read all but Secrets); steer:GROUP,… (also write
+    /// in these API groups)
     #[arg(long, value_name = "RIGHTS", default_value = "full", conflicts_with = "cluster_role_file")]
     rights: Rights,
-    /// A ClusterRole whose rules are what we may do in the cluster
+    /// File with a ClusterRole; its rules become the control plane's permissions in the cluster
     #[arg(long, value_name = "FILE")]
     cluster_role_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Objects that are named by files: `-f`, `-k` and `-R`, as kubectl has them.
+//! Objects given as files: `-f`, `-k` and `-R`, as in kubectl.
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -10,24 +10,24 @@ use crate::verbs::kubectl;
 
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
-    /// Files, patterns of them (in quotes), folders or URLs, - for standard input
+    /// Files, glob patterns (in quotes), directories or URLs to read manifests from; - reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", value_delimiter = ',')]
     filenames: Vec<String>,
-    /// What `kubectl kustomize` makes of this folder or URL
+    /// Directory or URL to build with `kubectl kustomize`
     #[arg(short = 'k', long, value_name = "FOLDER", conflicts_with_all = ["filenames", "recursive"])]
     kustomize: Option<String>,
-    /// Folders named with -f, and those in them
+    /// Read the directories given with -f recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }
 
 impl SourceArgs {
-    /// Nothing is named.
+    /// True if no source is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.filenames.is_empty() && self.kustomize.is_none()
     }
 
-    /// All objects, in their order.
+    /// Reads all objects, in the order of their sources.
     pub(crate) async fn objects(&self) -> anyhow::Result<Vec<Value>> {
         let documents = match &self.kustomize {
             Some(folder) => {
@@ -38,12 +38,12 @@ impl SourceArgs {
             }
             None => files::read(&self.filenames, self.recursive).await?,
         };
-        flattened(documents.into_iter().map(|document| (document.source, document.body)))
+        flatten_lists(documents.into_iter().map(|document| (document.source, document.body)))
     }
 }
 
-/// Objects one by one; lists are taken apart.
-fn flattened(documents: impl Iterator<Item = (String, Value)>) -> anyhow::Result<Vec<Value>> {
+/// Splits Lists into their items; each object must have apiVersion, kind and name.
+fn flatten_lists(documents: impl Iterator<Item = (String, Value)>) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for (source, body) in documents {
         let items = match body.get("items").and_then(Value::as_array) {
@@ -76,8 +76,8 @@ mod tests {
     #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), Err("a.yaml has something that is no object: metadata.name is missing"))]
     #[case(json!({"kind": "Pod"}), Err("apiVersion is missing"))]
     #[case(json!({"apiVersion": "v1", "kind": "List", "items": []}), Err("the files hold no objects"))]
-    fn lists_are_taken_apart(#[case] body: Value, #[case] expected: Result<usize, &str>) {
-        match (flattened([("a.yaml".to_owned(), body)].into_iter()), expected) {
+    fn lists_are_flattened(#[case] body: Value, #[case] expected: Result<usize, &str>) {
+        match (flatten_lists([("a.yaml".to_owned(), body)].into_iter()), expected) {
             (Ok(objects), Ok(expected)) => assert_eq!(objects.len(), expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (objects, _) => panic!("{objects:?}"),

@@ -54,103 +54,103 @@ macro_rules! verbs {
 }
 
 verbs! {
-    /// Register a cluster that somebody else runs
+    /// Join a cluster that is managed elsewhere
     Join(join::JoinArgs) => join::run;
-    /// Take a cluster out that was joined
+    /// Remove a joined cluster from the control plane
     Unjoin(unjoin::UnjoinArgs) => unjoin::run_unjoin;
-    /// Take a cluster out that its agent registered
+    /// Remove a cluster that its agent registered
     Unregister(unjoin::UnregisterArgs) => unjoin::run_unregister;
-    /// Tokens with which clusters register themselves
+    /// Manage the bootstrap tokens that clusters register with
     Token(token::TokenArgs) => token::run;
-    /// Let a cluster take nothing new
+    /// Mark a cluster as unschedulable
     #[command(after_help = "Examples:\n  crowsnest cordon member1")]
     Cordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::Wanted::Cordoned);
-    /// Let a cordoned cluster take new workloads again
+    /// Mark a cluster as schedulable
     #[command(after_help = "Examples:\n  crowsnest uncordon member1")]
     Uncordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::Wanted::Uncordoned);
-    /// Put taints on clusters, or take them off
+    /// Add taints to clusters, or remove them
     Taint(taint::TaintArgs) => taint::run;
     /// Find objects and events in all clusters
     Search(search::SearchArgs) => search::run;
-    /// Show objects of all clusters, as kubectl shows those of one
+    /// Display objects of all clusters, as kubectl displays those of one cluster
     Get(get::GetArgs) => get::run;
-    /// Show an object of one or several clusters with all its fields and its events
+    /// Show the details of an object and its events, in one or several clusters
     Describe(describe::DescribeArgs) => describe::run;
-    /// How an object differs from what it should be, from another cluster's or from what it was
+    /// Compare an object with its desired state, another cluster's object or a previous revision
     Diff(diff::DiffArgs) => diff::run;
-    /// The versions of an object that are kept, and what changed with each
+    /// List the revisions of an object and what changed in each
     History(history::HistoryArgs) => history::run;
-    /// What happened in all clusters, the latest last
+    /// List events of all clusters, the latest last
     Events(events::EventsArgs) => events::run;
-    /// What pods or nodes of all clusters use
+    /// Show the resource usage of pods or nodes in all clusters
     Top(top::TopArgs) => top::run;
     /// Print the logs of pods in all clusters
     Logs(logs::LogsArgs) => logs::run;
     /// Run a command in a container of any cluster
     Exec(exec::ExecArgs) => exec::run;
-    /// Take over input and output of a container of any cluster
+    /// Attach to a running container of any cluster
     Attach(attach::AttachArgs) => attach::run;
     /// Copy files to and from a container of any cluster
     Cp(cp::CpArgs) => cp::run;
-    /// Let ports of this machine lead to a pod of any cluster
+    /// Forward local ports to a pod of any cluster
     PortForward(port_forward::PortForwardArgs) => port_forward::run;
-    /// Write objects into the control plane, and with clusters their policies
+    /// Apply manifests to the control plane, optionally with policies for the named clusters
     Apply(Box<apply::ApplyArgs>) => |args: Box<_>| apply::run(*args);
-    /// Take an object of a member up into the control plane
+    /// Promote an object of a member cluster into the control plane
     Promote(Box<promote::PromoteArgs>) => |args: Box<_>| promote::run(*args);
-    /// Why an object is in its clusters, what each policy and filter said, what it waits for
+    /// Explain why an object is in its clusters: policies, filters, scores and pending work
     Explain(explain::ExplainArgs) => explain::run;
-    /// What moved about an object, and because of what
+    /// Show what changed an object's placement or members, and why
     Journal(journal::JournalArgs) => journal::run;
-    /// What would become of the fleet if policies, overrides or objects were applied
+    /// Preview the effect of policies, overrides or objects on the fleet before they are applied
     Plan(plan::PlanArgs) => plan::run;
-    /// Check, try and edit what says how a kind is interpreted
+    /// Check, run and edit resource interpreter customizations
     Interpret(interpret::InterpretArgs) => interpret::run;
-    /// Show the index of text search, compare it with the cache, build it anew
+    /// Show, verify and rebuild the full-text search index
     Index(index::IndexArgs) => index::run;
-    /// What kinds the control plane serves, or a member
+    /// List the API resources of the control plane or a member
     ApiResources(api_resources::ApiResourcesArgs) => api_resources::run_resources;
-    /// Which versions of groups the control plane serves, or a member
+    /// List the API versions of the control plane or a member
     ApiVersions(api_resources::ApiVersionsArgs) => api_resources::run_versions;
-    /// Make an object in the control plane, by kubectl
+    /// Create an object in the control plane (runs kubectl)
     #[command(
-        after_help = "Examples:\n  crowsnest create configmap settings -n shop --from-literal level=one\n\n`kubectl create --help` tells what it takes."
+        after_help = "Examples:\n  crowsnest create configmap settings -n shop --from-literal level=one\n\n`kubectl create --help` lists all flags."
     )]
     Create(kubectl::KubectlArgs) => |args| kubectl::run("create", args);
-    /// Delete objects of the control plane, and so what was propagated of them, by kubectl
+    /// Delete objects of the control plane and their propagated copies (runs kubectl)
     #[command(
-        after_help = "Examples:\n  crowsnest delete configmap settings -n shop\n\n`kubectl delete --help` tells what it takes."
+        after_help = "Examples:\n  crowsnest delete configmap settings -n shop\n\n`kubectl delete --help` lists all flags."
     )]
     Delete(kubectl::KubectlArgs) => |args| kubectl::run("delete", args);
-    /// Edit an object of the control plane, by kubectl
+    /// Edit an object of the control plane (runs kubectl)
     #[command(
-        after_help = "Examples:\n  crowsnest edit deploy/web -n shop\n\n`kubectl edit --help` tells what it takes."
+        after_help = "Examples:\n  crowsnest edit deploy/web -n shop\n\n`kubectl edit --help` lists all flags."
     )]
     Edit(kubectl::KubectlArgs) => |args| kubectl::run("edit", args);
-    /// Change fields of an object of the control plane, by kubectl
+    /// Update fields of an object of the control plane (runs kubectl)
     #[command(
-        after_help = "Examples:\n  crowsnest patch deploy/web -n shop -p '{}'\n\n`kubectl patch --help` tells what it takes."
+        after_help = "Examples:\n  crowsnest patch deploy/web -n shop -p '{}'\n\n`kubectl patch --help` lists all flags."
     )]
     Patch(kubectl::KubectlArgs) => |args| kubectl::run("patch", args);
-    /// Label objects of the control plane, by kubectl
+    /// Update the labels of objects of the control plane (runs kubectl)
     #[command(
-        after_help = "Examples:\n  crowsnest label deploy/web tier=front -n shop\n\n`kubectl label --help` tells what it takes."
+        after_help = "Examples:\n  crowsnest label deploy/web tier=front -n shop\n\n`kubectl label --help` lists all flags."
     )]
     Label(kubectl::KubectlArgs) => |args| kubectl::run("label", args);
-    /// Annotate objects of the control plane, by kubectl
+    /// Update the annotations of objects of the control plane (runs kubectl)
     #[command(
-        after_help = "Examples:\n  crowsnest annotate deploy/web note=hello -n shop\n\n`kubectl annotate --help` tells what it takes."
+        after_help = "Examples:\n  crowsnest annotate deploy/web note=hello -n shop\n\n`kubectl annotate --help` lists all flags."
     )]
     Annotate(kubectl::KubectlArgs) => |args| kubectl::run("annotate", args);
-    /// Said by karmadactl: what does it here
+    /// karmadactl's `init`: names the command that replaces it
     #[command(hide = true)]
     Init(elsewhere::ElsewhereArgs) => |args| elsewhere::run(elsewhere::Verb::Init, args);
-    /// The same
+    /// karmadactl's `deinit`: names the command that replaces it
     #[command(hide = true)]
     Deinit(elsewhere::ElsewhereArgs) => |args| elsewhere::run(elsewhere::Verb::Deinit, args);
-    /// The same
+    /// karmadactl's `addons`: names the command that replaces it
     #[command(hide = true)]
     Addons(elsewhere::ElsewhereArgs) => |args| elsewhere::run(elsewhere::Verb::Addons, args);
-    /// Print our version, and the control plane's
+    /// Print the version of this client and of the control plane
     Version(version::VersionArgs) => version::run;
 }

@@ -1,18 +1,19 @@
-//! What is shown on standard error, in a terminal, while somebody waits for longer than a moment: what is waited for, and how far it is.
+//! Progress indicator: in a terminal, a spinner with a status text on standard error while an operation takes longer
+//! than `MOMENT`.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Before that nothing is shown.
+/// Delay before the spinner appears.
 const MOMENT: Duration = Duration::from_millis(500);
 const EVERY: Duration = Duration::from_millis(100);
 const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
-/// Back to the line's beginning, and what is there gone.
+/// Returns to the start of the line and erases it.
 const CLEARED: &str = "\r\x1b[K";
 
-/// Waits for some work, and says what for.
+/// Runs `work` and shows `what` with a spinner until it is done.
 pub(crate) async fn shown<T>(what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     match io::stderr().is_terminal() && !dumb {
@@ -35,7 +36,7 @@ async fn drawn<T>(
             done = &mut work => break done,
             _ = ticks.tick() => {
                 let frame = FRAMES[frames % FRAMES.len()];
-                // A terminal that is gone shows nothing: the work goes on.
+                // The indicator is best effort: a closed terminal must not fail the work.
                 let _ = write!(err, "{CLEARED}{frame} {}", what()).and_then(|()| err.flush());
                 frames += 1;
             }
@@ -55,7 +56,7 @@ mod tests {
     const LATER: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
-    async fn who_is_done_at_once_shows_nothing() {
+    async fn quick_work_shows_no_spinner() {
         let mut err = Vec::new();
         let ticks = interval_at(Instant::now() + LATER, LATER);
         assert_eq!(drawn(&mut err, ticks, || "searching".to_owned(), async { 42 }).await, 42);
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_waited_for_is_shown_and_gone_then() {
+    async fn spinner_is_erased_when_the_work_is_done() {
         let (mut err, seen) = (Vec::new(), Notify::new());
         let what = || {
             seen.notify_one();

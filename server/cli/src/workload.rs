@@ -1,4 +1,5 @@
-//! `TYPE/NAME` for what has pods, as kubectl takes it: which cluster has it, and which of its pods runs.
+//! `TYPE/NAME` arguments for workloads, as in kubectl: finds the cluster that has the workload, and one of its running
+//! pods.
 
 mod ports;
 
@@ -16,12 +17,12 @@ use super::object::{Sought, Whereabouts};
 use super::reach;
 pub(crate) use ports::Ports;
 
-/// How often it is looked whether a pod runs.
+/// Interval between checks whether a pod runs.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-/// Which container is meant when none is named.
+/// Annotation that names the default container of a pod.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// A kind that has pods, or is one.
+/// A kind that is a pod or selects pods.
 #[derive(Debug, PartialEq, Eq)]
 struct Kind {
     name: &'static str,
@@ -43,7 +44,7 @@ const KINDS: [Kind; 8] = [
 ];
 
 impl Kind {
-    /// Of `deploy`, `deployments` or `deployments.apps`.
+    /// Parses a name such as `deploy`, `deployments` or `deployments.apps`.
     fn of(word: &str) -> Option<&'static Self> {
         let word = word.to_lowercase();
         let (word, group) = match word.split_once('.') {
@@ -66,7 +67,7 @@ impl Kind {
     }
 }
 
-/// What has the pods that are meant.
+/// A workload: a pod or an object that selects pods.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Workload {
     kind: &'static Kind,
@@ -74,30 +75,30 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Of `TYPE/NAME`; none when it is something else.
+    /// Parses `TYPE/NAME`; `None` if the type is not a known workload.
     pub(crate) fn with_type(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once('/')?;
         is_name(name).then_some(())?;
         Some(Self { kind: Kind::of(kind)?, name: name.to_owned() })
     }
 
-    /// The same; a name alone is a pod's.
+    /// Parses `TYPE/NAME` or a pod name.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         if let Some(found) = Self::with_type(text) {
             return Ok(found);
         }
         match text.split_once('/') {
             None if is_name(text) => Ok(Self { kind: &KINDS[0], name: text.to_owned() }),
-            None => bail!("{text:?} is no name of a pod"),
-            Some((_, name)) if !is_name(name) => bail!("{name:?} is no name of an object"),
+            None => bail!("invalid pod name {text:?}"),
+            Some((_, name)) if !is_name(name) => bail!("invalid object name {name:?}"),
             Some((kind, _)) => {
                 let known: Vec<&str> = KINDS.iter().map(|kind| kind.plural).collect();
-                bail!("{kind:?} has no pods that are known; {} have", known.join(", "))
+                bail!("cannot find the pods of a {kind:?}; supported types are {}", known.join(", "))
             }
         }
     }
 
-    /// The query for its pods, of all clusters.
+    /// The search query that finds the workload's pods in all clusters.
     pub(crate) fn pods(&self) -> String {
         let select = if *self.kind == PODS { "" } else { " select:pod" };
         format!("kind:{} name:={}{select}", self.kind.name, self.name)
@@ -107,58 +108,58 @@ impl Workload {
         format!("{} {namespace}/{}", self.kind.name, self.name)
     }
 
-    /// The one cluster with an object of that name the caller may see.
+    /// The only cluster with this object, as far as the caller can read it.
     pub(crate) async fn cluster(&self, client: &kube::Client, namespace: &str) -> anyhow::Result<String> {
         if !is_name(namespace) {
-            bail!("{namespace:?} is no name of a namespace");
+            bail!("invalid namespace name {namespace:?}");
         }
         let found = self.sought(namespace).found(client, false).await;
-        self.one(&found.with_context(|| format!("looking for the {}", self.kind.name))?, namespace)
+        self.one(&found.with_context(|| format!("cannot find the {}", self.kind.name))?, namespace)
     }
 
     fn sought<'a>(&'a self, namespace: &'a str) -> Sought<'a> {
         Sought { resource: self.kind.plural, group: self.kind.group, namespace: Some(namespace), name: &self.name }
     }
 
-    /// The one cluster that was found; clusters that were left out may have it too.
+    /// Returns the only cluster that has the object; clusters without complete results may have it too.
     fn one(&self, found: &Whereabouts, namespace: &str) -> anyhow::Result<String> {
         let (named, missing) = (self.named(namespace), found.missing());
         match found.clusters.as_slice() {
             [one] => Ok(one.clone()),
             [] => Err(anyhow!(
-                "no cluster has a {named} you may see{missing}: look with `crowsnest search 'kind:{} {}'`, or say --cluster",
+                "no cluster has {named} that you can read{missing}; find it with `crowsnest search 'kind:{} {}'`, or name a cluster with --cluster",
                 self.kind.name,
                 self.name
             )),
             several => Err(anyhow!(
-                "{named} is in several clusters: say which one with --cluster ({}){missing}",
+                "{named} is in several clusters; choose one with --cluster ({}){missing}",
                 several.join(", ")
             )),
         }
     }
 
-    /// What its ports are in its pods.
+    /// How port numbers and names of the workload map to ports of its pods.
     pub(crate) async fn ports(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Ports> {
         if self.kind.name != "service" {
             return Ok(Ports::OfPods);
         }
         let named = self.named(namespace);
         let request = http::Request::get(self.kind.path(namespace, &self.name)).body(Vec::new())?;
-        let service: Value = member.request(request).await.with_context(|| format!("reading {named}"))?;
+        let service: Value = member.request(request).await.with_context(|| format!("cannot read {named}"))?;
         Ports::of_service(&service)
     }
 
-    /// The pod itself, or one of its pods that runs.
+    /// The pod itself, or one of the workload's running pods.
     pub(crate) async fn pod(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Pod> {
-        match self.look(member, namespace).await? {
-            Looked::Found(pod) => Ok(*pod),
-            // A container of a pod that starts may run already.
-            Looked::Starting(pod) => Ok(*pod),
-            Looked::None(why) => bail!("{why}"),
+        match self.pod_state(member, namespace).await? {
+            PodState::Found(pod) => Ok(*pod),
+            // Individual containers may run while the pod is still starting.
+            PodState::Starting(pod) => Ok(*pod),
+            PodState::None(why) => bail!("{why}"),
         }
     }
 
-    /// The same, once one runs.
+    /// Waits up to `patience` until a pod runs.
     pub(crate) async fn running(
         &self,
         member: &kube::Client,
@@ -167,50 +168,50 @@ impl Workload {
     ) -> anyhow::Result<Pod> {
         let until = tokio::time::Instant::now() + patience;
         loop {
-            let why = match self.look(member, namespace).await? {
-                Looked::Found(pod) => return Ok(*pod),
-                Looked::Starting(_) => format!("{} does not run yet", self.named(namespace)),
-                Looked::None(why) => why,
+            let why = match self.pod_state(member, namespace).await? {
+                PodState::Found(pod) => return Ok(*pod),
+                PodState::Starting(_) => format!("{} is not running yet", self.named(namespace)),
+                PodState::None(why) => why,
             };
             if tokio::time::Instant::now() >= until {
-                bail!("after {} s {why}: `crowsnest describe pods -n {namespace}` tells more", patience.as_secs());
+                bail!("timed out after {} s: {why}; see `crowsnest describe pods -n {namespace}`", patience.as_secs());
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
 
-    async fn look(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Looked> {
+    async fn pod_state(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<PodState> {
         let pods: Api<Pod> = Api::namespaced(member.clone(), namespace);
         let named = self.named(namespace);
         if *self.kind == PODS {
-            let pod = pods.get(&self.name).await.with_context(|| format!("reading {named}"))?;
+            let pod = pods.get(&self.name).await.with_context(|| format!("cannot read {named}"))?;
             return match phase(&pod) {
-                "Succeeded" | "Failed" => bail!("{named} has ended ({}): no command can run in it", phase(&pod)),
-                "Pending" => Ok(Looked::Starting(Box::new(pod))),
-                _ => Ok(Looked::Found(Box::new(pod))),
+                "Succeeded" | "Failed" => bail!("cannot run a command in {named}: its phase is {}", phase(&pod)),
+                "Pending" => Ok(PodState::Starting(Box::new(pod))),
+                _ => Ok(PodState::Found(Box::new(pod))),
             };
         }
         let object = reach::get(member, &self.kind.path(namespace, &self.name)).await;
-        let object = object.with_context(|| format!("reading {named}"))?;
+        let object = object.with_context(|| format!("cannot read {named}"))?;
         let selector = selector(&object).with_context(|| format!("{named} selects no pods"))?;
         let found = pods.list(&ListParams::default().labels_from(&selector)).await;
-        let found = found.with_context(|| format!("listing the pods of {named}"))?.items;
+        let found = found.with_context(|| format!("cannot list the pods of {named}"))?.items;
         Ok(match running(&found) {
-            Some(pod) => Looked::Found(Box::new(pod.clone())),
-            None => Looked::None(format!("no pod of {named} runs; it has {}", found.len())),
+            Some(pod) => PodState::Found(Box::new(pod.clone())),
+            None => PodState::None(format!("{named} has no running pod ({} in total)", found.len())),
         })
     }
 }
 
-/// Whether there is a pod to run something in.
-enum Looked {
+/// State of the pod to run a command in.
+enum PodState {
     Found(Box<Pod>),
     Starting(Box<Pod>),
-    /// Why there is none.
+    /// The reason that there is no running pod.
     None(String),
 }
 
-/// The container that is meant when none is named: an API server wants to be told one of several.
+/// The container to use when none is named; API servers require a name if the pod has several.
 pub(crate) fn default_container(pod: &Pod) -> Option<String> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| &container.name);
     let marked =
@@ -222,7 +223,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }
 
-/// Of `spec.selector`, in either of its forms; none where it selects nothing.
+/// The label selector in `spec.selector`, which is a LabelSelector or a plain map; `None` if it selects nothing.
 fn selector(object: &Value) -> Option<Selector> {
     let selector = object.pointer("/spec/selector").filter(|selector| selector.is_object())?;
     let whole = selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
@@ -236,7 +237,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// The one that is ready and runs the longest, of those that run.
+/// Of the running pods, the one that is ready and the oldest.
 fn running(pods: &[Pod]) -> Option<&Pod> {
     let runs = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
     let is_ready = |pod: &Pod| {
@@ -259,12 +260,12 @@ mod tests {
     #[rstest::rstest]
     #[case::found(json!({"hits": [hit("m1", "web-0"), hit("m2", "web-01")]}), "m1")]
     #[case::template(json!({"hits": [hit("@control-plane", "web-0"), hit("m1", "web-0")]}), "m1")]
-    #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has a pod shop/web-0 you may see; not all is known of m3:")]
+    #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has pod shop/web-0 that you can read; results from m3 are incomplete;")]
     #[case::several(
         json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),
-        "pod shop/web-0 is in several clusters: say which one with --cluster (m1, m2)"
+        "pod shop/web-0 is in several clusters; choose one with --cluster (m1, m2)"
     )]
-    fn the_cluster_is_found(#[case] answer: Value, #[case] expected: &str) {
+    fn cluster_is_resolved(#[case] answer: Value, #[case] expected: &str) {
         let pod = Workload::parse("web-0").unwrap();
         let found = pod.one(&pod.sought("shop").of(&answer), "shop").unwrap_or_else(|error| error.to_string());
         assert!(found.starts_with(expected), "{found}");
@@ -278,12 +279,12 @@ mod tests {
     #[case("deployments.apps/web", Ok(("deployment", "web")))]
     #[case("deployments.v1.apps/web", Ok(("deployment", "web")))]
     #[case("svc/web", Ok(("service", "web")))]
-    #[case("service.serving.knative.dev/web", Err("has no pods that are known; pods, deployments"))]
-    #[case("cm/web", Err("\"cm\" has no pods"))]
-    #[case("deploy/", Err("\"\" is no name of an object"))]
-    #[case("deploy/a/b", Err("\"a/b\" is no name of an object"))]
-    #[case("a b", Err("\"a b\" is no name of a pod"))]
-    fn types_and_names(#[case] text: &str, #[case] expected: Result<(&str, &str), &str>) {
+    #[case("service.serving.knative.dev/web", Err("supported types are pods, deployments"))]
+    #[case("cm/web", Err("cannot find the pods of a \"cm\""))]
+    #[case("deploy/", Err("invalid object name \"\""))]
+    #[case("deploy/a/b", Err("invalid object name \"a/b\""))]
+    #[case("a b", Err("invalid pod name \"a b\""))]
+    fn workloads_are_parsed(#[case] text: &str, #[case] expected: Result<(&str, &str), &str>) {
         match (Workload::parse(text), expected) {
             (Ok(read), Ok(expected)) => assert_eq!((read.kind.name, read.name.as_str()), expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
@@ -294,7 +295,7 @@ mod tests {
     #[rstest::rstest]
     #[case("pod/web", "kind:pod name:=web")]
     #[case("deploy/web", "kind:deployment name:=web select:pod")]
-    fn pods_are_searched(#[case] text: &str, #[case] expected: &str) {
+    fn pods_are_queried(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(Workload::with_type(text).unwrap().pods(), expected);
     }
 
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_ready_is_chosen() {
+    fn ready_pods_are_preferred() {
         let pods = [
             pod("waits", "Pending", false, "2026-01-01T00:00:00Z"),
             pod("unready", "Running", false, "2026-01-01T00:00:00Z"),
@@ -334,7 +335,7 @@ mod tests {
     #[case(json!({}), Some("a"))]
     #[case(json!({DEFAULT_CONTAINER: "b"}), Some("b"))]
     #[case(json!({DEFAULT_CONTAINER: "c"}), Some("a"))]
-    fn containers_have_a_default(#[case] annotations: Value, #[case] expected: Option<&str>) {
+    fn default_container_is_chosen(#[case] annotations: Value, #[case] expected: Option<&str>) {
         let pod =
             json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
         let pod: Pod = serde_json::from_value(pod).unwrap();

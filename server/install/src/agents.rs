@@ -1,11 +1,12 @@
-//! What members' agents are allowed before and while they have a certificate, by Karmada's names: with a bootstrap token of
-//! Karmada's group to ask for one, with a certificate to ask for the next. Who may ask for which is granted as rights to create
-//! subresources that do not exist; `agentcsrapproving` asks for them.
+//! RBAC of agents for their certificates, named as in Karmada: holders of a bootstrap token of Karmada's group may
+//! request a certificate, and holders of a certificate the next one. The permissions are verbs on subresources that do
+//! not exist; the controller `agentcsrapproving` checks them.
 //!
-//! Strangers may read what the control plane is and whose certificate it has (`kube-public/cluster-info`); what signs it tells
-//! bearers of a token that it is theirs.
+//! Anonymous users may read the address and CA of the control plane (`kube-public/cluster-info`); the bootstrap signer
+//! signs it with the tokens, so that their holders can verify it.
 //!
-//! Rights on the control plane's objects are not given here: Karmada grants bearers of these tokens everything, which is too much.
+//! Permissions on the control plane's objects are not granted here: Karmada grants holders of these tokens everything,
+//! which is too much.
 
 use anyhow::Context;
 use base64::Engine;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::MANAGER;
 
-/// Bearers of the tokens that `karmadactl token create` makes.
+/// Group of the tokens that `karmadactl token create` creates.
 const BOOTSTRAPPERS: &str = "system:bootstrappers:karmada:default-cluster-token";
 const AGENTS: &str = crowsnest_api::certificate::AGENT_ORGANIZATION;
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -35,7 +36,7 @@ pub(super) fn manifests() -> Vec<Value> {
     ]
 }
 
-/// Where the control plane is and by which authority it is known, for everybody.
+/// The ConfigMap `cluster-info` with the address and CA of the control plane, readable by everybody.
 pub fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
     let cluster = json!({"certificate-authority-data": STANDARD.encode(ca), "server": server});
     let kubeconfig = json!({
@@ -43,7 +44,7 @@ pub fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
         "clusters": [{"name": "", "cluster": cluster}],
     });
     let name = "system:karmada:bootstrap-signer-clusterinfo";
-    let metadata = json!({"name": name, "namespace": "kube-public", "labels": begins_with()});
+    let metadata = json!({"name": name, "namespace": "kube-public", "labels": bootstrap_labels()});
     let rule =
         json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]});
     [
@@ -56,7 +57,7 @@ pub fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
     ]
 }
 
-/// Address and authority that a ConfigMap tells, where it was us who wrote them there.
+/// Address and CA of a `cluster-info` ConfigMap that Crowsnest wrote; `None` if another manager wrote it.
 pub(super) fn told(map: &ConfigMap) -> anyhow::Result<Option<(String, String)>> {
     let mut managers = map.metadata.managed_fields.iter().flatten().filter_map(|fields| fields.manager.as_deref());
     let text =
@@ -71,8 +72,8 @@ pub(super) fn told(map: &ConfigMap) -> anyhow::Result<Option<(String, String)>> 
     Ok(Some((server, ca)))
 }
 
-/// What is there from the beginning.
-fn begins_with() -> Value {
+/// Labels of bootstrap objects.
+fn bootstrap_labels() -> Value {
     json!({label::BOOTSTRAPPING: label::BOOTSTRAPPING_RBAC_DEFAULTS})
 }
 
@@ -80,12 +81,12 @@ fn role(name: &str, subresource: &str) -> Value {
     let rule = json!({"apiGroups": ["certificates.k8s.io"], "verbs": ["create"],
         "resources": [format!("certificatesigningrequests/{subresource}")]});
     json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "rules": [rule],
-        "metadata": {"name": name, "labels": begins_with()}})
+        "metadata": {"name": name, "labels": bootstrap_labels()}})
 }
 
 fn binding(name: &str, role: &str, group: &str) -> Value {
     json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
-        "metadata": {"name": name, "labels": begins_with()},
+        "metadata": {"name": name, "labels": bootstrap_labels()},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}]})
 }
@@ -98,7 +99,7 @@ mod tests {
     #[rstest]
     #[case("crowsnest", true)]
     #[case::of_kubeadm("kubeadm", false)]
-    fn what_we_told_is_told_again(#[case] manager: &str, #[case] again: bool) {
+    fn only_own_cluster_info_is_read(#[case] manager: &str, #[case] again: bool) {
         let [mut map, ..] = cluster_info("https://cp:6443", "a certificate\n");
         map["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
         let expected = again.then(|| ("https://cp:6443".to_owned(), "a certificate\n".to_owned()));

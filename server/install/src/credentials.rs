@@ -1,8 +1,8 @@
-//! What the parts of an installation know each other by: authorities, certificates and the database's password, each a Secret of
-//! one namespace. `crowsnest credentials` makes what is missing, and issues certificates anew long before they end; the chart's job
-//! runs it. [`judge`] decides, [`issue`] makes; what is kept is never written.
+//! Credentials that the parts of an installation share: CAs, certificates and the database password, each in a Secret
+//! of one namespace. `crowsnest credentials`, run by the chart's Job, creates missing ones and renews certificates long
+//! before they expire. [`judge`] decides and [`issue`] creates; Secrets that are kept are not written.
 //!
-//! The Secrets have the shape that cert-manager gives them (`tls.crt`, `tls.key`, `ca.crt`), so that either may look after them.
+//! The Secrets have cert-manager's keys (`tls.crt`, `tls.key`, `ca.crt`), so that cert-manager can manage them instead.
 
 mod issue;
 mod judge;
@@ -26,28 +26,28 @@ pub const KEY: &str = "tls.key";
 pub const AUTHORITY: &str = "ca.crt";
 const PASSWORD: &str = "password";
 const URL: &str = "url";
-/// What stands in a URL where the password is to be.
+/// Placeholder of the password in a URL.
 const PLACEHOLDER: &str = "{password}";
-/// How often somebody else may have written a Secret meanwhile.
+/// Number of retries after conflicting writes of a Secret.
 const TRIES: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    #[error("the list can't be read")]
+    #[error("cannot parse the list of credentials")]
     List(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("{name}: {why}")]
     Wish { name: String, why: String },
-    #[error("Secret {name} is no use, and is left as it is: {why}")]
+    #[error("Secret {name} is unusable and was not changed: {why}")]
     Unusable { name: String, why: String },
     #[error("issuing {name}")]
     Issue { name: String, source: rcgen::Error },
-    #[error("{name} has to be kept for longer than there are dates")]
+    #[error("the lifetime of {name} is too long")]
     Date { name: String },
     #[error("Secret {name}")]
     Secret { name: String, source: kube::Error },
 }
 
-/// What a certificate is shown for.
+/// Extended key usage of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Usage {
@@ -55,26 +55,26 @@ pub enum Usage {
     Client,
 }
 
-/// A certificate as it is wanted.
+/// A required certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Leaf {
     pub name: String,
-    /// The authority, which stands before it in the list.
+    /// The CA that issues it; it must precede the certificate in the list.
     pub issuer: String,
     pub common_name: String,
     #[serde(default)]
     pub organization: Option<String>,
     pub usages: Vec<Usage>,
-    /// DNS names and addresses.
+    /// DNS names and IP addresses.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Tokens are signed with the key: it outlives the certificate.
+    /// Keep the key when the certificate is renewed, because tokens are signed with it.
     #[serde(default)]
     pub keep_key: bool,
 }
 
-/// One Secret as it is wanted.
+/// A required Secret.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", deny_unknown_fields)]
 pub enum Wish {
@@ -84,7 +84,7 @@ pub enum Wish {
         common_name: String,
     },
     Certificate(Leaf),
-    /// A password, and a URL that has it.
+    /// A password, and a URL that contains it.
     Password {
         name: String,
         url: String,
@@ -106,7 +106,7 @@ struct List {
     secrets: Vec<Wish>,
 }
 
-/// The list of a file, as far as it makes sense.
+/// Parses and validates a list.
 pub fn read(text: &str) -> Result<Vec<Wish>, CredentialsError> {
     let list: List = serde_saphyr::from_str(text).map_err(|error| CredentialsError::List(Box::new(error)))?;
     let mut known: BTreeSet<&str> = BTreeSet::new();
@@ -118,24 +118,26 @@ pub fn read(text: &str) -> Result<Vec<Wish>, CredentialsError> {
             return wrong(why);
         }
         if !known.insert(name) {
-            return wrong("the list has it twice");
+            return wrong("it is in the list twice");
         }
         match wish {
             Wish::Authority { .. } => {
                 authorities.insert(name);
             }
-            Wish::Certificate(leaf) if leaf.usages.is_empty() => return wrong("usages: client, server, or both"),
-            Wish::Certificate(leaf) if !authorities.contains(leaf.issuer.as_str()) => {
-                return wrong(&format!("issuer: no authority {} stands before it", leaf.issuer));
+            Wish::Certificate(leaf) if leaf.usages.is_empty() => {
+                return wrong("usages: must be client, server, or both");
             }
-            Wish::Password { url, .. } if !url.contains(PLACEHOLDER) => return wrong("url: has no {password}"),
+            Wish::Certificate(leaf) if !authorities.contains(leaf.issuer.as_str()) => {
+                return wrong(&format!("issuer: the list has no authority {} before it", leaf.issuer));
+            }
+            Wish::Password { url, .. } if !url.contains(PLACEHOLDER) => return wrong("url: must contain {password}"),
             Wish::Certificate(_) | Wish::Password { .. } => {}
         }
     }
     Ok(list.secrets)
 }
 
-/// A certificate with its key, both PEM. What it prints has no key.
+/// A certificate with its private key, both PEM. `Debug` hides the key.
 #[derive(Clone)]
 pub struct Credentials {
     pub certificate: String,
@@ -148,22 +150,22 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What became of one Secret.
+/// Outcome for one Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Until when it holds, where it ends.
+    /// Kept, with the expiry of its certificate.
     Kept(Option<Timestamp>),
     Made(Why),
 }
 
-/// The present, and the time before their end at which certificates are renewed.
+/// The current time, and the remaining lifetime below which certificates are renewed.
 #[derive(Debug, Clone, Copy)]
 pub struct Renewal {
     pub now: Timestamp,
     pub ahead: SignedDuration,
 }
 
-/// Looks at each Secret, in the list's order, and makes what has to be made. With `dry_run` it only says so.
+/// Checks each Secret in the order of the list and creates or renews it if necessary; `dry_run` only reports.
 pub async fn ensure(
     secrets: &Api<Secret>,
     wishes: &[Wish],
@@ -182,7 +184,7 @@ pub async fn ensure(
     Ok(())
 }
 
-/// What is in a Secret.
+/// Data of a Secret.
 type Held = BTreeMap<String, ByteString>;
 
 async fn ensure_one(
@@ -212,7 +214,7 @@ async fn ensure_one(
         }
         match write(secrets, wish, there, data.clone()).await {
             Ok(_) => return Ok((Outcome::Made(why), data)),
-            // Another one makes them at the same time: theirs is as good.
+            // Another process creates them concurrently; its result is used.
             Err(kube::Error::Api(status)) if tries < TRIES && (status.is_conflict() || status.is_already_exists()) => {
                 tries += 1;
             }

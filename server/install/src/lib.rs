@@ -1,6 +1,7 @@
-//! What Crowsnest needs in a control plane: namespaces, CRDs, RBAC, the aggregated APIs and the webhooks.
+//! Objects that Crowsnest needs in a control plane: namespaces, CRDs, RBAC, aggregated APIs and webhooks.
 //!
-//! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
+//! They are applied server-side with one field manager, so that repeated runs write nothing and fields of others are
+//! kept.
 
 pub mod agents;
 pub mod credentials;
@@ -34,42 +35,42 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub const MANAGER: &str = "crowsnest";
-/// The namespace of our own objects, as in Karmada.
+/// Namespace of Crowsnest's objects, as in Karmada.
 pub const SYSTEM_NAMESPACE: &str = "karmada-system";
 pub const SERVICE: &str = "crowsnest";
-/// The name the aggregation layer expects in our certificate.
+/// Server name that the aggregation layer verifies in the serving certificate.
 pub const SERVICE_HOST: &str = "crowsnest.karmada-system.svc";
 
-/// How long the control plane may take to serve what it was given.
+/// Time to wait until the control plane serves the applied objects.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("applying {path}")]
     Apply { path: String, source: kube::Error },
-    #[error("{0} can't be applied: it has no {1}")]
+    #[error("cannot apply a {0}: it has no {1}")]
     Manifest(String, &'static str),
-    #[error("looking after APIService {name}")]
+    #[error("cannot update APIService {name}")]
     Registration { name: String, source: kube::Error },
-    #[error("encoding a manifest")]
+    #[error("cannot encode a manifest")]
     Encode(#[from] serde_json::Error),
-    #[error("building a request")]
+    #[error("cannot build a request")]
     Request(#[from] http::Error),
-    #[error("waited {0:?} for {1}")]
+    #[error("timed out after {0:?} waiting for {1}")]
     Waited(Duration, String),
 }
 
-/// How the control plane reaches our servers.
+/// Address of `serve` for the control plane.
 #[derive(Debug, Clone)]
 pub struct Endpoints {
-    /// DNS name or address, as an ExternalName.
+    /// DNS name or IP address, used as an ExternalName.
     pub host: String,
     pub port: u16,
-    /// PEM of the authority that signed our serving certificate.
+    /// PEM of the CA that signed the serving certificate.
     pub ca: String,
 }
 
-/// Applies `manifests` in order; CRDs are waited for before what needs them.
+/// Applies `manifests` in order, and waits until CRDs are established.
 pub async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(), InstallError> {
     for manifest in manifests {
         apply(client, manifest).await?;
@@ -83,7 +84,7 @@ pub async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(),
     .await
 }
 
-/// Follows a collection until each of the objects named satisfies `holds`.
+/// Watches a collection until each of the named objects satisfies `holds`.
 async fn until_each<K>(
     api: Api<K>,
     mut waiting: BTreeSet<&str>,
@@ -100,7 +101,7 @@ where
                     waiting.remove(object.name_any().as_str());
                 }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => tracing::debug!(%error, "following {} goes on", K::plural(&())),
+                Some(Err(error)) => tracing::debug!(%error, "the watch of {} is restarted", K::plural(&())),
                 None => break,
             }
         }
@@ -121,7 +122,7 @@ async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallErr
     }
 }
 
-/// For what has nothing of ours but its name: applied, it would be written once more as another manager's from before.
+/// Creates an object. Applying would write it twice if it exists without managed fields.
 async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
     let path = path_of(manifest)?;
     let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
@@ -136,7 +137,7 @@ async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallEr
     }
 }
 
-/// What the object would be if it were applied.
+/// The object that applying the manifest would store (dry run).
 pub async fn would_apply(client: &kube::Client, manifest: &Value) -> Result<Value, InstallError> {
     apply_with(client, manifest, "&dryRun=All").await
 }
@@ -150,12 +151,12 @@ async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Resu
     client.request(request).await.map_err(|source| InstallError::Apply { path, source })
 }
 
-/// As Secrets and bundles have it.
+/// Base64, as in Secrets and CA bundles.
 fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// The path of one of the kinds that are installed.
+/// The API path of a manifest of one of the installed kinds.
 pub fn path_of(manifest: &Value) -> Result<String, InstallError> {
     let text = |pointer: &str, what| {
         let found = manifest.pointer(pointer).and_then(Value::as_str);
@@ -168,13 +169,13 @@ pub fn path_of(manifest: &Value) -> Result<String, InstallError> {
         Some(namespace) => format!("/namespaces/{namespace}"),
         None => String::new(),
     };
-    // Every kind installed here has a regular plural.
+    // All installed kinds have regular plurals.
     let singular = kind.to_ascii_lowercase();
     let plural = singular.strip_suffix('y').map_or_else(|| format!("{singular}s"), |stem| format!("{stem}ies"));
     Ok(format!("{root}{namespace}/{plural}/{name}"))
 }
 
-/// Namespaces and cluster roles that Karmada's tools expect.
+/// Namespaces and ClusterRoles that Karmada's tools expect.
 pub fn foundations() -> Vec<Value> {
     let mut manifests: Vec<Value> = [SYSTEM_NAMESPACE, "karmada-cluster"]
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
@@ -186,19 +187,19 @@ pub fn foundations() -> Vec<Value> {
         json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:admin"}),
     ));
-    // Everyone may ask: each hit is checked against what the caller may read in that member.
+    // All users may search: each hit is authorized with the caller's permissions in its member.
     manifests.extend(role_and_binding(
         "crowsnest:search",
         json!([
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
                 ["count", "diff", "explain", "export", "graph", "history", "journal", "logs", "query", "status", "suggest"]},
-            // Of those of others only what they share is seen, and nothing changed.
+            // Users see and change only their own saved searches, and see shared ones.
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "patch", "update"],
                 "resources": ["savedsearches"]},
         ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
-    // Everyone may ask: of what they may not get in the control plane they are told nothing.
+    // All users may request explanations; they contain only objects that the caller can get in the control plane.
     manifests.extend(role_and_binding(
         "crowsnest:explain",
         json!([
@@ -216,7 +217,8 @@ pub fn foundations() -> Vec<Value> {
     manifests
 }
 
-/// The kinds, converted at `webhooks`, a base URL without a trailing slash whose certificate `ca` (PEM) vouches for.
+/// The CustomResourceDefinitions, with conversion webhooks at `webhooks`, a base URL without a trailing slash, verified
+/// by `ca` (PEM).
 pub fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
     crowsnest_api::crd::crds(Some(&crowsnest_api::crd::Webhook {
         url: webhooks.to_owned(),
@@ -224,7 +226,7 @@ pub fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
     }))
 }
 
-/// Who is asked before objects are stored.
+/// The webhook configurations.
 pub fn admission(webhooks: &str, ca: &str) -> Vec<Value> {
     let bundle = STANDARD.encode(ca);
     let ours = webhook_configurations(&bundle, webhooks);
@@ -243,7 +245,8 @@ fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
     ]
 }
 
-/// Another administrator by certificate beside `system:admin`, as installations that were made by hand have.
+/// Binds another administrator to `cluster-proxy-admin` in addition to `system:admin`, as manually created
+/// installations do.
 pub fn proxy_admin(user: &str) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
            "metadata": {"name": format!("cluster-proxy-admin-{user}")},
@@ -251,13 +254,13 @@ pub fn proxy_admin(user: &str) -> Value {
            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
 }
 
-/// `karmada-view` and `karmada-edit`, aggregated into the stock view and edit roles.
+/// `karmada-view` and `karmada-edit`, aggregated into the default roles view and edit.
 fn aggregated_roles() -> [Value; 2] {
     let kinds: [(&str, &[&str]); 5] = [
         ("autoscaling.karmada.io", &["cronfederatedhpas", "federatedhpas"]),
         ("multicluster.x-k8s.io", &["serviceexports", "serviceimports"]),
         ("networking.karmada.io", &["multiclusteringresses", "multiclusterservices"]),
-        // Quotas are left to administrators: who works in a namespace does not raise its own.
+        // Quotas are managed by administrators only: users of a namespace must not raise its quota.
         ("policy.karmada.io", &["overridepolicies", "propagationpolicies"]),
         ("work.karmada.io", &["resourcebindings", "works"]),
     ];
@@ -280,8 +283,8 @@ fn aggregated_roles() -> [Value; 2] {
     [role("karmada-view", "view", &["get", "list", "watch"]), role("karmada-edit", "edit", &write)]
 }
 
-/// The groups to register: ours, and those of metrics where they are wanted and nobody else serves them. What of those was
-/// registered before and is not wanted any more is taken back.
+/// The groups to register: Crowsnest's, and those of metrics if `metrics` is set and no one else serves them. Otherwise
+/// Crowsnest's previous registrations of metrics are deleted.
 pub async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
     let services = Api::<APIService>::all(client.clone());
     let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
@@ -293,12 +296,12 @@ pub async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static
         }
         match (there.iter().find_map(others), metrics) {
             (Some(by), true) => {
-                tracing::warn!(group = group.name, by, "the group is served by somebody else and left to them");
+                tracing::warn!(group = group.name, by, "the group is served by another server and is not registered");
             }
             (None, true) => groups.push(group),
             (_, false) => {
                 for name in there.iter().filter(|service| others(service).is_none()).map(ResourceExt::name_any) {
-                    tracing::info!(name, "the APIService was ours and is removed: the metrics adapter is off");
+                    tracing::info!(name, "deleted the APIService because the metrics adapter is disabled");
                     match services.delete(&name, &DeleteParams::default()).await {
                         Err(kube::Error::Api(status)) if status.code == 404 => {}
                         gone => {
@@ -317,7 +320,7 @@ fn names(group: &ApiGroup) -> impl Iterator<Item = String> {
     group.versions.iter().map(|(version, _)| format!("{version}.{}", group.name))
 }
 
-/// Who serves an APIService, where it is not us.
+/// The other server of an APIService; `None` if it is Crowsnest.
 fn others(service: &APIService) -> Option<String> {
     let Some(of) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
         return Some("the control plane itself".to_owned());
@@ -340,7 +343,8 @@ pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
             "metadata": {"name": format!("{version}.{}", group.name)},
             "spec": {"group": group.name, "version": version, "groupPriorityMinimum": group.priority,
-                     // Whoever was registered before may not have been looked at; both together are refused.
+                     // A previous registration may have skipped TLS verification, which cannot be combined with a
+                     // caBundle.
                      "versionPriority": priority, "caBundle": bundle, "insecureSkipTLSVerify": false,
                      "service": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE, "port": endpoints.port}},
         })
@@ -348,13 +352,13 @@ pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
     manifests
 }
 
-/// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
-/// discovery tells them for hours.
+/// Waits until the control plane serves the aggregated groups through Crowsnest and publishes them in discovery, which
+/// clients cache for hours.
 pub async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
     let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
     until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
-    // Discovery follows an available service by itself, and cannot be watched.
+    // Discovery follows available APIServices with a delay and cannot be watched.
     let wanted: Vec<&str> = groups.iter().map(|group| group.name).collect();
     let announcement = async {
         let mut delays = Backoff::new(Duration::from_millis(5), Duration::from_millis(100)).delays();
@@ -362,7 +366,7 @@ pub async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) 
             match announced_groups(client, &wanted).await {
                 Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "discovery is not whole yet"),
+                Err(error) => tracing::debug!(%error, "discovery is incomplete"),
             }
             tokio::time::sleep(delays.next_delay()).await;
         }
@@ -377,7 +381,7 @@ fn is_available(service: Option<&APIService>) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
-/// Discovery has all versions of the group, with resources where it has some of its own.
+/// True if discovery has all versions of the group, with resources if it defines any.
 fn is_announced(found: &BTreeMap<String, usize>, group: &ApiGroup) -> bool {
     group.versions.iter().all(|(version, _)| {
         let resources = found.get(&format!("{}/{version}", group.name));
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_registered_as_karmada_registers_them() {
+    fn metrics_registrations_match_karmada() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
         let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.of_metrics).collect();
         let manifests = aggregation(&endpoints, &groups);
@@ -427,7 +431,7 @@ mod tests {
     #[case::karmadas(json!({"name": "karmada-metrics-adapter", "namespace": "karmada-system"}),
         Some("service karmada-system/karmada-metrics-adapter"))]
     #[case::local(json!(null), Some("the control plane itself"))]
-    fn who_serves_a_group(#[case] service: Value, #[case] expected: Option<&str>) {
+    fn other_servers_are_recognized(#[case] service: Value, #[case] expected: Option<&str>) {
         let object =
             json!({"metadata": {}, "spec": {"groupPriorityMinimum": 1, "versionPriority": 1, "service": service}});
         let service: APIService = serde_json::from_value(object).unwrap();
@@ -438,8 +442,8 @@ mod tests {
     #[case("custom.metrics.k8s.io", &[("custom.metrics.k8s.io/v1beta1", 0), ("custom.metrics.k8s.io/v1beta2", 0)], true)]
     #[case("custom.metrics.k8s.io", &[("custom.metrics.k8s.io/v1beta1", 0)], false)]
     #[case("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 2)], true)]
-    #[case::it_has_resources_of_its_own("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 0)], false)]
-    fn a_group_is_announced_with_all_its_versions(
+    #[case::without_resources("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 0)], false)]
+    fn groups_are_announced_with_all_versions(
         #[case] name: &str,
         #[case] found: &[(&str, usize)],
         #[case] expected: bool,

@@ -1,5 +1,5 @@
-//! The certificate that `serve` shows where nobody brings another: made by `install`, kept with the authority that signed it in a
-//! Secret of the control plane. `serve` reads certificate and key, `install` signs a new one before the old one ends.
+//! The serving certificate of `serve` if none is configured: created by `install` and stored with its CA in a Secret of
+//! the control plane. `serve` reads the certificate and key, `install` renews them before they expire.
 
 use anyhow::Context;
 use crowsnest_apiserver::authn::{Authority, Credentials};
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::{SERVICE_HOST, SYSTEM_NAMESPACE};
 
 pub const SECRET: &str = "crowsnest-serving";
-/// Before a certificate ends another is made.
+/// Remaining lifetime below which the certificate is renewed.
 const BEFORE_IT_ENDS: SignedDuration = SignedDuration::from_hours(120 * 24);
 
-/// What is kept.
+/// Content of the Secret.
 pub struct Kept {
     pub authority: Credentials,
     pub own: Credentials,
@@ -33,17 +33,17 @@ fn text(secret: &Secret, key: &str) -> anyhow::Result<String> {
     String::from_utf8(found.0.clone()).with_context(|| format!("{key} of Secret {SYSTEM_NAMESPACE}/{SECRET}"))
 }
 
-/// What the control plane keeps, if it does.
+/// Reads the Secret; `None` if it does not exist.
 pub async fn kept(client: &kube::Client) -> anyhow::Result<Option<Kept>> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let found = secrets.get_opt(SECRET).await.with_context(|| format!("reading Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
+    let found =
+        secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let Some(secret) = found else { return Ok(None) };
     let authority = Credentials { certificate: text(&secret, "ca.crt")?, key: text(&secret, "ca.key")? };
     Ok(Some(Kept { authority, own: credentials(&secret)? }))
 }
 
-/// What is to be kept for `hosts`: what is kept already while it is good for long enough, else a new certificate of the same
-/// authority.
+/// The certificate for `hosts`: the stored one if it is valid for long enough, otherwise a new one of the same CA.
 pub fn renewed(kept: Option<Kept>, hosts: &[&str], now: Timestamp) -> anyhow::Result<Kept> {
     let own = ["localhost", "127.0.0.1", SERVICE_HOST];
     let names: Vec<String> = own.iter().chain(hosts).map(|name| (*name).to_owned()).collect();
@@ -74,25 +74,25 @@ impl Kept {
     }
 }
 
-/// Whether a certificate is for all `hosts`, and for long enough.
+/// True if a certificate covers all `hosts` and is valid for long enough.
 fn is_good(pem: &str, hosts: &[&str], now: Timestamp) -> anyhow::Result<bool> {
     let enough = now.checked_add(BEFORE_IT_ENDS)?;
     let covered = hosts.iter().map(|host| covers(pem, host)).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(ends(pem)? > enough && !covered.contains(&false))
 }
 
-/// When the first certificate of a PEM ends.
+/// Expiry of the first certificate of a PEM.
 fn ends(pem: &str) -> anyhow::Result<Timestamp> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("reading a certificate")?;
-    let (_, parsed) = x509_parser::parse_x509_certificate(&der).context("reading a certificate")?;
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("cannot parse a certificate")?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).context("cannot parse a certificate")?;
     Ok(Timestamp::from_second(parsed.validity().not_after.timestamp())?)
 }
 
-/// Whether it is for this name or address.
+/// True if the certificate is valid for this name or address.
 fn covers(pem: &str, host: &str) -> anyhow::Result<bool> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("reading a certificate")?;
-    let parsed = rustls::server::ParsedCertificate::try_from(&der).context("reading a certificate")?;
-    let name = rustls::pki_types::ServerName::try_from(host.to_owned()).context("reading the host's name")?;
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("cannot parse a certificate")?;
+    let parsed = rustls::server::ParsedCertificate::try_from(&der).context("cannot parse a certificate")?;
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned()).context("invalid host name")?;
     Ok(rustls::client::verify_server_name(&parsed, &name).is_ok())
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_made_anew_by_the_same_authority() {
+    fn certificates_are_renewed_by_the_same_ca() {
         let now = Timestamp::now();
         let first = renewed(None, &["crowsnest.example.com"], now).unwrap();
         let (authority, own) = (first.authority.certificate.clone(), first.own.certificate.clone());

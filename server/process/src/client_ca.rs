@@ -1,7 +1,7 @@
-//! Whom the aggregated API server believes: the authorities of front proxies and of users. The control plane tells in the
-//! ConfigMap `kube-system/extension-apiserver-authentication`, which is followed; files say more than it (`reload`).
+//! CAs that the aggregated API server trusts for front proxies and users. They are read from the ConfigMap
+//! `kube-system/extension-apiserver-authentication`, which is watched; files take precedence (`reload`).
 //!
-//! A change is for the next connection. What can't be used changes nothing.
+//! A change applies to new connections. Invalid content changes nothing.
 
 use anyhow::Context;
 use futures::StreamExt;
@@ -17,14 +17,14 @@ use crate::serving::{ServingError, Tls};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// How long the control plane may take to say it the first time.
+/// Time to wait for the ConfigMap at start-up.
 const TOLD_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Authorities as PEM.
+/// CAs as PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Believed {
     pub front_proxies: Option<String>,
-    /// Names that count among front proxies; none is any.
+    /// Accepted common names of front proxies; empty accepts any.
     pub allowed_names: Vec<String>,
     pub users: Option<String>,
 }
@@ -34,18 +34,18 @@ impl Believed {
         Ok(Authorities::new(self.front_proxies.as_deref(), self.allowed_names.clone(), self.users.as_deref())?)
     }
 
-    /// What is said here goes before what is said there.
+    /// Merges two sources; values of `self` take precedence.
     fn or(self, other: &Self) -> Self {
         let front = if self.front_proxies.is_some() { &self } else { other };
         let (front_proxies, allowed_names) = (front.front_proxies.clone(), front.allowed_names.clone());
         Self { front_proxies, allowed_names, users: self.users.or_else(|| other.users.clone()) }
     }
 
-    /// As the ConfigMap says.
+    /// Reads the CAs from the ConfigMap.
     fn told(map: &ConfigMap) -> anyhow::Result<Self> {
         let data = map.data.clone().unwrap_or_default();
         let front_proxies = data.get("requestheader-client-ca-file");
-        let front_proxies = front_proxies.with_context(|| format!("{NAME} names no front-proxy authority"))?;
+        let front_proxies = front_proxies.with_context(|| format!("{NAME} has no requestheader-client-ca-file"))?;
         let names = data.get("requestheader-allowed-names").map(|text| serde_json::from_str(text)).transpose();
         let allowed_names = names.with_context(|| format!("requestheader-allowed-names of {NAME}"))?;
         Ok(Self {
@@ -56,7 +56,7 @@ impl Believed {
     }
 }
 
-/// What a listener believes, from both sources. Written by whoever reads them.
+/// The CAs that a listener trusts, from both sources.
 pub struct Trust {
     tls: Tls,
     sources: Mutex<Sources>,
@@ -69,12 +69,12 @@ struct Sources {
 }
 
 impl Trust {
-    /// `tls` believes what the control plane has told.
+    /// Creates the trust of `tls` from the control plane's ConfigMap.
     pub fn new(tls: Tls, control_plane: Believed) -> Self {
         Self { tls, sources: Mutex::new(Sources { control_plane, files: Believed::default() }) }
     }
 
-    /// Files say something else.
+    /// Applies a change of the files.
     pub fn read(&self, change: impl FnOnce(&mut Believed)) -> Result<(), ServingError> {
         self.change(|sources| change(&mut sources.files))
     }
@@ -92,22 +92,22 @@ impl Trust {
         Ok(())
     }
 
-    /// Follows what the control plane tells, until `stop`.
+    /// Watches the ConfigMap until `stop`.
     pub async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
         let told = watch_object(maps(control_plane), NAME).default_backoff();
         let mut told = std::pin::pin!(told);
         while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
             match seen {
-                // Whoever takes it away does not say that nobody is to be believed.
-                Ok(None) => tracing::warn!("{NAMESPACE}/{NAME} is gone: what it said last still counts"),
+                // A deleted ConfigMap does not revoke trust.
+                Ok(None) => tracing::warn!("{NAMESPACE}/{NAME} was deleted; keeping its last content"),
                 Ok(Some(map)) => {
                     let told = Believed::told(&map).and_then(|told| Ok(self.change(|s| s.control_plane = told)?));
                     if let Err(error) = told {
                         let error = format!("{error:#}");
-                        tracing::error!(error, "{NAMESPACE}/{NAME} can't be used: what it said before still counts");
+                        tracing::error!(error, "cannot use {NAMESPACE}/{NAME}; keeping the previous content");
                     }
                 }
-                Err(error) => tracing::debug!(%error, "{NAMESPACE}/{NAME} is not watched"),
+                Err(error) => tracing::debug!(%error, "cannot watch {NAMESPACE}/{NAME}"),
             }
         }
     }
@@ -117,12 +117,12 @@ fn maps(control_plane: kube::Client) -> Api<ConfigMap> {
     Api::namespaced(control_plane, NAMESPACE)
 }
 
-/// What the control plane tells, once it does.
+/// Waits for the ConfigMap and reads it.
 pub async fn told(control_plane: kube::Client) -> anyhow::Result<Believed> {
     let found = wait::await_condition(maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
     let map = tokio::time::timeout(TOLD_WITHIN, found).await;
-    let map = map.with_context(|| format!("waiting for {NAMESPACE}/{NAME}"))??;
-    Believed::told(&map.with_context(|| format!("{NAMESPACE}/{NAME} is gone"))?)
+    let map = map.with_context(|| format!("timed out waiting for {NAMESPACE}/{NAME}"))??;
+    Believed::told(&map.with_context(|| format!("{NAMESPACE}/{NAME} was deleted"))?)
 }
 
 #[cfg(test)]
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn files_say_more_than_the_control_plane() {
+    fn files_take_precedence() {
         let told = believed(Some("front"), &["proxy"], Some("users"));
         assert_eq!(Believed::default().or(&told), told);
         let users = believed(None, &[], Some("mine"));
         assert_eq!(users.or(&told), believed(Some("front"), &["proxy"], Some("mine")));
-        // Names go with their authority.
+        // The names belong to the CA of the same source.
         let front = believed(Some("mine"), &[], None);
         assert_eq!(front.or(&told), believed(Some("mine"), &[], Some("users")));
     }
@@ -150,10 +150,10 @@ mod tests {
     #[case(&[("requestheader-client-ca-file", "front"), ("requestheader-allowed-names", "[\"a\"]"),
         ("client-ca-file", "users")], Ok(believed(Some("front"), &["a"], Some("users"))))]
     #[case(&[("requestheader-client-ca-file", "front")], Ok(believed(Some("front"), &[], None)))]
-    #[case(&[("client-ca-file", "users")], Err("names no front-proxy authority"))]
+    #[case(&[("client-ca-file", "users")], Err("has no requestheader-client-ca-file"))]
     #[case(&[("requestheader-client-ca-file", "front"), ("requestheader-allowed-names", "a")],
         Err("requestheader-allowed-names"))]
-    fn the_control_plane_tells(#[case] data: &[(&str, &str)], #[case] expected: Result<Believed, &str>) {
+    fn config_map_is_parsed(#[case] data: &[(&str, &str)], #[case] expected: Result<Believed, &str>) {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let told = Believed::told(&ConfigMap { data: Some(data), ..ConfigMap::default() });
         match expected {

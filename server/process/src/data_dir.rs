@@ -1,7 +1,5 @@
-//! The data directory of `crowsnest up`: layout, version, lock and reset.
-//!
-//! Written by `up` alone; the lock keeps a second `up` away. Everything but `control-plane/` and `members/` can be deleted
-//! and comes back.
+//! Written by `up` only; the lock keeps out a second process. Everything except `control-plane/` and `members/` can be
+//! deleted and is recreated.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -10,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The layout this build writes. A higher number on disk is refused, a lower one would be migrated.
+/// Version of the layout that this build writes. Higher versions on disk are rejected, lower ones would be migrated.
 pub const LAYOUT: u32 = 1;
 
-/// Why a data directory can't be used. Each prints as one line that names the mend.
+/// Error of opening a data directory. Each message names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    #[error("data directory {path} can't be written; choose another with --data-dir")]
+    #[error("cannot write to data directory {path}; choose another with --data-dir")]
     Unwritable { path: PathBuf, source: io::Error },
     #[error("data directory {path} is in use by another crowsnest; stop it or choose another with --data-dir")]
     Locked { path: PathBuf },
@@ -24,9 +22,9 @@ pub enum DataDirError {
         "data directory {path} was written by a newer crowsnest (layout {found}, this one knows {LAYOUT}); upgrade crowsnest, or start over with --reset"
     )]
     Newer { path: PathBuf, found: u32 },
-    #[error("{path} is no crowsnest data directory (it holds other files); choose an empty one with --data-dir")]
+    #[error("{path} is not a crowsnest data directory (it contains other files); choose an empty one with --data-dir")]
     Foreign { path: PathBuf },
-    #[error("{path} can't be read as a layout file; start over with --reset")]
+    #[error("cannot parse the layout file {path}; start over with --reset")]
     Damaged { path: PathBuf, source: serde_json::Error },
 }
 
@@ -36,7 +34,7 @@ struct Layout {
     crowsnest: String,
 }
 
-/// A locked, versioned data directory. The lock is held until this is dropped.
+/// A locked data directory of a known version. The lock is held until this is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     root: PathBuf,
@@ -44,7 +42,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Creates or opens, locks, checks the version; with `reset` empties it first (after taking the lock).
+    /// Creates or opens the directory, locks it and checks its version; with `reset` it is emptied after locking.
     pub fn open(root: &Path, reset: bool) -> Result<Self, DataDirError> {
         let unwritable = |source| DataDirError::Unwritable { path: root.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(unwritable)?;
@@ -89,7 +87,7 @@ impl DataDir {
         Ok(Self { root: root.to_owned(), _lock: lock })
     }
 
-    /// `<root>/<name>`, made if absent, readable by the owner alone.
+    /// Returns `<root>/<name>`, created with access for the owner only.
     pub fn dir(&self, name: &str) -> Result<PathBuf, DataDirError> {
         let path = self.root.join(name);
         fs::DirBuilder::new()
@@ -104,13 +102,13 @@ impl DataDir {
         &self.root
     }
 
-    /// Reads a small state file, `None` when absent or unreadable as `T` (it is then made anew).
+    /// Reads a small state file; `None` if it is missing or cannot be decoded, so that callers recreate it.
     pub fn read_state<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
         let bytes = fs::read(self.root.join(name)).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Replaces a small state file, readable by the owner alone.
+    /// Replaces a small state file, readable by the owner only.
     pub fn write_state<T: Serialize>(&self, name: &str, state: &T) -> Result<(), DataDirError> {
         let path = self.root.join(name);
         let unwritable = |source| DataDirError::Unwritable { path: path.clone(), source };
@@ -155,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_open_is_refused_until_the_first_is_dropped() {
+    fn directories_are_locked() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("data");
         let first = DataDir::open(&root, false).unwrap();
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_layout_is_refused_and_reset_starts_over() {
+    fn newer_layouts_are_rejected_and_reset_helps() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().to_owned();
         drop(DataDir::open(&root, false).unwrap());
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_other_files_is_left_alone() {
+    fn directories_with_other_files_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("thesis.tex"), "x").unwrap();
         assert!(matches!(DataDir::open(dir.path(), true), Err(DataDirError::Foreign { .. })));
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn private_files_are_their_owners_whatever_was_there() {
+    fn private_files_are_readable_by_the_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
         let open_to_all = |path: &Path| {
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_their_owners() {
+    fn directories_are_accessible_by_the_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("deep/data");
         let data = DataDir::open(&root, false).unwrap();
@@ -218,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_below_a_file_is_unwritable() {
+    fn paths_below_a_file_are_unwritable() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "x").unwrap();
         let error = DataDir::open(&dir.path().join("file/data"), false).unwrap_err();
-        assert!(error.to_string().contains("can't be written"), "{error}");
+        assert!(error.to_string().contains("cannot write"), "{error}");
     }
 }

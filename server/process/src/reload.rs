@@ -1,8 +1,7 @@
-//! Files that are read again when they change: authorities of clients, serving certificates. One task looks at them every so
-//! often, until the server ends. Told by their content: Kubernetes swaps mounted Secrets by a symbolic link, which leaves
-//! names as they are.
+//! Reloads files when they change: client CAs, serving certificates. A task polls all files until the server stops.
+//! Changes are detected by content, because Kubernetes updates mounted Secrets by swapping a symbolic link.
 //!
-//! What can't be used is told, in the log and as a metric, and what was there before stays in use.
+//! Invalid content is logged and counted, and the previous content stays in use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 type Take = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 
-/// See the module. Written by whoever starts a server; read by its one task.
+/// Polls watched files. Created at start-up; run by a single task.
 pub struct Reloader {
     every: Duration,
     watched: Vec<Watched>,
@@ -25,30 +24,30 @@ pub struct Reloader {
 
 /// Files that are used together.
 struct Watched {
-    /// As the flag that names them.
+    /// The flag that names the files.
     what: &'static str,
     files: Vec<PathBuf>,
     take: Take,
-    /// What is in use.
+    /// Content in use.
     used: Vec<String>,
-    /// What was there when it was last found wanting; none is that it could not be read.
+    /// Content that was rejected last; the inner `None` means that the files could not be read.
     refused: Option<Option<Vec<String>>>,
     stale: Arc<AtomicBool>,
 }
 
-/// How often that went well, for the metrics.
+/// Counters of reloads, for metrics.
 #[derive(Default)]
 pub struct Reloads {
     done: AtomicU64,
     failed: AtomicU64,
-    /// Looks at serving certificates, as controller-runtime counts them.
+    /// Reads of serving certificates, as counted by controller-runtime.
     read: AtomicU64,
     unread: AtomicU64,
     stale: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
 }
 
 impl Reloads {
-    /// A serving certificate was read, or could not be used.
+    /// Counts a read of a serving certificate, and whether it was valid.
     pub fn read_certificate(&self, is_well: bool) {
         self.read.fetch_add(1, Ordering::Relaxed);
         self.unread.fetch_add(u64::from(!is_well), Ordering::Relaxed);
@@ -65,19 +64,19 @@ impl Reloads {
         let stale = self.stale.lock();
         let stale = stale.iter().map(|(what, stale)| Series {
             name: "crowsnest_reload_stale",
-            help: "Whether files hold something that can't be used, so that what they held before is.",
+            help: "Whether the files have invalid content, so that the previous content is used.",
             counts: false,
             labels: vec![("files", (*what).to_owned())],
             value: u64::from(stale.load(Ordering::Relaxed)),
         });
         stale
             .chain([
-                count("crowsnest_reloads_total", "Changed files that were taken into use.", &self.done),
-                count("crowsnest_reload_failures_total", "Changed files that could not be used.", &self.failed),
-                count("certwatcher_read_certificate_total", "Looks at serving certificates.", &self.read),
+                count("crowsnest_reloads_total", "Number of reloads of changed files.", &self.done),
+                count("crowsnest_reload_failures_total", "Number of failed reloads of changed files.", &self.failed),
+                count("certwatcher_read_certificate_total", "Number of reads of serving certificates.", &self.read),
                 count(
                     "certwatcher_read_certificate_errors_total",
-                    "Serving certificates that could not be read or used.",
+                    "Number of failed reads of serving certificates.",
                     &self.unread,
                 ),
             ])
@@ -94,7 +93,7 @@ impl Reloader {
         Arc::clone(&self.counts)
     }
 
-    /// Has the content of these files taken now, and again whenever one of them has changed. `what` is the flag that names
+    /// Passes the content of the files to `take`, now and whenever one of them changes. `what` is the flag that names
     /// them.
     pub async fn watch(
         &mut self,
@@ -113,7 +112,7 @@ impl Reloader {
         Ok(())
     }
 
-    /// Looks at all files, again and again.
+    /// Polls all files until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
             self.look().await;
@@ -144,14 +143,14 @@ impl Watched {
         }
         match found.and_then(|found| (self.take)(&found).map(|()| found)) {
             Ok(found) => {
-                tracing::info!(what, "files have changed and were read again");
+                tracing::info!(what, "reloaded changed files");
                 counts.done.fetch_add(1, Ordering::Relaxed);
                 self.used = found;
                 self.settle(None);
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(what, error, "files have changed and can't be used: what they held before still is");
+                tracing::error!(what, error, "cannot use changed files; keeping their previous content");
                 counts.failed.fetch_add(1, Ordering::Relaxed);
                 self.settle(Some(now));
             }
@@ -164,7 +163,7 @@ impl Watched {
     }
 }
 
-/// Whether the files that a flag names are a serving certificate and its key.
+/// True for flags that name a serving certificate and its key.
 fn is_certificate(what: &str) -> bool {
     ["tls-cert-file", "grpc-auth-cert-file", "tls-sni-cert-key"].contains(&what)
 }
@@ -184,7 +183,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    /// As a kubelet does it: all files are in a folder, and a link to it is swapped.
+    /// As a kubelet does: the files are in a folder, and a link to it is swapped.
     fn mount(folder: &Path, version: &str, content: &str) {
         fs::create_dir(folder.join(version)).unwrap();
         fs::write(folder.join(version).join("ca.crt"), content).unwrap();
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_taken_when_they_change_and_only_if_they_can_be_used() {
+    async fn valid_changes_are_applied() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
         mount(folder.path(), "v1", "one");
@@ -204,7 +203,7 @@ mod tests {
         let take = {
             let taken = Arc::clone(&taken);
             move |found: &[String]| {
-                anyhow::ensure!(!found.iter().any(|text| text.contains("bad")), "that is no certificate");
+                anyhow::ensure!(!found.iter().any(|text| text.contains("bad")), "not a certificate");
                 taken.lock().extend_from_slice(found);
                 Ok(())
             }
@@ -216,7 +215,7 @@ mod tests {
         };
         let mut look = async || {
             reloader.look().await;
-            // A second look finds nothing new.
+            // A second poll finds no change.
             reloader.look().await;
             seen()
         };
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_does_not_start_with_files_it_cannot_use() {
+    async fn unusable_files_fail_the_start() {
         let mut reloader = Reloader::new(Duration::from_secs(1));
         let missing = reloader.watch("client-ca-file", vec!["/nowhere/ca.crt".into()], |_| Ok(())).await.unwrap_err();
         assert!(format!("{missing:#}").starts_with("--client-ca-file: /nowhere/ca.crt: "), "{missing:#}");

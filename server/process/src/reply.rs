@@ -10,13 +10,13 @@ use serde_json::Value;
 /// The body type of every response.
 pub type Body = axum::body::Body;
 
-/// `Status` of a response, for the audit log.
+/// The `Status` of a response, for the audit log.
 #[derive(Debug, Clone)]
 pub struct ResponseStatus(pub Value);
 
 /// An error as a response.
 pub trait StatusResponse {
-    /// A JSON `Status` with its code, and `Retry-After` where the error says when to try again.
+    /// Returns a JSON `Status` with its code, and `Retry-After` if the error has one.
     fn into_response(self) -> Response<Body>;
 }
 

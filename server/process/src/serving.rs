@@ -1,8 +1,8 @@
-//! Serving one router on one TLS listener: handshakes, HTTP/1.1 and h2 on one port, upgrades kept, drained on shutdown.
+//! Serves a router on a TLS listener: handshakes, HTTP/1.1 and h2 on one port, upgrades, graceful shutdown.
 //!
-//! Used by the aggregated API server, the webhooks and the scheduler estimator. The peer's certificate is judged once per connection (`peers`), and handed
-//! to handlers as a [`Peer`] extension. Whom a listener believes may change while it serves (`trust`): connections that are
-//! open stay what they were.
+//! Used by the aggregated API server, the webhooks and the scheduler estimator. The client's certificate is verified
+//! once per connection (`peers`), and passed to handlers as a [`Peer`] extension. The trusted CAs may change while
+//! serving (`trust`); open connections keep their state.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,21 +28,21 @@ use tower::ServiceExt;
 
 use crate::client_certificate::{Authorities, Peer, roots};
 
-/// How long open requests may go on after shutdown began.
+/// Maximum time for open requests after shutdown began.
 const DRAIN: Duration = Duration::from_secs(5);
-/// A handshake that takes longer is a scan or a broken peer.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The longest a request's head may take, and a connection rest between two: longer than callers keep idle ones, who would meet
-/// a closed one otherwise.
+/// Timeout of a request head, and idle timeout between requests; longer than clients keep idle connections, so that
+/// they do not use a closed one.
 const HEADERS: Duration = Duration::from_secs(100);
-/// The bound of a head, its address included: the longest command of an exec fits.
+/// Maximum size of a request head in bytes, including the URL; the longest command of an exec fits.
 const HEAD: u32 = 128 * 1024;
-/// A front proxy sends a header for each group of its user.
+/// Front proxies send a header for each group of the user.
 const MAX_HEADERS: usize = 1024;
-/// Requests at once on one connection, as kube-apiserver's.
+/// Maximum number of concurrent requests per connection, as in kube-apiserver.
 const STREAMS: u32 = 250;
-/// A peer that does not answer this often is gone.
+/// Interval and timeout of h2 pings.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
@@ -51,46 +51,46 @@ pub enum ServingError {
     Authority(#[from] AuthorityError),
 }
 
-/// Certificates that a client has presented, its own first. The handshake has only proved that the client holds the
-/// key.
+/// Certificates that a client presented, its own first. The handshake has only verified that the client holds the
+/// private key.
 #[derive(Debug, Clone, Default)]
 pub struct ClientChain(pub Arc<[CertificateDer<'static>]>);
 
-/// A listener's TLS side. Cheap to clone; all clones change together.
+/// TLS configuration of a listener. Cheap to clone; all clones change together.
 #[derive(Clone)]
 pub struct Tls {
     serving: Arc<Serving>,
-    /// What the next handshake is made with.
+    /// Configuration of new handshakes.
     active: Arc<ArcSwap<Active>>,
 }
 
 struct Active {
     acceptor: TlsAcceptor,
-    /// `None` where the handshake has judged already.
+    /// `None` if the handshake verifies clients.
     clients: Option<Authorities>,
 }
 
 impl Tls {
-    /// Shows certificates of `serving` and believes `clients`.
+    /// Serves the certificates of `serving` and accepts client certificates of `clients`.
     pub fn new(serving: Arc<Serving>, clients: Authorities) -> Self {
         let active = Arc::new(ArcSwap::from_pointee(Active::new(Arc::clone(&serving), clients)));
         Self { serving, active }
     }
 
-    /// gRPC's side: TLS 1.3, and none but clients with a certificate of these authorities (PEM) come through the handshake;
-    /// without any all do.
+    /// For gRPC: TLS 1.3; the handshake accepts only clients with a certificate of this CA (PEM), or all clients
+    /// without a CA.
     pub fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::strict(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
-    /// For an API server's webhooks: the handshake accepts only clients with a certificate of this authority (PEM).
+    /// For API servers as webhook clients: the handshake accepts only clients with a certificate of this CA (PEM).
     pub fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
-    /// Asks clients for no certificate: for browsers.
+    /// For browsers: no client certificate is requested.
     pub fn anybody(serving: Arc<Serving>) -> Self {
         let mut config =
             rustls::ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::<Serving>::clone(&serving));
@@ -99,12 +99,12 @@ impl Tls {
         Self { serving, active: Arc::new(ArcSwap::from_pointee(Active { acceptor, clients: None })) }
     }
 
-    /// Believes others from now on.
+    /// Replaces the trusted CAs.
     pub fn believe(&self, clients: Authorities) {
         self.active.store(Arc::new(Active::new(Arc::clone(&self.serving), clients)));
     }
 
-    /// Lets only clients of these authorities through from now on.
+    /// From now on the handshake accepts only clients of this CA.
     pub fn require(&self, clients: &str) -> Result<(), ServingError> {
         self.active.store(Arc::new(Active::strict(Arc::clone(&self.serving), Some(clients))?));
         Ok(())
@@ -120,7 +120,7 @@ impl Active {
     }
 
     fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
-        let roots = Arc::new(roots(clients, "the clients' authority")?);
+        let roots = Arc::new(roots(clients, "the client CA")?);
         let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
         let mut config = builder.with_cert_resolver(serving);
@@ -132,7 +132,7 @@ impl Active {
         let builder = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
         let builder = match clients {
             Some(pem) => {
-                let roots = Arc::new(roots(pem, "the clients' authority")?);
+                let roots = Arc::new(roots(pem, "the client CA")?);
                 let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
                 builder.with_client_cert_verifier(verifier)
             }
@@ -144,28 +144,29 @@ impl Active {
     }
 }
 
-/// The connections of a listener, which may be told to end: after the requests under way, and others may come. Cheap to clone.
+/// The open connections of a listener, which can be closed gracefully while new ones are accepted. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Sessions(Arc<ArcSwap<CancellationToken>>);
 
 impl Sessions {
-    /// Ends those of now.
+    /// Closes all open connections after their current requests.
     pub fn end(&self) {
         self.0.swap(Arc::default()).cancel();
     }
 
-    /// Of a connection that begins now.
+    /// Token of a new connection.
     fn token(&self) -> CancellationToken {
         CancellationToken::clone(&self.0.load())
     }
 }
 
-/// Accepts until `shutdown`, then lets open requests finish for a few seconds. `tls: None` serves plain HTTP (the UI on loopback).
+/// Accepts connections until `shutdown`, then lets open requests finish for `DRAIN`. `tls: None` serves plain HTTP (the
+/// UI on loopback).
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
     accept(listener, tls, Protocol::Http1, router, Sessions::default(), shutdown).await;
 }
 
-/// The same with connections that may be told to end.
+/// Like [`serve`], with connections that can be closed.
 pub async fn serve_sessions(
     listener: TcpListener,
     tls: Tls,
@@ -176,7 +177,7 @@ pub async fn serve_sessions(
     accept(listener, Some(tls), Protocol::Http1, router, sessions, shutdown).await;
 }
 
-/// The same for gRPC, whose clients begin with h2 where there is no TLS to agree on it.
+/// Like [`serve`], for gRPC: without TLS, clients start with h2 directly.
 pub async fn serve_grpc(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
     accept(listener, tls, Protocol::Http2, router, Sessions::default(), shutdown).await;
 }
@@ -196,8 +197,8 @@ async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors: let some close before trying again.
-                    tracing::warn!(%error, "accepting a connection failed");
+                    // Out of file descriptors: wait for connections to close.
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -248,7 +249,7 @@ async fn accept(
     }
 }
 
-/// What the handshake agreed on: nobody waits for a client to begin to speak.
+/// Protocol of plain-text connections, so that no request is awaited to detect it.
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
     Http1,
@@ -289,7 +290,7 @@ where
     }
 }
 
-/// Serves to the end, which comes sooner after `shutdown`.
+/// Serves until the end, which `end` hastens after `shutdown`.
 async fn until<C: Future>(serving: C, end: impl FnOnce(Pin<&mut C>), shutdown: impl Future<Output = ()>) -> C::Output {
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
@@ -301,13 +302,13 @@ async fn until<C: Future>(serving: C, end: impl FnOnce(Pin<&mut C>), shutdown: i
     }
 }
 
-/// Listens at an address that `flag` names.
+/// Binds an address; `flag` names the flag for the error.
 pub async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("{address} is taken by another program; stop it or choose another address with {flag}")
+            bail!("{address} is in use by another program; stop it or choose another address with {flag}")
         }
-        Err(error) => Err(error).with_context(|| format!("listening on {address} ({flag})")),
+        Err(error) => Err(error).with_context(|| format!("cannot listen on {address} ({flag})")),
     }
 }

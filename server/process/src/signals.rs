@@ -11,7 +11,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Listens for both signals from now on.
+    /// Registers handlers for both signals.
     pub fn new() -> anyhow::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
@@ -24,7 +24,8 @@ impl Stop {
         }
     }
 
-    /// Runs what ends with `stop` until it ends, or a signal comes and it has been drained. A second signal ends the drain.
+    /// Runs `serving` until it returns. On a signal, cancels `stop` and waits until it has drained; a second signal
+    /// aborts the drain.
     pub async fn drained(
         mut self,
         stop: &CancellationToken,
@@ -37,7 +38,7 @@ impl Stop {
         }
         tokio::select! {
             served = serving => served,
-            () = self.wait() => bail!("stopped before everything was drained"),
+            () = self.wait() => bail!("stopped before the drain was complete"),
         }
     }
 }

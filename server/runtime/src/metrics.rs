@@ -1,5 +1,5 @@
-//! What a process counts beside its loops and its cache, under the names of Karmada's components: what it was built from, requests
-//! it sends, admission. Written by those at work, read by whoever serves metrics.
+//! Metrics of a process in addition to those of controllers and cache, named as those of Karmada's components: build
+//! info, client requests, admission. Written by the components, read by /metrics.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// See the module.
+/// Process-wide metrics.
 pub struct ProcessMetrics {
     registry: Registry,
     pub requests: Requests,
@@ -35,7 +35,7 @@ impl ProcessMetrics {
         Self { registry, requests, admissions }
     }
 
-    /// All of them as OpenMetrics text, without its end.
+    /// Writes all metrics as OpenMetrics text without `# EOF`.
     pub fn write(&self, out: &mut String) -> fmt::Result {
         encode_registry(out, &self.registry)
     }
@@ -44,7 +44,7 @@ impl ProcessMetrics {
 type OfWebhook = [(&'static str, &'static str); 1];
 type OfAnswer = Vec<(&'static str, String)>;
 
-/// Admission reviews, as controller-runtime counts them. Clones share the counters.
+/// Counters of admission reviews, as controller-runtime exports them. Clones share the counters.
 #[derive(Clone)]
 pub struct Admissions {
     pub answers: Family<OfAnswer, Counter>,
@@ -69,11 +69,11 @@ impl Admissions {
 
     pub fn register(&self, registry: &mut Registry) {
         let name = "controller_runtime_webhook_requests";
-        registry.register(name, "Admission reviews, by what was answered", self.answers.clone());
+        registry.register(name, "Number of admission reviews by status code", self.answers.clone());
         let name = "controller_runtime_webhook_latency_seconds";
-        registry.register(name, "How long an admission review takes", self.latency.clone());
+        registry.register(name, "Latency of admission reviews", self.latency.clone());
         let name = "controller_runtime_webhook_requests_in_flight";
-        registry.register(name, "Admission reviews that are being answered", self.in_flight.clone());
+        registry.register(name, "Number of admission reviews in flight", self.in_flight.clone());
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use tower::{Layer, ServiceExt};
 
     #[tokio::test]
-    async fn a_process_tells_what_it_is_and_what_it_asked() {
+    async fn metrics_have_build_info_and_requests() {
         let metrics = ProcessMetrics::new();
         let api = tower::service_fn(|request: Request<()>| async move {
             if request.uri().path() == "/" { Ok(Response::new(())) } else { Err("no connection") }
@@ -98,7 +98,7 @@ mod tests {
         drop(kept.layer(api).oneshot(request).await);
         let mut text = String::new();
         metrics.write(&mut text).unwrap();
-        // Who asked before is gone, and so is what was counted of it.
+        // The layer of the earlier client was dropped with its counts.
         assert!(
             text.contains("rest_client_requests_total{code=\"200\",method=\"GET\",host=\"cp:6443\"} 1\n"),
             "{text}"

@@ -1,5 +1,5 @@
-//! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order, asked for their
-//! health in one place.
+//! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order;
+//! reports their health.
 
 mod newcomers;
 
@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use crate::shared_stream::Shared;
 use crate::steering::{Steering, Steers};
 
-/// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.
+/// The running parts. Empty until [`Roles::start`]; requests that need a part before that are answered with 503.
 #[derive(Default)]
 pub struct Roles {
     running: OnceLock<Running>,
 }
 
-/// Followed statuses by the user whose rights apply; errors are sent to followers.
+/// Watched statuses per user whose permissions apply; errors are sent to the watchers.
 pub type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
 pub struct Running {
@@ -34,37 +34,37 @@ pub struct Running {
     registries: JoinHandle<()>,
     backend_stores: JoinHandle<()>,
     backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
-    /// Tells agents of replicas that come.
+    /// Task that reports new replicas to agents.
     telling: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
     pub statuses: Statuses,
     stop: CancellationToken,
 }
 
-/// How to start.
+/// Configuration of the parts.
 #[derive(Clone)]
 pub struct RolesConfig {
     pub cache: IndexOptions,
     pub controllers: crowsnest_controllers::runtime::Config,
     pub steers: Steers,
-    /// Where requests to members are counted.
+    /// Counters of requests to members.
     pub requests: Requests,
-    /// Members may have endpoints on this host.
+    /// Allow members with endpoints on this host.
     pub local_endpoints: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum RolesError {
-    #[error("reading the fleet's clusters")]
+    #[error("cannot read the Clusters")]
     Fleet(#[from] crowsnest_members::Error),
-    #[error("opening the cache")]
+    #[error("cannot open the cache")]
     Index(#[from] crowsnest_index::Error),
-    #[error("the parts run already")]
+    #[error("the parts are running already")]
     Running,
 }
 
 impl Roles {
-    /// Starts everything against `control_plane`, which already serves the aggregated groups.
+    /// Starts all parts against `control_plane`, which must serve the aggregated groups.
     pub async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
         let endpoints = EndpointRules::allowing_local(config.local_endpoints);
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
@@ -73,7 +73,7 @@ impl Roles {
         let index = match Index::open(fleet.clone(), options).await {
             Ok(index) => index,
             Err(error) => {
-                // Whoever tries again starts with another one.
+                // A retry starts another fleet.
                 fleet.stop().await;
                 return Err(error.into());
             }
@@ -119,7 +119,7 @@ impl Roles {
         self.running.get()
     }
 
-    /// What is wrong, a line each; empty when every worker lives.
+    /// Problems, one per line; empty if all workers are healthy.
     pub fn problems(&self) -> Vec<String> {
         let Some(running) = self.get() else { return vec!["starting".to_owned()] };
         let mut problems = Vec::new();
@@ -153,12 +153,12 @@ impl Roles {
 }
 
 impl Running {
-    /// Whether it is known what ResourceRegistries name.
+    /// True once the ResourceRegistries were listed.
     pub fn knows_registries(&self) -> bool {
         self.registered.borrow().declared
     }
 
-    /// Workers that have ended and do not come back by themselves.
+    /// Workers that ended and are not restarted.
     pub fn deaths(&self) -> Vec<String> {
         if self.stop.is_cancelled() {
             return Vec::new();
@@ -177,17 +177,17 @@ impl Running {
         deaths
     }
 
-    /// Metrics of exports to backend stores; empty where another process exports.
+    /// Metrics of exports to backend stores; empty if another process exports.
     pub fn backend_store_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
         self.backend_store_counters.series()
     }
 
-    /// Why objects are where they are; while the control plane has not been read, why that is not known.
+    /// Explanations of objects' placements; an error until the control plane was read.
     pub fn reports(&self) -> Result<crowsnest_controllers::reports::Reports, String> {
         self.steering.reports()
     }
 
-    /// Writers before readers before connections.
+    /// Stops writers before readers, and readers before connections.
     async fn stop(&self) {
         self.stop.cancel();
         self.steering.stop().await;

@@ -1,4 +1,4 @@
-//! Computations that several clients follow: one per key, which ends with its last follower.
+//! Shared computations: one per key for all its followers; it ends with the last of them.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -31,7 +31,8 @@ impl<K, V> Default for Shared<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> Shared<K, V> {
-    /// The latest and all following values of the computation of `key`; `compute` starts one if there is none.
+    /// Streams the current and all following values of the computation of `key`; `compute` starts one if none is
+    /// running.
     pub fn follow<F>(&self, key: K, compute: impl FnOnce(watch::Sender<Option<V>>) -> F) -> BoxStream<'static, V>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -62,7 +63,7 @@ impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> Shared<K, V> {
         .boxed()
     }
 
-    /// Ends every computation; its followers' streams end with it.
+    /// Ends every computation and the streams of its followers.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_computation_serves_all_who_look_and_ends_with_the_last() {
+    async fn computations_are_shared_until_the_last_follower_ends() {
         let shared: Shared<&str, usize> = Shared::default();
         let started = Arc::new(AtomicUsize::new(0));
         let follow = |key| {
@@ -90,7 +91,7 @@ mod tests {
         let (mut first, mut second, mut other) = (follow("a"), follow("a"), follow("b"));
         assert_eq!((first.next().await, second.next().await, other.next().await), (Some(0), Some(0), Some(1)));
         drop((first, second));
-        // The first has ended, so its key starts another one.
+        // The first computation has ended, so the key starts another one.
         let mut again = follow("a");
         assert_eq!(again.next().await, Some(2));
         drop((again, other));

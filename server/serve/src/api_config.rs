@@ -1,4 +1,4 @@
-//! Configuration that `serve` and `up` share: the audit log, the API server in front of the aggregated APIs, the webhooks' clients.
+//! Configuration that `serve` and `up` share: audit log, API server of the aggregated APIs, clients of the webhooks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crowsnest_aggregated::request::middleware::Edge;
 use crowsnest_runtime::metrics::ProcessMetrics;
 use crowsnest_webhook::clients::Clients;
 
-/// Timeout of requests that are answered here, as in kube-apiserver.
+/// Timeout of requests answered by this process, as in kube-apiserver.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Configuration of the audit log.
 #[derive(Debug, Clone)]
 pub struct AuditConfig {
     pub destination: AuditDestination,
-    /// Days that old files are kept; 0 for any time.
+    /// Maximum age of rotated files in days; 0 means no limit.
     pub max_age_days: u32,
-    /// Number of old files that are kept; 0 for any number.
+    /// Maximum number of rotated files; 0 means no limit.
     pub max_backups: usize,
-    /// Megabytes of a file before the next one begins; 0 for any size.
+    /// Maximum size of a file in megabytes; 0 means no limit.
     pub max_megabytes: u32,
-    /// An audit.k8s.io/v1 Policy; everything but health and discovery is audited where there is none.
+    /// File with an audit.k8s.io/v1 Policy; `None` audits everything except health and discovery requests.
     pub policy_file: Option<PathBuf>,
 }
 
-/// Where audit events go.
+/// Destination of audit events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditDestination {
     /// `audit/audit.log` in the data directory.
@@ -45,25 +45,25 @@ pub enum AuditDestination {
     Nowhere,
 }
 
-/// Configuration of the API server: authorities, certificates by name, limits.
+/// Configuration of the API server: client CAs, certificates by name, limits.
 #[derive(Debug, Clone)]
 pub struct ApiConfig {
     pub audit: AuditConfig,
-    /// Authority of users' client certificates; the control plane's where there is none.
+    /// CA file of users' client certificates; `None` for the control plane's.
     pub client_ca_file: Option<PathBuf>,
-    /// Authority of front proxies; the control plane's where there is none.
+    /// CA of front proxies; `None` for the control plane's.
     pub front_proxies: Option<CertificateNames>,
-    /// Files of certificates and keys for the names that clients ask for.
+    /// Certificate and key files, selected by the server name that clients request (SNI).
     pub named_certificates: Vec<[PathBuf; 2]>,
-    /// Interval at which all these files are read again.
+    /// Interval between checks of these files for changes.
     pub reload_interval: Duration,
-    /// Concurrent requests that change nothing; 0 for any number.
+    /// Maximum number of concurrent read requests; 0 means no limit.
     pub max_requests_inflight: usize,
-    /// Concurrent requests that change something; 0 for any number.
+    /// Maximum number of concurrent write requests; 0 means no limit.
     pub max_mutating_requests_inflight: usize,
 }
 
-/// An authority, and the names in its certificates that are accepted; any where there are none.
+/// A CA and the accepted common names of its certificates; no names means any.
 #[derive(Debug, Clone)]
 pub struct CertificateNames {
     pub ca_file: PathBuf,
@@ -71,7 +71,7 @@ pub struct CertificateNames {
 }
 
 impl AuditConfig {
-    /// Starts the audit log, whose files are in `folder` unless configured otherwise; returns the auditor and the log's writer.
+    /// Starts the audit log, by default in `folder`; returns the auditor and the log's writer.
     pub fn start(&self, folder: PathBuf) -> anyhow::Result<(Auditor, Option<Writer>)> {
         let policy = self.policy()?;
         let file = |path| {
@@ -102,12 +102,12 @@ impl AuditConfig {
 }
 
 impl ApiConfig {
-    /// A reloader with the configured interval; nothing is watched yet.
+    /// A reloader with the configured interval, without files yet.
     pub fn reloader(&self) -> Reloader {
         Reloader::new(self.reload_interval)
     }
 
-    /// Reads authorities and certificates, now and whenever the files change.
+    /// Loads CAs and certificates, now and when the files change.
     pub async fn watch(
         &self,
         reloader: &mut Reloader,
@@ -145,17 +145,17 @@ impl ApiConfig {
         Ok(())
     }
 
-    /// The middleware before the handlers.
+    /// The middleware of the API handlers.
     pub fn middleware(&self, auditor: Auditor, reloads: Arc<Reloads>) -> Edge {
         let limits = Limits::new(self.max_requests_inflight, self.max_mutating_requests_inflight);
         Edge { auditor, limits, reloads, metrics: Arc::new(ProcessMetrics::new()), timeout: TIMEOUT }
     }
 }
 
-/// The clients that reviews are accepted from; any where there is no authority. Reloads the authority when its file changes.
+/// Clients that may call the webhooks; anybody without a CA. The CA is reloaded when its file changes.
 pub async fn webhook_clients(config: Option<&CertificateNames>, reloader: &mut Reloader) -> anyhow::Result<Clients> {
     let Some(CertificateNames { ca_file, allowed_names }) = config.cloned() else {
-        tracing::info!("the webhooks answer anybody: no --webhook-client-ca-file is given");
+        tracing::info!("the webhooks accept any client; use --webhook-client-ca-file to require client certificates");
         return Ok(Clients::Anybody);
     };
     let clients = Clients::certified();

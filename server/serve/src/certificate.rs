@@ -1,5 +1,5 @@
-//! The certificate that `serve` shows: files, or what `crowsnest install` keeps in a Secret of the control plane. Either may change
-//! while it is shown.
+//! The serving certificate of `serve`: from files, or from the Secret that `crowsnest install` keeps in the control
+//! plane. Both are reloaded when they change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crowsnest_install::SYSTEM_NAMESPACE;
 use crowsnest_install::serving::{SECRET, credentials};
 
-/// What is shown is read anew by the reloader where it is in files, else by one of `tasks`.
+/// Loads the serving certificate; files are reloaded by the reloader, the Secret by one of `tasks`.
 pub(super) async fn serving(
     files: Option<(PathBuf, PathBuf)>,
     reloader: &mut Reloader,
@@ -45,9 +45,10 @@ fn pair(read: &[String]) -> Credentials {
 
 async fn kept(control_plane: &kube::Client, counts: Arc<Reloads>, tasks: &Tasks) -> anyhow::Result<Arc<Serving>> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
-    let found = secrets.get_opt(SECRET).await.with_context(|| format!("reading Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
+    let found =
+        secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let found = found.with_context(|| {
-        format!("there is no Secret {SYSTEM_NAMESPACE}/{SECRET}: run `crowsnest install`, or name a certificate with --tls-cert-file")
+        format!("Secret {SYSTEM_NAMESPACE}/{SECRET} not found; run `crowsnest install`, or name a certificate with --tls-cert-file")
     })?;
     let own = Serving::new(&credentials(&found)?).with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let following = follow(secrets, Arc::clone(&own), counts, tasks.stopping().clone());
@@ -59,7 +60,7 @@ async fn follow(secrets: Api<Secret>, own: Arc<Serving>, counts: Arc<Reloads>, s
     let mut told = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
     while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
         match seen {
-            Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} is gone: its certificate is still shown"),
+            Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} was deleted; keeping its certificate"),
             Ok(Some(secret)) => {
                 let taken = credentials(&secret).and_then(|next| Ok(own.replace(&next)?));
                 counts.read_certificate(taken.is_ok());
@@ -67,11 +68,11 @@ async fn follow(secrets: Api<Secret>, own: Arc<Serving>, counts: Arc<Reloads>, s
                     let error = format!("{error:#}");
                     tracing::error!(
                         error,
-                        "Secret {SYSTEM_NAMESPACE}/{SECRET} can't be used: the certificate before it is shown"
+                        "cannot use Secret {SYSTEM_NAMESPACE}/{SECRET}; keeping the previous certificate"
                     );
                 }
             }
-            Err(error) => tracing::debug!(%error, "Secret {SYSTEM_NAMESPACE}/{SECRET} is not watched"),
+            Err(error) => tracing::debug!(%error, "cannot watch Secret {SYSTEM_NAMESPACE}/{SECRET}"),
         }
     }
 }

@@ -16,44 +16,44 @@ use crowsnest_runtime::leader_election::Times;
 use crowsnest_ui::UiConfig;
 use crowsnest_ui::oidc::SignInConfig;
 
-/// Address of the UI in URLs where the process serves none.
+/// Address of the UI in URLs if this process does not serve it.
 const UI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7080);
 
 /// Configuration of a `serve` process.
 pub struct Config {
-    /// Kubeconfig of the control plane; the service account of the pod where there is none.
+    /// Kubeconfig of the control plane; `None` for the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
     pub roles: Vec<Role>,
-    /// Name of this process, unlike any other's.
+    /// Unique name of this process.
     pub replica: String,
-    /// Text index, audit log and, with SQLite, the cache; one for each process.
+    /// Folder of the text index, the audit log and, with SQLite, the cache; one per process.
     pub data_dir: PathBuf,
-    /// The cache. Its files are in the data directory where its own path is empty.
+    /// Options of the cache. An empty path means the data directory.
     pub cache: IndexOptions,
     /// Address of the aggregated APIs and the webhooks.
     pub listen: SocketAddr,
-    /// Files of the certificate and its key; without them the one that `crowsnest install` made.
+    /// Files of the certificate and its key; `None` for the certificate that `crowsnest install` created.
     pub certificate: Option<(PathBuf, PathBuf)>,
     pub metrics_bind_address: Option<SocketAddr>,
     pub health_probe_bind_address: Option<SocketAddr>,
     pub ui_listen: Option<SocketAddr>,
     pub metrics_adapter: bool,
-    /// Clusters' endpoints and proxies may be loopback and link-local addresses.
+    /// Allow loopback and link-local addresses as endpoints and proxies of Clusters.
     pub allow_local_endpoints: bool,
-    /// Time for which a process that is told to stop goes on serving, no longer ready.
+    /// Time to continue serving after a signal, while not ready.
     pub shutdown_delay: Duration,
     pub leader_election: LeaderElection,
     pub controllers: runtime::Config,
     pub api: ApiConfig,
-    /// Authority of the API servers that may call the webhooks; anybody may where there is none.
+    /// CA of the API servers that may call the webhooks; `None` accepts any client.
     pub webhook_clients: Option<CertificateNames>,
     pub oidc: Option<Arc<Oidc>>,
     pub sign_in: SignInConfig,
     pub ui: UiConfig,
 }
 
-/// Whether the controllers act only while this process holds their Leases, and where and how it holds them.
+/// Leader election of the controllers.
 pub struct LeaderElection {
     pub is_enabled: bool,
     pub namespace: String,
@@ -61,7 +61,7 @@ pub struct LeaderElection {
 }
 
 impl Config {
-    /// Checks what can be checked without a control plane, and returns the server of this configuration.
+    /// Validates what needs no control plane, and returns the server of this configuration.
     pub fn validate(self) -> anyhow::Result<Server> {
         self.leader_election.times.check().map_err(anyhow::Error::msg)?;
         let ui = self.ui_listen.unwrap_or(UI);
@@ -73,7 +73,7 @@ impl Config {
         self.roles.contains(&role) || self.roles.contains(&Role::All)
     }
 
-    /// Whether any role reads what members have.
+    /// True if any role reads the cache.
     pub fn has_cache(&self) -> bool {
         [Role::Aggregated, Role::Controllers, Role::Cache].into_iter().any(|role| self.has_role(role))
     }

@@ -1,9 +1,9 @@
-//! Whether the control plane answers this process. One that is cut off from it looks well from outside, but can't tell who may read
-//! what, nor what there is: first it is not ready any more, so that nobody comes; where somebody stays, requests are answered
-//! 503 and connections closed, so that they are asked again elsewhere. Watches end then, and when the process stops: whoever
-//! watches goes on at another one from the version they were at.
+//! Tracks whether the control plane answers this process. Without it the process cannot authorize callers or see
+//! changes. First the process becomes unready, so that clients move to other replicas; later, requests are answered
+//! with 503 and connections are closed, so that clients retry elsewhere. Watches end then, and when the process stops;
+//! clients resume them elsewhere from their resourceVersion.
 //!
-//! Told by the one task of [`follow`]; read by probes and by whatever is in front of handlers.
+//! Written by the task of [`follow`]; read by probes and by the middleware.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_process::reply::StatusResponse;
@@ -21,21 +21,21 @@ use tokio_util::sync::CancellationToken;
 use crowsnest_process::reply::Body;
 use crowsnest_process::serving::Sessions;
 
-/// Between two questions, and how long an answer may take.
+/// Interval and timeout of the checks.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// Silent for so long, it should not be asked any more.
+/// Time without a response after which the process is unready.
 const SILENT_AFTER: Duration = Duration::from_secs(4);
-/// Silent for so long, it does not answer any more: those in front of it have had time to look.
+/// Time without a response after which requests are refused; load balancers have seen the unready state by then.
 const LOST_AFTER: Duration = Duration::from_secs(9);
 
-/// How the control plane is heard.
+/// Connectivity of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contact {
     Heard,
     Silent,
     Lost,
-    /// Whoever asked has died.
+    /// The checking task died.
     Unasked,
 }
 
@@ -48,17 +48,17 @@ impl Contact {
         }
     }
 
-    /// Why requests should go elsewhere.
+    /// The reason to send requests elsewhere, if any.
     pub(super) fn problem(self) -> Option<String> {
         match self {
             Self::Heard => None,
-            Self::Silent | Self::Lost => Some("the control plane does not answer".to_owned()),
-            Self::Unasked => Some("whoever asks whether the control plane answers has died".to_owned()),
+            Self::Silent | Self::Lost => Some("the control plane does not respond".to_owned()),
+            Self::Unasked => Some("the task that checks the control plane died".to_owned()),
         }
     }
 }
 
-/// Does not die silently: nothing would be known of the control plane any more.
+/// Reports the death of the checking task when it is dropped.
 struct Told(watch::Sender<Contact>);
 
 impl Drop for Told {
@@ -69,7 +69,7 @@ impl Drop for Told {
     }
 }
 
-/// Asks until `stop`. While the control plane is lost, whoever is connected is told to connect anew.
+/// Checks the control plane until `stop`. While it is lost, clients are asked to reconnect.
 pub(super) async fn follow(
     control_plane: kube::Client,
     tell: watch::Sender<Contact>,
@@ -81,14 +81,14 @@ pub(super) async fn follow(
     let asking = async {
         loop {
             let answered = tokio::time::timeout(ANSWERS_WITHIN, control_plane.apiserver_version()).await;
-            // A refusal is an answer.
+            // An error status is a response too.
             if matches!(answered, Ok(Ok(_) | Err(kube::Error::Api(_)))) {
                 heard = Instant::now();
             }
             let contact = Contact::after(heard.elapsed());
             let changed = tell.0.send_if_modified(|told| std::mem::replace(told, contact) != contact);
             if changed {
-                tracing::info!(?contact, "the control plane, as it is heard");
+                tracing::info!(?contact, "the connectivity of the control plane changed");
             }
             if contact == Contact::Lost {
                 sessions.end();
@@ -99,7 +99,7 @@ pub(super) async fn follow(
     stop.run_until_cancelled(asking).await;
 }
 
-/// What is in front of handlers.
+/// State of the middleware.
 #[derive(Clone)]
 pub(super) struct Guard {
     pub(super) contact: watch::Receiver<Contact>,
@@ -108,7 +108,7 @@ pub(super) struct Guard {
 
 impl Guard {
     async fn lost(mut self) {
-        // Whoever told ends with the process.
+        // The checking task ends only with the process.
         if self.contact.wait_for(|contact| *contact == Contact::Lost).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -123,13 +123,13 @@ impl Guard {
     }
 }
 
-/// Ends what waits for a control plane that is lost.
+/// Middleware: refuses requests and ends watches while the control plane is lost.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let watches = request.method() == http::Method::GET && is_watch(request.uri().query().unwrap_or_default());
     let answer = tokio::select! {
         biased;
         () = guard.clone().lost() => {
-            let text = "the control plane does not answer this replica";
+            let text = "the control plane does not respond to this replica";
             return ApiError::new(Reason::ServiceUnavailable, text).into_response();
         }
         answer = next.run(request) => answer,
@@ -156,22 +156,22 @@ mod tests {
 
     #[rstest]
     #[case(3, Contact::Heard, None)]
-    #[case(4, Contact::Silent, Some("the control plane does not answer"))]
-    #[case(9, Contact::Lost, Some("the control plane does not answer"))]
-    fn silence_counts(#[case] seconds: u64, #[case] contact: Contact, #[case] problem: Option<&str>) {
+    #[case(4, Contact::Silent, Some("the control plane does not respond"))]
+    #[case(9, Contact::Lost, Some("the control plane does not respond"))]
+    fn silence_degrades_the_contact(#[case] seconds: u64, #[case] contact: Contact, #[case] problem: Option<&str>) {
         assert_eq!(Contact::after(Duration::from_secs(seconds)), contact);
         assert_eq!(contact.problem().as_deref(), problem);
     }
 
     #[test]
-    fn whoever_asks_does_not_die_silently() {
+    fn death_of_the_task_is_reported() {
         let (tell, contact) = watch::channel(Contact::Heard);
         let died = std::thread::spawn(move || {
             let _tell = Told(tell);
             panic!("on purpose");
         });
         assert!(died.join().is_err());
-        assert!(contact.borrow().problem().is_some_and(|problem| problem.ends_with("has died")));
+        assert!(contact.borrow().problem().is_some_and(|problem| problem.ends_with("died")));
     }
 
     #[rstest]
@@ -182,11 +182,11 @@ mod tests {
     #[case("watch=0", false)]
     #[case("labelSelector=watch%3Dtrue", false)]
     #[case("", false)]
-    fn watches_are_known_by_what_they_ask(#[case] query: &str, #[case] expected: bool) {
+    fn watches_are_recognized(#[case] query: &str, #[case] expected: bool) {
         assert_eq!(is_watch(query), expected);
     }
 
-    /// One that never answers `/hangs`, and tells an event of a watch at once.
+    /// A router that never answers `/hangs`, and sends an event to watches at once.
     fn guarded(guarding: &Guard) -> Router {
         let event = || Body::from_stream(stream::iter([Ok::<_, std::io::Error>("{}\n")]).chain(stream::pending()));
         let routes = Router::new()
@@ -201,25 +201,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_control_plane_that_is_lost() {
+    async fn requests_are_refused_when_the_control_plane_is_lost() {
         let (tell, contact) = watch::channel(Contact::Silent);
         let router = guarded(&Guard { contact, stopping: CancellationToken::new() });
         let mut events = ask(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         let hanging = async {
-            // Asked first.
+            // The request is sent first.
             let lose = async { tell.send_replace(Contact::Lost) };
             tokio::join!(ask(router.clone(), "/hangs"), lose).0
         };
         assert_eq!(hanging.await.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert!(events.next().await.is_none(), "the watch goes on");
+        assert!(events.next().await.is_none(), "the watch continues");
         assert_eq!(ask(router.clone(), "/a").await.status(), StatusCode::SERVICE_UNAVAILABLE);
         tell.send_replace(Contact::Heard);
         assert_eq!(ask(router, "/a").await.status(), StatusCode::OK);
     }
 
     #[tokio::test]
-    async fn a_watch_ends_well_when_the_process_stops() {
+    async fn watches_end_when_the_process_stops() {
         let (_tell, contact) = watch::channel(Contact::Heard);
         let stopping = CancellationToken::new();
         let router = guarded(&Guard { contact, stopping: stopping.clone() });

@@ -1,7 +1,8 @@
-//! `crowsnest serve`: what `crowsnest up` does for its own control plane, for one that runs elsewhere - any that is Kubernetes'.
-//! Starts the roles it was given, tells how far it is, waits for a signal, and stops in the opposite order.
+//! `crowsnest serve`: serves an existing control plane, such as kube-apiserver, as `crowsnest up` serves its embedded
+//! one. Starts the configured roles, reports progress, waits for a signal and stops in reverse order.
 //!
-//! It writes nothing into the control plane to be there: `crowsnest install` has done that. Nothing here knows the embedded one.
+//! It does not register itself in the control plane; `crowsnest install` does that. This crate does not depend on the
+//! embedded control plane.
 
 pub mod api_config;
 mod certificate;
@@ -49,17 +50,17 @@ use crowsnest_ui::Ui;
 use crowsnest_ui::oidc::{Client, SignIn};
 use probes::{Phase, Probes};
 
-/// Between two tries of what has to work before anything else can; twice as long each time.
+/// Backoff of start-up steps that everything else depends on.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
-/// Runs a server of this configuration until it is told to stop.
+/// Runs a server with this configuration until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let (server, stop) = (config.validate()?, CancellationToken::new());
     Stop::new()?.drained(&stop, server.start(&stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A `serve` process whose configuration has been checked.
+/// A `serve` process with a validated configuration.
 pub struct Server {
     config: Config,
     sign_in: Option<(Arc<Oidc>, Client)>,
@@ -70,7 +71,7 @@ impl Server {
         Self { config, sign_in }
     }
 
-    /// Starts everything, and stops it in the opposite order once `stop` is cancelled.
+    /// Starts all parts, and stops them in reverse order once `stop` is cancelled.
     pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut running = Running::prepare(self).await?;
@@ -94,19 +95,19 @@ struct Running {
     dir: DataDir,
     upstream: kube::Config,
     control_plane: kube::Client,
-    /// For leader election alone: a burst of other requests must not delay a renewal.
+    /// Separate client for leader election: other requests must not delay a renewal.
     renewing: kube::Client,
     roles: Arc<Roles>,
     edge: Edge,
     reloader: Option<Reloader>,
     phase: watch::Sender<Phase>,
-    /// Whether the control plane answers; told by a task of its own.
+    /// Connectivity of the control plane, written by its own task.
     contact: watch::Sender<Contact>,
-    /// Of the aggregated APIs and the webhooks.
+    /// Connections of the aggregated APIs and the webhooks.
     sessions: Sessions,
     /// Addresses of the API and the UI, by name.
     addresses: Vec<(&'static str, SocketAddr)>,
-    /// Of requests; they end after what is asked of them.
+    /// Servers of requests; they stop after open requests are answered.
     servers: Tasks,
     /// Probe and metrics servers; they respond until everything else has stopped.
     probes: TaskTracker,
@@ -115,14 +116,14 @@ struct Running {
 }
 
 impl Running {
-    /// All that can be found wrong without the control plane, and the probes.
+    /// Validates everything that needs no control plane, and starts the probes.
     async fn prepare(Server { config, sign_in }: Server) -> anyhow::Result<Self> {
         let mut upstream = match &config.kubeconfig {
             Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), config.context.as_deref()).await?,
             None => kube::Config::incluster()
-                .context("outside of a pod, name the control plane's kubeconfig with --kubeconfig")?,
+                .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
         };
-        // All that ask have a pace of their own, and a fence may end before the client's.
+        // All callers retry themselves, and a write fence may close before the client's retries end.
         upstream.default_retry = false;
         let dir = DataDir::open(&config.data_dir, false)?;
         let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
@@ -130,7 +131,7 @@ impl Running {
         let edge = config.api.middleware(auditor, reloader.counts());
         let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
         let counted = edge.metrics.requests.layer(host);
-        let phase = watch::Sender::new(Phase::Starting("nothing has been asked yet".to_owned()));
+        let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
         let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
         let running = Self {
             renewing: upstream::client(upstream.clone(), file.clone(), counted.clone(), &mut reloader).await?,
@@ -176,7 +177,7 @@ impl Running {
     }
 
     async fn start(&mut self) -> anyhow::Result<()> {
-        // Taken at once, so that an address that is taken by somebody else is told at once.
+        // Bind first, so that an address in use is reported at once.
         let enters = self.config.has_role(Role::Aggregated) || self.config.has_role(Role::Webhook);
         let listener = if enters { Some(bind(self.config.listen, "--listen").await?) } else { None };
         let ui = match self.config.ui_listen.filter(|_| self.config.has_role(Role::Ui)) {
@@ -188,7 +189,7 @@ impl Running {
                 self.addresses.push((what, bound.local_addr()?));
             }
         }
-        let Some(mut reloader) = self.reloader.take() else { bail!("it has been started already") };
+        let Some(mut reloader) = self.reloader.take() else { bail!("the server was started already") };
         let secure = ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
         let own = match enters || secure {
             true => Some(self.certificate(&mut reloader).await?),
@@ -212,7 +213,7 @@ impl Running {
         Ok(())
     }
 
-    /// Prints one line once it is known whether this process leads: addresses, roles, leader or standby.
+    /// Prints one line when leader election has decided: addresses, roles, leader or standby.
     async fn report_ready(&self, began: Instant) {
         let standing = match self.roles.get() {
             Some(running) => running.steering.decided().await.to_string(),
@@ -230,27 +231,27 @@ impl Running {
     async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<Serving>> {
         let files = self.config.certificate.clone();
         if files.is_none() {
-            // The only part of it that may take its time.
+            // Only reading the Secret requires the control plane.
             self.reached().await;
         }
         certificate::serving(files, reloader, &self.control_plane, &self.servers).await
     }
 
-    /// Waits for the control plane to answer.
+    /// Waits until the control plane responds.
     async fn reached(&self) {
         let mut delays = AGAIN.delays();
         while let Err(error) = self.control_plane.apiserver_version().await {
-            self.wait(&mut delays, format!("the control plane does not answer: {error}")).await;
+            self.wait(&mut delays, format!("cannot connect to the control plane: {error}")).await;
         }
     }
 
     async fn wait(&self, delays: &mut Delays, why: String) {
-        tracing::warn!(why, "trying again");
+        tracing::warn!(why, "start-up is delayed; will retry");
         self.phase.send_replace(Phase::Starting(why));
         tokio::time::sleep(delays.next_delay()).await;
     }
 
-    /// Serves the aggregated APIs and the webhooks, whichever of them are wanted.
+    /// Serves the aggregated APIs and the webhooks, as the roles require.
     async fn enter(&self, listener: TcpListener, own: Arc<Serving>, reloader: &mut Reloader) -> anyhow::Result<()> {
         self.reached().await;
         let client = &self.control_plane;
@@ -302,7 +303,7 @@ impl Running {
         Ok(())
     }
 
-    /// Starts cache and controllers, as soon as what they need is there.
+    /// Starts cache and controllers; retries until their prerequisites exist.
     async fn work(&self) -> anyhow::Result<()> {
         let mut cache = self.config.cache.clone();
         if cache.data_dir.as_os_str().is_empty() {
@@ -340,7 +341,7 @@ impl Running {
         }
     }
 
-    /// Says that it stops, lets another process steer, answers what has been asked, then ends what works.
+    /// Becomes unready, releases leadership, drains open requests, then stops the parts.
     async fn stop(self) {
         self.phase.send_replace(Phase::Stopping);
         if let Some(running) = self.roles.get() {

@@ -1,5 +1,5 @@
-//! What is told to whoever watches over this process: /healthz, /livez and /readyz, and /metrics for Prometheus. Plain HTTP, and
-//! nothing of any object.
+//! Probe endpoints /healthz, /livez and /readyz, and /metrics for Prometheus. Plain HTTP without information about
+//! objects.
 
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_process::reply::StatusResponse;
@@ -19,13 +19,13 @@ use crowsnest_aggregated::request::middleware::Edge;
 use crowsnest_aggregated::search_crowsnest_io::cache;
 use crowsnest_runtime::roles::Roles;
 
-/// How far this process is.
+/// State of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// And what it waits for.
+    /// Starting, with the step it waits for.
     Starting(String),
     Running,
-    /// Requests are still answered, but no new ones should come.
+    /// Open requests are answered, but new ones should go elsewhere.
     Stopping,
 }
 
@@ -35,13 +35,13 @@ pub(super) struct Probes {
     pub(super) contact: watch::Receiver<Contact>,
     pub(super) servers: Tasks,
     pub(super) roles: Arc<Roles>,
-    /// Whether one of the roles needs what `roles` runs.
+    /// True if a role needs the parts in `roles`.
     pub(super) caches: bool,
     pub(super) edge: Edge,
 }
 
 impl Probes {
-    /// Why requests should go elsewhere, a line each.
+    /// Reasons to send requests elsewhere, one per line.
     fn problems(&self) -> Vec<String> {
         let mut problems = match &*self.phase.borrow() {
             Phase::Starting(what) => return vec![format!("starting: {what}")],
@@ -57,7 +57,7 @@ impl Probes {
         problems
     }
 
-    /// What ended and does not come back by itself.
+    /// Tasks that ended and are not restarted.
     fn deaths(&self) -> Vec<String> {
         let mut deaths = self.servers.deaths();
         deaths.extend(self.roles.get().into_iter().flat_map(|running| running.deaths()));
@@ -77,7 +77,7 @@ pub(super) fn metrics(probes: Probes) -> Router {
     Router::new().route("/metrics", get(exposition)).with_state(probes)
 }
 
-/// A new start mends what has died, and nothing else.
+/// Liveness fails only for dead tasks, because a restart fixes nothing else.
 async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
     answer(probes.deaths())
 }
@@ -96,7 +96,7 @@ fn answer(problems: Vec<String>) -> (StatusCode, String) {
 async fn exposition(State(probes): State<Probes>) -> Response {
     let ready = Series {
         name: "crowsnest_ready",
-        help: "Whether /readyz says ok.",
+        help: "Whether /readyz returns ok.",
         counts: false,
         labels: Vec::new(),
         value: u64::from(probes.problems().is_empty()),
@@ -135,9 +135,9 @@ mod tests {
     #[case(Phase::Starting("the control plane".to_owned()), Contact::Lost, true, "starting: the control plane")]
     #[case::nothing_is_cached(Phase::Running, Contact::Heard, false, "")]
     #[case::the_cache_has_not_been_opened(Phase::Running, Contact::Heard, true, "starting")]
-    #[case::cut_off(Phase::Running, Contact::Silent, false, "the control plane does not answer")]
+    #[case::cut_off(Phase::Running, Contact::Silent, false, "the control plane does not respond")]
     #[case(Phase::Stopping, Contact::Heard, false, "stopping")]
-    fn readiness_says_why_not(
+    fn readiness_reports_the_problem(
         #[case] phase: Phase,
         #[case] contact: Contact,
         #[case] caches: bool,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_task_is_told_by_both() {
+    async fn dead_tasks_fail_both_probes() {
         let servers = Tasks::default();
         servers.keep("--listen", std::future::ready(()));
         servers.passing().close();

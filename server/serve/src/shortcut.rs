@@ -1,5 +1,5 @@
-//! The control plane as our own loops see it. What we keep there under public names is asked for under the name it is kept by,
-//! without the way through the control plane's aggregation layer back to one of us: a process can start while none is ready.
+//! Client of the controllers for the control plane. Requests for aggregated kinds go directly to the stored kinds
+//! instead of through the aggregation layer back to this server, so that a process can start while no replica is ready.
 
 use axum::body::Body;
 use crowsnest_apimachinery::request::{Query, is_identity_header};
@@ -10,14 +10,14 @@ use kube::client::Body as KubeBody;
 use crowsnest_aggregated::resource::registry::REGISTRY;
 use crowsnest_aggregated::stored::Target;
 
-/// A client that asks `control_plane`.
+/// Wraps a client of the control plane.
 pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
     let namespace = control_plane.default_namespace().to_owned();
     let control_plane = control_plane.clone();
     let service = tower::service_fn(move |request: Request<KubeBody>| {
         let control_plane = control_plane.clone();
         async move {
-            // A request that is made for a caller takes the way on which the caller's rights are reviewed.
+            // Requests on behalf of a caller use the aggregation layer, which authorizes the caller.
             let for_caller = request.headers().keys().any(is_identity_header);
             let (path, query) = (request.uri().path().to_owned(), Query::parse(request.uri().query()));
             let route = REGISTRY.route(&path);
@@ -40,7 +40,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    /// Answers with the path it was asked for, as an object.
+    /// A client that answers with the requested path as an object's name.
     fn echo() -> kube::Client {
         let service = tower::service_fn(|request: Request<KubeBody>| async move {
             let path = request.uri().path().to_owned();
@@ -64,7 +64,7 @@ mod tests {
         "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api"
     )]
     #[tokio::test]
-    async fn what_is_kept_is_asked_for_where_it_is_kept(#[case] path: &str, #[case] asked: &str) {
+    async fn aggregated_kinds_are_read_from_storage(#[case] path: &str, #[case] asked: &str) {
         let impersonated = Request::get(path).header("impersonate-user", "mallory").body(Vec::new()).unwrap();
         let answer: Value = client(&echo()).request(impersonated).await.unwrap();
         assert_eq!(answer["metadata"]["name"], path, "a caller's request takes the way that reviews the caller");

@@ -1,6 +1,6 @@
-//! Who we are to the control plane. A kubeconfig and the files it names are read again when they change, as a certificate in them may
-//! have been renewed: requests from then on are made as they say now, those under way end as they began. Written by the reloader, read
-//! by whoever asks.
+//! Client identity towards the control plane. The kubeconfig and the files it names are reloaded when they change,
+//! because certificates are renewed; open requests keep the old identity. Written by the reloader, read by every
+//! request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use kube::client::Body;
 
 use crowsnest_process::reload::Reloader;
 
-/// A client of the control plane that `config` reaches, by `file` where it was read from one.
+/// Returns a client for `config`, reloaded from `file` if it was read from one.
 pub(super) async fn client(
     config: kube::Config,
     file: Option<(PathBuf, Option<String>)>,
@@ -23,15 +23,16 @@ pub(super) async fn client(
     reloader: &mut Reloader,
 ) -> anyhow::Result<kube::Client> {
     let first = spans::client(config, &counted)?;
-    // What a pod has for this, kube reads again by itself.
+    // kube reloads a pod's service account token itself.
     let Some((file, context)) = file else { return Ok(first) };
     let namespace = first.default_namespace().to_owned();
     let current = Arc::new(ArcSwap::from_pointee(first));
     let shown = Arc::clone(&current);
     let files = named(&file)?;
     let take = move |_: &[String]| {
-        let mut config =
-            kubeconfig::config(Some(&file), context.as_deref()).now_or_never().context("it takes its time")??;
+        let mut config = kubeconfig::config(Some(&file), context.as_deref())
+            .now_or_never()
+            .context("the kubeconfig cannot be loaded without waiting")??;
         config.default_retry = false;
         shown.store(Arc::new(spans::client(config, &counted)?));
         Ok(())
@@ -44,7 +45,7 @@ pub(super) async fn client(
     Ok(kube::Client::new(service, namespace))
 }
 
-/// A kubeconfig, and the certificates and keys that it names. Tokens in files kube reads again by itself.
+/// The kubeconfig and the certificate and key files that it names. kube reloads token files itself.
 fn named(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let read = KubeconfigFile::read(file)?.into_content();
     let of_users = read.auth_infos.into_iter().filter_map(|named| named.auth_info);
@@ -53,7 +54,7 @@ fn named(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = vec![file.to_owned()];
     for named in of_users.flatten().chain(of_clusters) {
         let path = PathBuf::from(named);
-        // Of a user that is not ours one may be missing.
+        // Files of other users may be missing.
         if path.is_file() && !files.contains(&path) {
             files.push(path);
         }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kubeconfig_names_is_watched_where_it_is() {
+    fn files_of_a_kubeconfig_are_watched() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a.crt", "a.key", "ca.crt"] {
             std::fs::write(folder.path().join(name), "x").unwrap();

@@ -13,15 +13,15 @@ use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::duration;
 
-/// A token of the member's that the control plane gets.
+/// A token of the member that is reported to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub(crate) enum Secret {
-    /// That of the service account the control plane acts as
+    /// Token of the service account that the control plane uses
     KubeCredentials,
-    /// That of the service account that may impersonate users of the control plane
+    /// Token of the service account that may impersonate users of the control plane
     KubeImpersonator,
-    /// No token at all
+    /// Report no token
     None,
 }
 
@@ -34,56 +34,58 @@ pub(crate) struct AgentArgs {
     pub(crate) process: ProcessArgs,
     #[command(flatten)]
     pub(crate) cluster: OwnClusterArgs,
-    /// Kubeconfig of the control plane
+    /// Kubeconfig file of the control plane
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG", visible_alias = "karmada-kubeconfig", value_name = "FILE")]
     pub(crate) control_plane_kubeconfig: PathBuf,
-    /// Context of that kubeconfig
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_CONTEXT", visible_alias = "karmada-context", value_name = "NAME")]
     pub(crate) control_plane_context: Option<String>,
-    /// This cluster's API server as its certificate names it; the Cluster says so [default: the kubeconfig's]
+    /// URL of this cluster's API server for the Cluster object, as its certificate names it [default: the kubeconfig's
+    /// server]
     #[arg(long, env = "CROWSNEST_CLUSTER_API_ENDPOINT", value_name = "URL", value_parser = crowsnest_members::credentials::parse_endpoint)]
     pub(crate) cluster_api_endpoint: Option<Uri>,
-    /// Namespace of the tokens, here and in the control plane
+    /// Namespace of the tokens, in this cluster and in the control plane
     #[arg(long, env = "CROWSNEST_CLUSTER_NAMESPACE", default_value = crowsnest_members::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
     pub(crate) cluster_namespace: String,
-    /// Who runs this cluster
+    /// Provider of this cluster
     #[arg(long, env = "CROWSNEST_CLUSTER_PROVIDER", value_name = "PROVIDER")]
     pub(crate) cluster_provider: Option<String>,
-    /// Where this cluster is
+    /// Region of this cluster
     #[arg(long, env = "CROWSNEST_CLUSTER_REGION", value_name = "REGION")]
     pub(crate) cluster_region: Option<String>,
-    /// Its failure zones, by comma
+    /// Zones of this cluster, separated by commas
     #[arg(long, env = "CROWSNEST_CLUSTER_ZONES", value_delimiter = ',', value_name = "ZONES")]
     pub(crate) cluster_zones: Vec<String>,
-    /// Tokens of this cluster that the control plane gets, by comma
+    /// Tokens of this cluster to report to the control plane, separated by commas
     #[arg(long, env = "CROWSNEST_REPORT_SECRETS", value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
     pub(crate) report_secrets: Vec<Secret>,
-    /// Address of /healthz, /livez and /readyz, 0 for none
+    /// Address of /healthz, /livez and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub(crate) health_probe_bind_address: Listening,
-    /// Address of /metrics, 0 for none
+    /// Address of /metrics; 0 disables it
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub(crate) metrics_bind_address: Listening,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
 }
 
-/// How the certificate is renewed by which the control plane knows the agent.
+/// Renewal of the client certificate in the control plane's kubeconfig.
 #[derive(Debug, Args)]
 pub(crate) struct RotationArgs {
-    /// Renew the certificate of that kubeconfig before it expires
+    /// Renew the client certificate in the control plane's kubeconfig before it expires
     #[arg(long, env = "CROWSNEST_ENABLE_CERT_ROTATION", action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub(crate) enable_cert_rotation: bool,
-    /// The Secret here that the kubeconfig is mounted from: there the renewed one goes [default: into the file]
+    /// Secret in this cluster that the kubeconfig is mounted from; renewed certificates are written to it [default: to
+    /// the file]
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = secret)]
     control_plane_kubeconfig_secret: Option<SecretName>,
-    /// How long the renewed certificate holds
+    /// Lifetime of renewed certificates, in seconds
     #[arg(long, env = "CROWSNEST_CERT_EXPIRATION_SECONDS", default_value_t = 31_536_000, value_name = "SECONDS")]
     pub(crate) cert_expiration_seconds: i32,
-    /// How often it is looked how long the certificate holds
+    /// Interval between checks of the certificate's remaining lifetime
     #[arg(long, env = "CROWSNEST_CERT_ROTATION_CHECKING_INTERVAL", default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub(crate) cert_rotation_checking_interval: Duration,
-    /// It is renewed when this part of its time is left, between 0 and 1
+    /// Remaining share of the lifetime at which the certificate is renewed, between 0 and 1
     #[arg(long, env = "CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", default_value_t = 0.2, value_parser = part, value_name = "PART")]
     pub(crate) cert_rotation_remaining_time_threshold: f64,
 }
@@ -92,13 +94,13 @@ fn secret(text: &str) -> Result<SecretName, String> {
     let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
     match parts.filter(|(_, name)| !name.contains('/')) {
         Some((namespace, name)) => Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() }),
-        None => Err(format!("{text:?} names no Secret: NAMESPACE/NAME does")),
+        None => Err(format!("invalid Secret {text:?}: expected NAMESPACE/NAME")),
     }
 }
 
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part < 1.0);
-    part.ok_or_else(|| format!("{text:?} is no number between 0 and 1"))
+    part.ok_or_else(|| format!("invalid value {text:?}: expected a number between 0 and 1"))
 }
 
 impl AgentArgs {
@@ -106,7 +108,7 @@ impl AgentArgs {
         let has = |secret| self.report_secrets.contains(&secret);
         let reported = Reported { cluster: has(Secret::KubeCredentials), impersonator: has(Secret::KubeImpersonator) };
         match has(Secret::None) && (reported.cluster || reported.impersonator) {
-            true => Err("--report-secrets: None goes with nothing else"),
+            true => Err("--report-secrets: None cannot be combined with other values"),
             false => Ok(reported),
         }
     }
@@ -133,7 +135,7 @@ impl AgentArgs {
 }
 
 impl RotationArgs {
-    /// None where the certificate is not renewed.
+    /// `None` if renewal is disabled.
     fn config(self) -> Option<Rotation> {
         self.enable_cert_rotation.then_some(Rotation {
             secret: self.control_plane_kubeconfig_secret,
@@ -144,7 +146,7 @@ impl RotationArgs {
     }
 }
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until the process receives a signal.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     agent::run(args.config()?).await
 }
@@ -172,8 +174,8 @@ mod tests {
     #[case("--report-secrets KubeImpersonator", Ok((false, true)))]
     #[case("--report-secrets KubeCredentials", Ok((true, false)))]
     #[case("--report-secrets None", Ok((false, false)))]
-    #[case("--report-secrets None,KubeCredentials", Err("--report-secrets: None goes with nothing else"))]
-    fn tokens_are_reported_as_said(#[case] more: &str, #[case] expected: Result<(bool, bool), &str>) {
+    #[case("--report-secrets None,KubeCredentials", Err("--report-secrets: None cannot be combined with other values"))]
+    fn report_secrets_selects_tokens(#[case] more: &str, #[case] expected: Result<(bool, bool), &str>) {
         let reported = parse(more).unwrap().reported();
         assert_eq!(reported.map(|reported| (reported.cluster, reported.impersonator)), expected);
     }
@@ -182,7 +184,7 @@ mod tests {
     #[case("", false)]
     #[case("--enable-cert-rotation", true)]
     #[case("--enable-cert-rotation=false", false)]
-    fn certificates_are_renewed_where_it_is_said(#[case] more: &str, #[case] expected: bool) {
+    fn rotation_is_optional(#[case] more: &str, #[case] expected: bool) {
         assert_eq!(parse(more).unwrap().config().unwrap().rotation.is_some(), expected);
     }
 
@@ -190,9 +192,9 @@ mod tests {
     #[case("--report-secrets Everything", "invalid value 'Everything'")]
     #[case("--cluster-api-endpoint ftp://m1", "scheme ftp is not http or https")]
     #[case("--context m1", "--kubeconfig")]
-    #[case("--control-plane-kubeconfig-secret karmada-kubeconfig", "NAMESPACE/NAME does")]
-    #[case("--cert-rotation-remaining-time-threshold 1.5", "is no number between 0 and 1")]
-    fn what_makes_no_sense_is_refused(#[case] more: &str, #[case] expected: &str) {
+    #[case("--control-plane-kubeconfig-secret karmada-kubeconfig", "expected NAMESPACE/NAME")]
+    #[case("--cert-rotation-remaining-time-threshold 1.5", "expected a number between 0 and 1")]
+    fn invalid_flags_are_rejected(#[case] more: &str, #[case] expected: &str) {
         let error = parse(more).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }

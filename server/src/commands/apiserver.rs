@@ -1,4 +1,4 @@
-//! `crowsnest apiserver`: the embedded control plane alone, a plain Kubernetes API server.
+//! `crowsnest apiserver`: runs the embedded control plane alone, a plain Kubernetes API server.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -16,16 +16,16 @@ use crowsnest_up::ApiserverConfig;
 pub(crate) struct ApiserverArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Address of the API
+    /// Address to serve the API on
     #[arg(long, default_value = "127.0.0.1:7443")]
     pub(crate) listen: SocketAddr,
-    /// Admission plugins to do without, by comma and by kube-apiserver's names
+    /// Admission plugins to disable, by kube-apiserver's names, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
     pub(crate) disable_admission_plugins: Vec<Plugin>,
-    /// Requests that change nothing, at once; 0 for any number
+    /// Maximum number of concurrent read requests; 0 means no limit
     #[arg(long, value_name = "N", default_value_t = InFlight::default().reads)]
     pub(crate) max_requests_inflight: usize,
-    /// Requests that change something, at once; 0 for any number
+    /// Maximum number of concurrent write requests; 0 means no limit
     #[arg(long, value_name = "N", default_value_t = InFlight::default().writes)]
     pub(crate) max_mutating_requests_inflight: usize,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct ApiserverArgs {
     pub(crate) audit: AuditArgs,
 }
 
-/// Serves the API until the process is told to stop.
+/// Serves the API until the process receives a signal.
 pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
     let in_flight = InFlight { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight };
     let config = ApiserverConfig {

@@ -1,4 +1,4 @@
-//! `crowsnest bench`: the figures of docs/BENCHMARKS.md, each printed as `name value unit`.
+//! `crowsnest bench`: measures the results in docs/BENCHMARKS.md; prints each as `name value unit`.
 
 mod apiserver;
 mod cache;
@@ -41,25 +41,25 @@ pub(crate) struct BenchArgs {
 enum Bench {
     /// Start-up time, warm restart and idle memory of `crowsnest up` with empty members
     Up {
-        /// Simulated members
+        /// Number of simulated members
         #[arg(long, default_value_t = 3)]
         members: usize,
-        /// Starts to measure; the median is printed
+        /// Number of starts; the median is printed
         #[arg(long, default_value_t = 3)]
         runs: usize,
-        /// Seconds of idling before memory is read
+        /// Idle time before memory is read, in seconds
         #[arg(long, default_value_t = 10)]
         settle: u64,
     },
-    /// What the embedded API server takes on: writes, reads, lists, watches, and memory of many objects
+    /// Throughput of the embedded API server: writes, reads, lists, watches, and memory with many objects
     Apiserver(apiserver::ApiserverArgs),
-    /// What synthetic pods in another process cost the cache, how fast they come in and how fast they are found
+    /// Cost of the cache, ingest rate and read latency with synthetic pods from another process
     Cache(cache::CacheArgs),
-    /// Search backends beside each other: indexing, changes until searches find them, searches, memory and disk
+    /// Search backends: indexing rate, time until changes are searchable, search latency, memory and disk
     Index(index::IndexArgs),
-    /// What several processes with one Postgres take and answer, and what is missed of a cluster whose replica is killed
+    /// Replicas with a shared Postgres: throughput, and missed changes of a cluster whose replica is killed
     Replicas(replicas::ReplicasArgs),
-    /// A replica of a benchmark, until its input ends
+    /// Replica process of a benchmark; ends with its standard input
     #[command(hide = true)]
     Replica {
         #[arg(long)]
@@ -69,15 +69,15 @@ enum Bench {
         #[arg(long, env = "CROWSNEST_DB", hide_env_values = true)]
         db: DatabaseUrl,
     },
-    /// What questions of a user with some namespaces in every cluster cost, while pods change and others ask
+    /// Search latency of a user with a few namespaces in each cluster, while pods change and others search
     Search(search::SearchArgs),
-    /// What a member costs through our address beside asking it directly, and thousands of watches of the fleet
+    /// Cost of proxied requests compared with direct ones, and thousands of fleet-wide watches
     Proxy(proxy::ProxyArgs),
-    /// How fast templates and their changes get into members, and what a start costs when everything is in place
+    /// Propagation rate of templates and their changes, and the cost of a restart in steady state
     Propagate(propagate::PropagateArgs),
-    /// How fast workloads leave clusters that are tainted, what is written meanwhile, and what a fleet at rest costs
+    /// Eviction rate from tainted clusters, writes during failover, and the cost of an idle fleet
     Failover(failover::FailoverArgs),
-    /// An API server of a benchmark, until its input ends
+    /// API server process of a benchmark; ends with its standard input
     #[command(hide = true)]
     Server {
         #[arg(long)]
@@ -85,7 +85,7 @@ enum Bench {
         #[arg(long)]
         control_plane: bool,
     },
-    /// What tells listeners of a benchmark something, with nothing of a server between
+    /// Event source of a benchmark without an API server, as a baseline
     #[command(hide = true)]
     Floor {
         #[arg(long)]
@@ -94,11 +94,11 @@ enum Bench {
         writes: usize,
         #[arg(long)]
         bytes: usize,
-        /// Milliseconds between two writes
+        /// Interval between two writes, in milliseconds
         #[arg(long)]
         every: u64,
     },
-    /// The controllers of a benchmark, until their input ends
+    /// Controller process of a benchmark; ends with its standard input
     #[command(hide = true)]
     Controllers {
         #[arg(long)]
@@ -108,15 +108,15 @@ enum Bench {
         #[arg(long)]
         evict: bool,
     },
-    /// Simulated members of a benchmark, until its input ends
+    /// Simulated members of a benchmark; end with their standard input
     #[command(hide = true)]
     Simulated {
         #[arg(long)]
         count: usize,
     },
-    /// Scheduling decisions a second: the planner alone, over many clusters and nodes
+    /// Scheduling decisions per second of the planner over many clusters and nodes
     Plan(plan::PlanArgs),
-    /// The members of the other benchmarks, until they are killed
+    /// Member process of other benchmarks; runs until it is killed
     #[command(hide = true)]
     Members {
         #[arg(long)]
@@ -126,15 +126,15 @@ enum Bench {
         #[arg(long)]
         pod_bytes: usize,
     },
-    /// Synthetic pods per second until they are ready, memory with them, and the churn that is reached
+    /// Rate at which synthetic pods become ready, memory with them, and the achieved churn
     Load {
-        /// Simulated members
+        /// Number of simulated members
         #[arg(long, default_value_t = 3)]
         members: usize,
-        /// The load of all members together: pods=N[,churn=N/s][,size=BYTES][,seed=N]
+        /// Load of all members together: pods=N[,churn=N/s][,size=BYTES][,seed=N]
         #[arg(long, default_value = "pods=10000,churn=50/s")]
         load: Load,
-        /// Seconds of churn to measure
+        /// Duration of the churn measurement, in seconds
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=240))]
         seconds: u32,
     },
@@ -169,11 +169,11 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One started fleet; dropping it kills the process.
+/// A running fleet; dropping it kills the process.
 struct Running {
     child: Child,
     ready: Duration,
-    /// Held so that the rest of the banner finds a reader.
+    /// Keeps the pipe of the process's output open.
     _out: Lines<BufReader<ChildStdout>>,
 }
 
@@ -193,7 +193,7 @@ async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
         warm.push(second.ready.as_millis() as u64);
         stop(second).await?;
     }
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "up/ready {} ms", median(&mut cold))?;
     writeln!(out, "up/ready-again {} ms", median(&mut warm))?;
@@ -201,7 +201,7 @@ async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A directory for this run alone.
+/// A temporary directory for this process.
 fn scratch() -> PathBuf {
     std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()))
 }
@@ -211,7 +211,7 @@ async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {
     spawn(dir, &["up", "--ui-listen", "127.0.0.1:0", "--members", &members]).await
 }
 
-/// The embedded API server alone.
+/// Starts the embedded API server alone.
 async fn start_apiserver(dir: &Path) -> anyhow::Result<Running> {
     spawn(dir, &["apiserver"]).await
 }
@@ -228,20 +228,20 @@ async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .spawn()?;
-    let out = child.stdout.take().context("the child has no output")?;
+    let out = child.stdout.take().context("the process has no output")?;
     let mut lines = BufReader::new(out).lines();
-    // The banner comes when everything is ready; its first line is enough.
+    // The banner is printed when the process is ready.
     if lines.next_line().await?.is_none() {
-        bail!("crowsnest {} ended before it was ready", arguments[0]);
+        bail!("crowsnest {} exited before it was ready", arguments[0]);
     }
     Ok(Running { child, ready: began.elapsed(), _out: lines })
 }
 
 async fn stop(mut running: Running) -> anyhow::Result<()> {
-    let pid = running.child.id().context("the fleet ended by itself")?;
+    let pid = running.child.id().context("the fleet exited unexpectedly")?;
     let killed = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
     if !killed.success() {
-        bail!("the fleet could not be told to stop");
+        bail!("cannot stop the fleet");
     }
     let status = running.child.wait().await?;
     if !status.success() {
@@ -251,17 +251,17 @@ async fn stop(mut running: Running) -> anyhow::Result<()> {
 }
 
 fn resident_kib(child: &Child) -> anyhow::Result<u64> {
-    let pid = child.id().context("the fleet ended by itself")?;
+    let pid = child.id().context("the fleet exited unexpectedly")?;
     Ok(resident(&pid.to_string())? / 1024)
 }
 
-/// The most memory that it had so far.
+/// Peak resident memory of a process in KiB.
 fn peak_kib(child: &Child) -> anyhow::Result<u64> {
-    let pid = child.id().context("the fleet ended by itself")?;
+    let pid = child.id().context("the fleet exited unexpectedly")?;
     Ok(memory(&pid.to_string(), "VmHWM:")? / 1024)
 }
 
-/// Of this process.
+/// Resident memory of this process in bytes.
 fn resident_bytes() -> anyhow::Result<u64> {
     resident("self")
 }
@@ -270,28 +270,28 @@ fn resident(process: &str) -> anyhow::Result<u64> {
     memory(process, "VmRSS:")
 }
 
-/// A figure of the kernel's about a process, in bytes.
+/// A memory value of `/proc/PID/status`, in bytes.
 fn memory(process: &str, figure: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|l| l.strip_prefix(figure)).with_context(|| format!("no {figure}"))?;
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
 }
 
-/// Waits until this process has had nothing to do for some seconds: what was filled is merged then.
+/// Waits until this process was idle for some seconds, so that merges are done.
 async fn at_rest() -> anyhow::Result<()> {
     const RESTS_FOR: u32 = 8;
     let (mut before, mut rests) = (cpu_ticks()?, 0);
     while rests < RESTS_FOR {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = cpu_ticks()?;
-        // A tick is a hundredth of a second.
+        // A tick is 10 ms.
         rests = if now - before <= 10 { rests + 1 } else { 0 };
         before = now;
     }
     Ok(())
 }
 
-/// Time that this process has used, in user and kernel mode.
+/// User and system CPU time of this process in ticks.
 fn cpu_ticks() -> anyhow::Result<u64> {
     ticks("self")
 }

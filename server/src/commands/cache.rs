@@ -1,5 +1,5 @@
-//! `crowsnest cache`: what the cache holds and how far it is (asked of the running server), whether its files are sound,
-//! bringing them to the format of another version, and throwing them away so that they are filled anew.
+//! `crowsnest cache`: shows the status of the cache (from the running server), checks its files, migrates them to
+//! another format version, and deletes them to be filled again.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,9 +39,9 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Records, freshness and troubles of each cluster, as the running server tells them
+    /// Show records, freshness and errors of each cluster, from the running server
     Status {
-        /// A line for each resource, not only for each cluster
+        /// Print one line per resource instead of one per cluster
         #[arg(long)]
         resources: bool,
         #[arg(short, long, value_enum, default_value = "table")]
@@ -49,31 +49,31 @@ enum What {
         #[command(flatten)]
         connection: ConnectionArgs,
     },
-    /// Read all of the cache's files and tell what is damaged; exits with 1 when something is
+    /// Check all files of the cache for damage; exits with 1 if any is found
     Check {
         #[command(flatten)]
         home: Home,
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,
     },
-    /// Throw the cache away; the next start fills it again. Crowsnest must be stopped
+    /// Delete the cache; the next start fills it again. Crowsnest must be stopped
     Rebuild {
         #[command(flatten)]
         home: Home,
         #[command(flatten)]
         database: Database,
-        /// Only the text index: it is made anew from the database
+        /// Delete the text index only; it is rebuilt from the database
         #[arg(long)]
         text: bool,
     },
-    /// Bring the cache to the format of another version, with all that it holds: by the newer of two versions, before the older one
-    /// starts that says so. Crowsnest must be stopped
+    /// Migrate the cache, with its content, to the format of another version. Run it with the newer of two versions
+    /// before the older one starts. Crowsnest must be stopped
     Migrate {
         #[command(flatten)]
         home: Home,
         #[command(flatten)]
         database: Database,
-        /// The format [default: the one that this version writes]
+        /// Target format [default: the format of this version]
         #[arg(long, value_name = "FORMAT")]
         to: Option<usize>,
     },
@@ -81,15 +81,15 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Database {
-    /// Where the cache is, as `crowsnest serve` is told [default: a file in the data directory]
+    /// Database URL of the cache, as for `crowsnest serve` [default: a file in the data directory]
     #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, value_name = "URL")]
     db: Option<DatabaseUrl>,
 }
 
-/// Where a cache is kept; what holds the lock of its data directory meanwhile.
+/// Location of a cache; holds the lock of its data directory while it is used.
 struct Kept {
     store: StoreOptions,
-    /// None where it is no file.
+    /// `None` for a database server.
     folder: Option<PathBuf>,
     _locked: Option<DataDir>,
 }
@@ -103,7 +103,7 @@ impl Database {
                 Ok(Kept { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
             }
             Some((StoreOptions::Sqlite, Some(folder))) => bail!(
-                "nothing tells whether a process uses {0}: stop all, and delete {0}; the next start fills it from the members",
+                "cannot tell whether a process uses {0}; stop all processes and delete {0}, the next start fills it from the members",
                 folder.display()
             ),
             Some((store @ StoreOptions::Postgres(_), _)) => Ok(Kept { store, folder: None, _locked: None }),
@@ -119,7 +119,7 @@ struct Home {
 }
 
 impl Home {
-    /// The data directory; it has to be there.
+    /// The data directory; an error if it has no cache.
     fn path(&self) -> anyhow::Result<PathBuf> {
         let path = self.data_dir.clone().unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
         if !path.join(CACHE).is_dir() {
@@ -129,7 +129,7 @@ impl Home {
     }
 }
 
-/// The cache's folder in a data directory.
+/// Folder of the cache in the data directory.
 const CACHE: &str = "cache";
 
 pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
@@ -137,7 +137,8 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Status { resources, output, connection } => {
             let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/cache").body(Vec::new())?;
-            let status: Value = connection.client().await?.request(request).await.context("asking for the cache")?;
+            let status: Value =
+                connection.client().await?.request(request).await.context("cannot read the status of the cache")?;
             print_status(&mut out, &status, resources, output, jiff::Timestamp::now().as_millisecond())?;
             Ok(if status["problem"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -147,7 +148,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         What::Rebuild { home, database, text } => {
-            // Each process has a text index of its own in its data directory, wherever the records are.
+            // Each process keeps its own text index in its data directory, wherever the records are stored.
             let database = if text { Database { db: None } } else { database };
             let kept = database.kept(&home)?;
             let there = match (&kept.folder, text) {
@@ -161,8 +162,8 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             let kept = database.kept(&home)?;
             let to = to.unwrap_or_else(|| format::newest(&kept.store));
             match format::migrate(&kept.store, &kept.folder.unwrap_or_default(), to).await? {
-                Some(from) => writeln!(out, "the cache has format {to}, it had {from}")?,
-                None => writeln!(out, "nothing was there; the next start fills the cache")?,
+                Some(from) => writeln!(out, "the cache was migrated from format {from} to {to}")?,
+                None => writeln!(out, "no cache found; the next start fills it")?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -171,9 +172,9 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
 
 fn rebuilt(out: &mut impl Write, there: bool, text: bool) -> anyhow::Result<()> {
     match (there, text) {
-        (false, _) => writeln!(out, "nothing was there; the next start fills the cache")?,
-        (true, true) => writeln!(out, "the text index is gone; the next start makes it anew from the database")?,
-        (true, false) => writeln!(out, "the cache is gone; the next start fills it from the members")?,
+        (false, _) => writeln!(out, "no cache found; the next start fills it")?,
+        (true, true) => writeln!(out, "the text index was deleted; the next start rebuilds it from the database")?,
+        (true, false) => writeln!(out, "the cache was deleted; the next start fills it from the members")?,
     }
     Ok(())
 }
@@ -195,13 +196,13 @@ fn print_report(out: &mut impl Write, report: &CheckReport, output: Output) -> a
         true => writeln!(out, "sound")?,
         false => writeln!(
             out,
-            "stop crowsnest and run `crowsnest cache rebuild`: nothing is lost, the members fill it again"
+            "stop crowsnest and run `crowsnest cache rebuild`; no data is lost, the cache is filled from the members"
         )?,
     }
     Ok(())
 }
 
-/// What a line of `status` tells.
+/// A row of `cache status`.
 #[derive(Default)]
 struct Line {
     resources: u64,
@@ -280,7 +281,7 @@ fn print_status(
     )?;
     if let Some(trouble) = status["indexTrouble"].as_str() {
         let backend = status["backend"].as_str().unwrap_or("text search");
-        writeln!(out, "{backend} cannot be written to: {trouble}")?;
+        writeln!(out, "cannot write to {backend}: {trouble}")?;
     }
     if let Some(problem) = status["problem"].as_str() {
         writeln!(out, "not ready: {problem}")?;
@@ -294,7 +295,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_status_is_a_line_for_each_cluster_or_resource() {
+    fn status_has_one_line_per_cluster_or_resource() {
         let collection = |cluster: &str, group: &str, resource: &str, records: u64, complete: bool, trouble: Value| {
             json!({"cluster": cluster, "group": group, "resource": resource, "records": records, "complete": complete,
                 "heardAt": 90_000, "trouble": trouble})
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_the_damage_and_the_mend() {
+    fn reports_name_the_damage_and_the_next_step() {
         let problems = vec!["records 7: its body is that of web 3".to_owned()];
         let report = CheckReport { records: 9, more: 2, problems, ..CheckReport::default() };
         let mut out = Vec::new();

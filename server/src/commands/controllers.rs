@@ -1,5 +1,5 @@
-//! How the control plane steers: feature gates, which loops run, what is left out and how long things take. Flags named as those of
-//! Karmada's components, with their defaults; what is not said stays as the profile has it.
+//! Flags of the controllers: feature gates, selection, exclusions, timeouts and rates. Names and defaults are those of
+//! Karmada's components; unset flags keep the value of the profile.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,84 +20,89 @@ use super::keep;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Controllers")]
 pub(crate) struct ControllerArgs {
-    /// Optional behaviour by Karmada's names: Name=true|false, by comma; AllAlpha and AllBeta mean all of a stage
+    /// Feature gates by Karmada's names: Name=true|false, separated by commas; AllAlpha and AllBeta set all gates of a
+    /// stage
     #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates)]
     feature_gates: Option<String>,
-    /// Loops by the names of Karmada's controllers, by comma: * for those that run by default, NAME for one more, -NAME for one less
-    /// [default: *]
+    /// Controllers by Karmada's names, separated by commas: * enables those on by default, NAME enables one, -NAME
+    /// disables one [default: *]
     #[arg(long, env = "CROWSNEST_CONTROLLERS", value_name = "NAMES", allow_hyphen_values = true, value_parser = Selection::from_str)]
     controllers: Option<Selection>,
-    /// APIs whose objects follow no policy, by semicolon: GROUP, GROUP/VERSION, GROUP/VERSION/KIND,KIND or v1/KIND,KIND
+    /// APIs whose objects are not propagated, separated by semicolons: GROUP, GROUP/VERSION, GROUP/VERSION/KIND,KIND or
+    /// v1/KIND,KIND
     #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_APIS", value_name = "APIS", value_parser = SkippedApis::from_str)]
     skipped_propagating_apis: Option<SkippedApis>,
-    /// Namespaces that are not propagated, beside the reserved ones: regular expressions of whole names, by comma [default: kube-.*]
+    /// Namespaces that are not propagated, in addition to the reserved ones: regular expressions of whole names,
+    /// separated by commas [default: kube-.*]
     #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_NAMESPACES", value_name = "EXPRESSIONS", value_parser = namespaces)]
     skipped_propagating_namespaces: Option<SkippedNamespaces>,
-    /// Send workloads with 0 replicas to the selected clusters, too
+    /// Propagate workloads with 0 replicas to the selected clusters too
     #[arg(long, env = "CROWSNEST_ENABLE_EMPTY_WORKLOAD_PROPAGATION", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     enable_empty_workload_propagation: Option<bool>,
-    /// Bindings that name another scheduler are left to it [default: default-scheduler]
+    /// Name of this scheduler; bindings that name another one are ignored [default: default-scheduler]
     #[arg(long, env = "CROWSNEST_SCHEDULER_NAME", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     scheduler_name: Option<String>,
-    /// Filters and scores of the scheduler by the names of Karmada's plugins, by comma: * for all, NAME for one more, -NAME for one
-    /// less [default: *]
+    /// Scheduler plugins by Karmada's names, separated by commas: * enables all, NAME enables one, -NAME disables one
+    /// [default: *]
     #[arg(long, env = "CROWSNEST_PLUGINS", value_name = "NAMES", allow_hyphen_values = true, value_parser = Plugins::from_str)]
     plugins: Option<Plugins>,
-    /// Let NoExecute taints evict (the gate Failover has to be on, too)
+    /// Evict from clusters with NoExecute taints (requires the feature gate Failover)
     #[arg(long, env = "CROWSNEST_ENABLE_NO_EXECUTE_TAINT_EVICTION", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     enable_no_execute_taint_eviction: Option<bool>,
-    /// What becomes of copies that such a taint evicts, where the policy does not say [default: Gracefully]
+    /// Purge mode of evictions by NoExecute taints if the policy sets none [default: Gracefully]
     #[arg(long, env = "CROWSNEST_NO_EXECUTE_TAINT_EVICTION_PURGE_MODE", value_name = "MODE", value_enum)]
     no_execute_taint_eviction_purge_mode: Option<Purge>,
     /// Admit ClusterTaintPolicies that add NoExecute taints
     #[arg(long, env = "CROWSNEST_ALLOW_NO_EXECUTE_TAINT_POLICY", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     allow_no_execute_taint_policy: Option<bool>,
-    /// How long an evicted copy may wait for its replacement where the policy does not say [default: 10m]
+    /// Grace period of an evicted copy if the policy sets none [default: 10m]
     #[arg(long, env = "CROWSNEST_GRACEFUL_EVICTION_TIMEOUT", value_name = "DURATION", value_parser = keep::duration)]
     graceful_eviction_timeout: Option<Duration>,
-    /// Whether the last good copy stays until something has replaced it, or goes when its time is over, as in Karmada
-    /// [default: safe]
+    /// Eviction of the last healthy copy: safe keeps it until a replacement is healthy; karmada removes it after the
+    /// grace period [default: safe]
     #[arg(long, env = "CROWSNEST_FAILOVER_SAFETY", value_name = "RULE", value_enum)]
     failover_safety: Option<FailoverSafety>,
-    /// Evictions by NoExecute taints a second, from clusters that are not ready (with Karmada's rule from any, by each of three
-    /// workers); 0 is one in half an hour [default: 100, or 0.5 with --failover-safety=karmada]
+    /// Evictions per second by NoExecute taints from clusters that are not ready (with --failover-safety=karmada, from
+    /// any cluster and per each of three workers); 0 is one per half hour [default: 100, or 0.5 with
+    /// --failover-safety=karmada]
     #[arg(long, env = "CROWSNEST_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = rate)]
     resource_eviction_rate: Option<f64>,
-    /// The same while over 0.3 of the clusters, and two or more, are not ready; over 0.55 nothing is evicted from them [default: 1]
+    /// Evictions per second while two or more clusters, and over 0.3 of all, are not ready; over 0.55 evictions stop
+    /// [default: 1]
     #[arg(long, env = "CROWSNEST_SECONDARY_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = rate)]
     secondary_resource_eviction_rate: Option<f64>,
-    /// Between two collections of a cluster's status [default: 10s]
+    /// Interval between updates of a cluster's status [default: 10s]
     #[arg(long, env = "CROWSNEST_CLUSTER_STATUS_UPDATE_FREQUENCY", value_name = "DURATION", value_parser = period)]
     cluster_status_update_frequency: Option<Duration>,
-    /// How long a cluster must answer well before it counts as ready again [default: 30s]
+    /// Time for which a cluster must be healthy before it becomes ready again [default: 30s]
     #[arg(long, env = "CROWSNEST_CLUSTER_SUCCESS_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
     cluster_success_threshold: Option<Duration>,
-    /// How long a cluster must fail before it counts as not ready [default: 30s]
+    /// Time for which a cluster must be unhealthy before it becomes not ready [default: 30s]
     #[arg(long, env = "CROWSNEST_CLUSTER_FAILURE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
     cluster_failure_threshold: Option<Duration>,
-    /// Between two looks at the Lease of a cluster that Karmada's agent reports of [default: 5s]
+    /// Interval between checks of the Lease of clusters with Karmada's agent [default: 5s]
     #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_PERIOD", value_name = "DURATION", value_parser = period)]
     cluster_monitor_period: Option<Duration>,
-    /// How long such an agent may be silent before its cluster counts as unknown [default: 40s]
+    /// Time without a Lease renewal after which such a cluster becomes unknown [default: 40s]
     #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
     cluster_monitor_grace_period: Option<Duration>,
-    /// The same before it has reported for the first time [default: 60s]
+    /// The grace period for new clusters whose agent has not reported yet [default: 60s]
     #[arg(long, env = "CROWSNEST_CLUSTER_STARTUP_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
     cluster_startup_grace_period: Option<Duration>,
-    /// Where a larger share of the clusters is lost at once, none of it is believed (not with --failover-safety karmada)
-    /// [default: 0.55]
+    /// Share of clusters that must be lost at once for the losses to be ignored, from 0 to 1 (not with
+    /// --failover-safety=karmada) [default: 0.55]
     #[arg(long, env = "CROWSNEST_UNHEALTHY_CLUSTER_THRESHOLD", value_name = "SHARE", value_parser = share)]
     unhealthy_cluster_threshold: Option<f64>,
-    /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
+    /// Interval between recalculations of FederatedResourceQuotas [default: 5m]
     #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     federated_resource_quota_sync_period: Option<Duration>,
-    /// Between two looks of the controller descheduler, which runs where --controllers names it [default: 2m]
+    /// Interval of the controller descheduler, which must be enabled in --controllers [default: 2m]
     #[arg(long, env = "CROWSNEST_DESCHEDULING_INTERVAL", value_name = "DURATION", value_parser = period)]
     descheduling_interval: Option<Duration>,
-    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere [default: 5m]
+    /// Time for which a pod must be unschedulable before the descheduler moves its replica [default: 5m]
     #[arg(long, env = "CROWSNEST_UNSCHEDULABLE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
     unschedulable_threshold: Option<Duration>,
     #[command(flatten)]
@@ -106,28 +111,28 @@ pub(crate) struct ControllerArgs {
     autoscaling: AutoscalingArgs,
 }
 
-/// FederatedHPAs.
+/// Flags of the FederatedHPA controller.
 #[derive(Debug, Clone, Default, Args)]
 struct AutoscalingArgs {
-    /// Between two looks at the metrics of a FederatedHPA [default: 15s]
+    /// Interval between evaluations of a FederatedHPA [default: 15s]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     horizontal_pod_autoscaler_sync_period: Option<Duration>,
-    /// A ratio of use to target that is no farther from 1 changes no replicas [default: 0.1]
+    /// Tolerance: replicas change only if the ratio of usage to target differs from 1 by more than this [default: 0.1]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_TOLERANCE", value_name = "RATIO", value_parser = tolerance)]
     horizontal_pod_autoscaler_tolerance: Option<f64>,
-    /// For how long fewer replicas than were needed are not believed, where a FederatedHPA's behaviour does not say [default: 5m]
+    /// Downscale stabilization window, if the FederatedHPA's behavior sets none [default: 5m]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_STABILIZATION", value_name = "DURATION", value_parser = keep::duration)]
     horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
-    /// For how long after its start a pod's use of cpu counts only once it is ready [default: 5m]
+    /// Time after a pod's start during which its CPU usage counts only if it is ready [default: 5m]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_CPU_INITIALIZATION_PERIOD", value_name = "DURATION", value_parser = keep::duration)]
     horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
-    /// A pod that turns unready within this after its start counts as never ready [default: 30s]
+    /// Time after a pod's start during which it counts as never ready if it is unready [default: 30s]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_INITIAL_READINESS_DELAY", value_name = "DURATION", value_parser = keep::duration)]
     horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
-    /// Taken as Karmada takes it, and without effect there, too [default: 3m]
+    /// Accepted for compatibility; without effect, as in Karmada [default: 3m]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_UPSCALE_DELAY", value_name = "DURATION", value_parser = keep::duration)]
     horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
-    /// Taken as Karmada takes it, and without effect there, too [default: 5m]
+    /// Accepted for compatibility; without effect, as in Karmada [default: 5m]
     #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_DELAY", value_name = "DURATION", value_parser = keep::duration)]
     horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
 }
@@ -144,7 +149,7 @@ impl AutoscalingArgs {
         let delays = [self.horizontal_pod_autoscaler_upscale_delay, self.horizontal_pod_autoscaler_downscale_delay];
         if delays.iter().any(Option::is_some) {
             tracing::info!(
-                "--horizontal-pod-autoscaler-upscale-delay and -downscale-delay change nothing, here as in Karmada"
+                "--horizontal-pod-autoscaler-upscale-delay and -downscale-delay have no effect, as in Karmada"
             );
         }
     }
@@ -164,14 +169,14 @@ enum FailoverSafety {
 }
 
 impl ControllerArgs {
-    /// The settings, where nothing is said those of `standard`.
+    /// The configuration; unset flags keep the values of `standard`.
     pub(crate) fn read(&self, mut standard: Config) -> anyhow::Result<Config> {
         let settings = &mut standard;
         if let Some(list) = &self.feature_gates {
             settings.gates = settings.gates.with(list).context("--feature-gates")?;
             let idle = Gates::without_effect(list);
             if !idle.is_empty() {
-                tracing::info!(gates = idle.join(","), "these feature gates change nothing here");
+                tracing::info!(gates = idle.join(","), "feature gates without effect");
             }
         }
         take(&mut settings.controllers, &self.controllers);
@@ -220,7 +225,7 @@ fn take<T: Clone>(setting: &mut T, said: &Option<T>) {
     }
 }
 
-/// Checked here, so that clap says whose value it was; applied to the profile's gates later.
+/// Validated while parsing so that clap names the flag; applied to the profile's gates later.
 fn gates(list: &str) -> Result<String, String> {
     match Gates::default().with(list) {
         Ok(_) => Ok(list.to_owned()),
@@ -250,13 +255,13 @@ fn period(text: &str) -> Result<Duration, String> {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "must be a share of all, from 0 to 1".to_owned())
+    share.ok_or_else(|| "must be a share from 0 to 1".to_owned())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
-        _ => Err(format!("{text:?} is no number of evictions a second, such as 0.5")),
+        _ => Err(format!("invalid rate {text:?}: expected evictions per second, such as 0.5")),
     }
 }
 
@@ -282,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_profile_has_it() {
+    fn unset_flags_keep_the_profile() {
         for standard in [Config::default(), Config::conformance()] {
             let said = settings("", standard.clone()).unwrap();
             assert_eq!(format!("{said:?}"), format!("{standard:?}"));
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_kept() {
+    fn flags_are_applied() {
         let said = settings(
             "--feature-gates Failover=true,LoggingBetaOptions=false --controllers=*,-namespace,hpaScaleTargetMarker \
              --skipped-propagating-apis batch;v1/Secret --skipped-propagating-namespaces kube-.*,infra \
@@ -354,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_gives_way_to_what_is_said() {
+    fn flags_override_the_profile() {
         let arguments = "--feature-gates Failover=false --controllers * --enable-no-execute-taint-eviction=false";
         let said = settings(arguments, Config::conformance()).unwrap();
         assert_eq!(said.gates, Gates { failover: false, ..Gates::all() });
@@ -374,10 +379,10 @@ mod tests {
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]
     #[case("--failover-safety none", "[possible values: safe, karmada]")]
-    #[case("--resource-eviction-rate=-1", "no number of evictions a second")]
+    #[case("--resource-eviction-rate=-1", "expected evictions per second")]
     #[case("--cluster-status-update-frequency 0s", "must be greater than 0")]
     #[case("--cluster-monitor-period 0s", "must be greater than 0")]
-    #[case("--unhealthy-cluster-threshold 55", "must be a share of all, from 0 to 1")]
+    #[case("--unhealthy-cluster-threshold 55", "must be a share from 0 to 1")]
     #[case("--scheduler-name=", "a value is required")]
     #[case("--horizontal-pod-autoscaler-tolerance 1.5", "must be at least 0 and less than 1")]
     #[case("--horizontal-pod-autoscaler-tolerance much", "is not a number")]
@@ -386,7 +391,7 @@ mod tests {
     #[case("--scheduler-estimator-port 0", "0 is not in 1..=65535")]
     #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /nowhere/ca.crt", "/nowhere/ca.crt")]
     #[case("--enable-scheduler-estimator --scheduler-estimator-cert-file a.crt", "--scheduler-estimator-key-file")]
-    fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
+    fn invalid_flags_are_rejected(#[case] arguments: &str, #[case] expected: &str) {
         let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }

@@ -1,4 +1,4 @@
-//! `crowsnest credentials`: its flags, and what it says; the work is in `crowsnest_install::credentials`.
+//! `crowsnest credentials`: flags and output; the work is done by `crowsnest_install::credentials`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,22 +18,22 @@ use crowsnest_install::credentials::{Outcome, Renewal, ensure, read};
     after_help = "Examples:\n  crowsnest credentials --file credentials.yaml -n crowsnest --dry-run\n  crowsnest credentials --file credentials.yaml -n crowsnest --kubeconfig host.kubeconfig"
 )]
 pub(crate) struct CredentialsArgs {
-    /// What there is to be: the list in the chart's ConfigMap
+    /// File that lists the required certificates and passwords, from the chart's ConfigMap
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
     /// Namespace of the Secrets
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: String,
-    /// Kubeconfig of the cluster they are in [default: the service account of the pod it runs in]
+    /// Kubeconfig file of the cluster with the Secrets [default: the service account of this pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
-    /// Certificates that end within so long are issued anew; they hold a year
+    /// Renew certificates whose remaining lifetime is below this; they are issued for a year
     #[arg(long, value_name = "DURATION", default_value = "2880h", value_parser = keep::duration)]
     renew_before: Duration,
-    /// Only say what would be made
+    /// Preview only: create nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -44,16 +44,15 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     let wishes = read(&text).with_context(wrong)?;
     let config = match &args.kubeconfig {
         Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
-        None => {
-            kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
-        }
+        None => kube::Config::incluster()
+            .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
     };
     let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
     let renewal = Renewal { now: Timestamp::now(), ahead: SignedDuration::try_from(args.renew_before)? };
     let mut lines = Vec::new();
     let told = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, renewal, args.dry_run));
     let ended = ensure(&secrets, &wishes, renewal, args.dry_run, told).await;
-    // What was done until then is told, however it ended.
+    // Print completed steps even if a later one failed.
     let mut out = std::io::stdout().lock();
     for line in lines {
         writeln!(out, "{line}")?;
@@ -63,13 +62,13 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn line(name: &str, outcome: &Outcome, renewal: Renewal, dry_run: bool) -> String {
-    let made = if dry_run { "would be made" } else { "made" };
+    let created = if dry_run { "would be created" } else { "created" };
     match outcome {
-        Outcome::Made(why) => format!("{name}: {made}: {why}"),
+        Outcome::Made(why) => format!("{name}: {created}: {why}"),
         Outcome::Kept(None) => format!("{name}: kept"),
-        // Only an authority: nothing else is kept until then.
+        // Only certificate authorities are kept when close to their end.
         Outcome::Kept(Some(until)) if until.duration_since(renewal.now) <= renewal.ahead => {
-            format!("{name}: kept, BUT IT ENDS AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
+            format!("{name}: kept, BUT IT EXPIRES AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
         }
         Outcome::Kept(Some(until)) => format!("{name}: kept until {until}"),
     }

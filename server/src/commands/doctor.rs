@@ -1,5 +1,5 @@
-//! `crowsnest doctor`: prints what is wrong with an installation, the worst first, and what mends it. Exits with 1 when something
-//! is broken.
+//! `crowsnest doctor`: prints the problems of an installation, most severe first, with their solutions. Exits with 1 if
+//! something is broken.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -26,7 +26,7 @@ enum Output {
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// What `crowsnest serve` does there, by comma: of this the rights are looked at
+    /// Roles of `crowsnest serve` whose permissions are checked, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all", value_name = "ROLES")]
     roles: Vec<RoleArg>,
     #[arg(short, long, value_enum, default_value = "text")]
@@ -55,7 +55,7 @@ fn print(out: &mut impl Write, findings: &[Finding], output: Output) -> anyhow::
         };
         writeln!(out, "{mark}  {what}: {found}")?;
         if !mend.is_empty() {
-            writeln!(out, "         mend: {mend}")?;
+            writeln!(out, "         fix: {mend}")?;
         }
     }
     Ok(())
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_printed_with_its_mend() {
+    fn findings_are_printed_with_their_solution() {
         let findings = [Finding::broken("cluster m1", "not ready", "start it"), Finding::good("clocks", "they agree")];
         let mut out = Vec::new();
         print(&mut out, &findings, Output::Text).unwrap();
-        let expected = "BROKEN   cluster m1: not ready\n         mend: start it\nok       clocks: they agree\n";
+        let expected = "BROKEN   cluster m1: not ready\n         fix: start it\nok       clocks: they agree\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

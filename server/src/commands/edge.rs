@@ -12,19 +12,19 @@ use crowsnest_serve::api_config::{ApiConfig, AuditConfig, AuditDestination, Cert
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Audit log")]
 pub(crate) struct AuditArgs {
-    /// Where audit events go: a file, - for standard output, or none [default: audit/audit.log in the data directory]
+    /// Audit log: a file, - for standard output, or none [default: audit/audit.log in the data directory]
     #[arg(long, env = "CROWSNEST_AUDIT_LOG_PATH", value_name = "FILE|-|none")]
     audit_log_path: Option<PathBuf>,
-    /// Days that old audit files are kept; 0 for any time
+    /// Maximum age of rotated audit files in days; 0 means no limit
     #[arg(long, env = "CROWSNEST_AUDIT_LOG_MAXAGE", value_name = "DAYS", default_value_t = 30)]
     audit_log_maxage: u32,
-    /// How many old audit files are kept; 0 for any number
+    /// Maximum number of rotated audit files; 0 means no limit
     #[arg(long, env = "CROWSNEST_AUDIT_LOG_MAXBACKUP", value_name = "N", default_value_t = 10)]
     audit_log_maxbackup: usize,
-    /// Megabytes of an audit file before it is put away; 0 for any size
+    /// Maximum size of an audit file in megabytes before it is rotated; 0 means no limit
     #[arg(long, env = "CROWSNEST_AUDIT_LOG_MAXSIZE", value_name = "MB", default_value_t = 100)]
     audit_log_maxsize: u32,
-    /// What is audited, an audit.k8s.io/v1 Policy [default: everything but health and discovery]
+    /// File with an audit.k8s.io/v1 Policy [default: everything except health and discovery requests]
     #[arg(long, env = "CROWSNEST_AUDIT_POLICY_FILE", value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
 }
@@ -34,13 +34,13 @@ pub(crate) struct AuditArgs {
 pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
-    /// Authority of users' client certificates [default: as the control plane says]
+    /// CA file for client certificates of users [default: as configured in the control plane]
     #[arg(long, env = "CROWSNEST_CLIENT_CA_FILE", value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Authority of front proxies, whose X-Remote-* headers are believed [default: as the control plane says]
+    /// CA file for front proxies, whose X-Remote-* headers are trusted [default: as configured in the control plane]
     #[arg(long, env = "CROWSNEST_REQUESTHEADER_CLIENT_CA_FILE", value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// Names of front proxies in certificates of that authority, by comma [default: any]
+    /// Common names of front proxies' certificates, separated by commas [default: any]
     #[arg(
         long,
         env = "CROWSNEST_REQUESTHEADER_ALLOWED_NAMES",
@@ -49,30 +49,30 @@ pub(crate) struct EdgeArgs {
         requires = "requestheader_client_ca_file"
     )]
     requestheader_allowed_names: Vec<String>,
-    /// A certificate and its key, shown to clients that ask for one of its names; may be repeated, or several by ;
+    /// Certificate and key for clients that request one of its names; may be repeated, or separated by semicolons
     #[arg(long, env = "CROWSNEST_TLS_SNI_CERT_KEY", value_delimiter = ';', value_name = "CERTIFICATE,KEY")]
     tls_sni_cert_key: Vec<Pair>,
-    /// How often these files are looked at, to read them again once they have changed
+    /// Interval between checks of these files for changes, in seconds
     #[arg(long, env = "CROWSNEST_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     reload_interval: u64,
-    /// Requests that change nothing, at once; 0 for any number
+    /// Maximum number of concurrent read requests; 0 means no limit
     #[arg(long, env = "CROWSNEST_MAX_REQUESTS_INFLIGHT", value_name = "N", default_value_t = 400)]
     max_requests_inflight: usize,
-    /// Requests that change something, at once; 0 for any number
+    /// Maximum number of concurrent write requests; 0 means no limit
     #[arg(long, env = "CROWSNEST_MAX_MUTATING_REQUESTS_INFLIGHT", value_name = "N", default_value_t = 200)]
     max_mutating_requests_inflight: usize,
 }
 
-/// Who may send reviews to the webhooks.
+/// Client authentication of the webhooks.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Webhooks")]
 pub(crate) struct WebhookArgs {
-    /// Authority of the client certificate that the API server shows to webhooks; with it nobody else is answered
-    /// [default: anybody is]
+    /// CA file for the client certificate of the API server; others are rejected then [default: no client certificate
+    /// is required]
     #[arg(long, env = "CROWSNEST_WEBHOOK_CLIENT_CA_FILE", value_name = "FILE")]
     webhook_client_ca_file: Option<PathBuf>,
-    /// Names of API servers in certificates of that authority, by comma [default: any]
+    /// Common names of the API server's certificate, separated by commas [default: any]
     #[arg(
         long,
         env = "CROWSNEST_WEBHOOK_CLIENT_ALLOWED_NAMES",
@@ -90,7 +90,7 @@ impl WebhookArgs {
     }
 }
 
-/// Files of a certificate and of its key.
+/// Files of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pair([PathBuf; 2]);
 
@@ -102,7 +102,7 @@ impl FromStr for Pair {
             [certificate, key] if !certificate.is_empty() && !key.is_empty() => {
                 Ok(Self([certificate.into(), key.into()]))
             }
-            _ => Err("expected two files, a certificate's and its key's, by comma".to_owned()),
+            _ => Err("expected CERTIFICATE,KEY".to_owned()),
         }
     }
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_comes_with_its_key() {
+    fn certificates_require_a_key() {
         let cases = [
             ("a.crt,a.key", true),
             ("a.crt", false),

@@ -1,4 +1,4 @@
-//! Flags of `crowsnest estimator`, and of the scheduler that asks estimators. Named as Karmada's.
+//! Flags of `crowsnest estimator`, and of the scheduler as its client. Named as Karmada's.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,35 +23,35 @@ pub(crate) struct EstimatorArgs {
     pub(crate) process: ProcessArgs,
     #[command(flatten)]
     pub(crate) cluster: OwnClusterArgs,
-    /// Port of the gRPC service, on all addresses
+    /// Port of the gRPC service on all addresses
     #[arg(long, env = "CROWSNEST_SERVER_PORT", value_name = "PORT", default_value_t = PORT)]
     pub(crate) server_port: u16,
-    /// Certificate of the gRPC service; without one it serves plain text
+    /// Certificate file of the gRPC service; without it the service uses plain text
     #[arg(long, env = "CROWSNEST_GRPC_AUTH_CERT_FILE", value_name = "FILE", requires = "grpc_auth_key_file")]
     pub(crate) grpc_auth_cert_file: Option<PathBuf>,
-    /// Key of that certificate
+    /// Key file of that certificate
     #[arg(long, env = "CROWSNEST_GRPC_AUTH_KEY_FILE", value_name = "FILE", requires = "grpc_auth_cert_file")]
     pub(crate) grpc_auth_key_file: Option<PathBuf>,
-    /// Authority of clients' certificates; with it nobody else is let in
+    /// CA file for client certificates; clients without a valid one are rejected
     #[arg(long, env = "CROWSNEST_GRPC_CLIENT_CA_FILE", value_name = "FILE", requires = "grpc_auth_cert_file")]
     pub(crate) grpc_client_ca_file: Option<PathBuf>,
-    /// Let in clients without a certificate all the same
+    /// Do not verify client certificates
     #[arg(long, env = "CROWSNEST_INSECURE_SKIP_GRPC_CLIENT_VERIFY", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
           value_name = "BOOL")]
     pub(crate) insecure_skip_grpc_client_verify: bool,
-    /// Optional behaviour by Karmada's names: Name=true|false, by comma; here ResourceQuotaEstimate and
-    /// SchedulingOvercommitProtection count
+    /// Feature gates by Karmada's names: Name=true|false, separated by commas; ResourceQuotaEstimate and
+    /// SchedulingOvercommitProtection have an effect here
     #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates, default_value = "")]
     pub(crate) feature_gates: Gates,
-    /// Address of /metrics, 0 for none
+    /// Address of /metrics; 0 disables it
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
     pub(crate) metrics_bind_address: Listening,
-    /// Address of /healthz and /readyz, 0 for none
+    /// Address of /healthz and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
     pub(crate) health_probe_bind_address: Listening,
 }
 
-/// Where to listen, if anywhere.
+/// An address to listen on; `None` disables the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listening(pub(crate) Option<SocketAddr>);
 
@@ -66,7 +66,7 @@ pub(super) fn address(text: &str) -> Result<Listening, String> {
         _ => whole
             .parse()
             .map(|address| Listening(Some(address)))
-            .map_err(|_| format!("{text:?} is no address such as 127.0.0.1:8080 or :8080")),
+            .map_err(|_| format!("invalid address {text:?}: expected an address such as 127.0.0.1:8080 or :8080")),
     }
 }
 
@@ -87,40 +87,40 @@ impl EstimatorArgs {
     }
 }
 
-/// Runs the estimator until it is told to stop.
+/// Runs the estimator until the process receives a signal.
 pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
     estimator::run(args.config()).await
 }
 
-/// Whether and how the scheduler and the descheduler ask estimators.
+/// Flags of the scheduler and the descheduler as clients of estimators.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Scheduler estimators")]
 pub(crate) struct AskingArgs {
-    /// Ask the clusters' scheduler estimators how much fits, too; the smaller answer counts
+    /// Query the clusters' scheduler estimators too; the lowest estimate counts
     #[arg(long, env = "CROWSNEST_ENABLE_SCHEDULER_ESTIMATOR", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     enable_scheduler_estimator: Option<bool>,
-    /// But not those of clusters in pull mode
+    /// Do not query the estimators of clusters in pull mode
     #[arg(long, env = "CROWSNEST_DISABLE_SCHEDULER_ESTIMATOR_IN_PULL_MODE", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     disable_scheduler_estimator_in_pull_mode: Option<bool>,
-    /// Port of their Services [default: 10352]
+    /// Port of the estimators' Services [default: 10352]
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_PORT", value_name = "PORT",
           value_parser = clap::value_parser!(u16).range(1..))]
     scheduler_estimator_port: Option<u16>,
-    /// The longest a question may take [default: 3s]
+    /// Timeout of a query [default: 3s]
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_TIMEOUT", value_name = "DURATION", value_parser = keep::duration)]
     scheduler_estimator_timeout: Option<Duration>,
-    /// Namespace of their Services [default: karmada-system]
+    /// Namespace of the estimators' Services [default: karmada-system]
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_SERVICE_NAMESPACE", value_name = "NAMESPACE")]
     scheduler_estimator_service_namespace: Option<String>,
-    /// What their Services' names begin with [default: karmada-scheduler-estimator]
+    /// Name prefix of the estimators' Services [default: karmada-scheduler-estimator]
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_SERVICE_PREFIX", value_name = "PREFIX")]
     scheduler_estimator_service_prefix: Option<String>,
-    /// Authority of their certificates; without it they are asked in plain text
+    /// CA file for the estimators' certificates; without it the connection is plain text
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_CA_FILE", value_name = "FILE")]
     scheduler_estimator_ca_file: Option<PathBuf>,
-    /// Certificate shown to them
+    /// Client certificate file
     #[arg(
         long,
         env = "CROWSNEST_SCHEDULER_ESTIMATOR_CERT_FILE",
@@ -128,7 +128,7 @@ pub(crate) struct AskingArgs {
         requires = "scheduler_estimator_key_file"
     )]
     scheduler_estimator_cert_file: Option<PathBuf>,
-    /// Key of that certificate
+    /// Key file of that certificate
     #[arg(
         long,
         env = "CROWSNEST_SCHEDULER_ESTIMATOR_KEY_FILE",
@@ -136,14 +136,14 @@ pub(crate) struct AskingArgs {
         requires = "scheduler_estimator_cert_file"
     )]
     scheduler_estimator_key_file: Option<PathBuf>,
-    /// Take any certificate of theirs
+    /// Do not verify the estimators' certificates
     #[arg(long, env = "CROWSNEST_INSECURE_SKIP_ESTIMATOR_VERIFY", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     insecure_skip_estimator_verify: Option<bool>,
 }
 
 impl AskingArgs {
-    /// Whoever asks, where that is wanted.
+    /// Opens the estimator clients, if enabled.
     pub(crate) fn open(&self) -> Result<Option<Estimators>, EstimatorError> {
         if !self.enable_scheduler_estimator.unwrap_or_default() {
             return Ok(None);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn karmadas_flags_mean_the_same() {
+    fn karmada_flags_are_accepted() {
         let standard = parse("").unwrap();
         assert_eq!((standard.server_port, standard.insecure_skip_grpc_client_verify), (10352, false));
         assert_eq!(standard.metrics_bind_address, Listening("0.0.0.0:8080".parse().ok()));
@@ -205,7 +205,7 @@ mod tests {
     #[rstest]
     #[case("--insecure-skip-grpc-client-verify", None)]
     #[case("--insecure-skip-grpc-client-verify=false", Some("ca.crt"))]
-    fn clients_may_be_unverified(#[case] more: &str, #[case] expected: Option<&str>) {
+    fn client_verification_is_optional(#[case] more: &str, #[case] expected: Option<&str>) {
         let tls = "--grpc-auth-cert-file a.crt --grpc-auth-key-file a.key --grpc-client-ca-file ca.crt";
         let config = parse(&format!("{tls} {more}")).unwrap().config();
         assert_eq!(config.tls.unwrap().client_ca.as_deref(), expected.map(Path::new));
@@ -215,9 +215,9 @@ mod tests {
     #[case("--grpc-auth-cert-file a.crt", "--grpc-auth-key-file")]
     #[case("--grpc-client-ca-file ca.crt", "--grpc-auth-cert-file")]
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope")]
-    #[case("--metrics-bind-address nowhere", "no address such as 127.0.0.1:8080")]
+    #[case("--metrics-bind-address nowhere", "expected an address such as 127.0.0.1:8080")]
     #[case("--server-port 70000", "70000 is not in 0..=65535")]
-    fn what_makes_no_sense_is_refused(#[case] more: &str, #[case] expected: &str) {
+    fn invalid_flags_are_rejected(#[case] more: &str, #[case] expected: &str) {
         let error = parse(more).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }

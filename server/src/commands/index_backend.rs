@@ -1,4 +1,4 @@
-//! The backend of text search: flags of commands that start a cache.
+//! Flags of the text search backend, for commands that start a cache.
 
 use std::path::PathBuf;
 
@@ -8,42 +8,43 @@ use clap::builder::PossibleValuesParser;
 use crowsnest_index::{IndexOptions, OpenSearchOptions};
 use crowsnest_search::opensearch::client::Address;
 
-/// Longest prefix: names of indices end at 255 bytes, and a number follows.
+/// Longest prefix in bytes: index names are limited to 255 bytes, including a number.
 const MAX_PREFIX: usize = 200;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Search backend")]
 pub(crate) struct IndexBackendArgs {
-    /// Engine of text search: tantivy in this process, or OpenSearch or Elasticsearch
+    /// Engine of text search: tantivy (in this process) or opensearch (OpenSearch or Elasticsearch)
     #[arg(long, alias = "backend", env = "CROWSNEST_INDEX_BACKEND", default_value = "tantivy", value_name = "NAME",
           value_parser = PossibleValuesParser::new(["tantivy", "opensearch"]))]
     index_backend: String,
-    /// Base URL of a node of the OpenSearch or Elasticsearch cluster; repeat it, or separate several by comma
+    /// Base URL of a node of the OpenSearch or Elasticsearch cluster; may be repeated, or separated by commas
     #[arg(long, env = "CROWSNEST_OPENSEARCH_URL", value_name = "URL", value_delimiter = ',', value_parser = url,
           required_if_eq("index_backend", "opensearch"))]
     opensearch_url: Vec<String>,
-    /// PEM file of the authorities that sign the nodes' certificates [default: the system's]
+    /// CA file (PEM) for the nodes' certificates [default: the system's]
     #[arg(long, env = "CROWSNEST_OPENSEARCH_CA_FILE", value_name = "FILE", value_parser = file)]
     opensearch_ca_file: Option<PathBuf>,
-    /// Folder with the keys of a Secret: username and password, api-key, token, or tls.crt and tls.key; read again when they change
+    /// Folder with the keys of a Secret: username and password, api-key, token, or tls.crt and tls.key; changes are
+    /// reloaded
     #[arg(long, env = "CROWSNEST_OPENSEARCH_CREDENTIALS_DIR", value_name = "DIR", value_parser = folder)]
     opensearch_credentials_dir: Option<PathBuf>,
-    /// Name of the alias that is searched, and prefix of the indices' names
+    /// Alias to search, and prefix of the index names
     #[arg(long, env = "CROWSNEST_OPENSEARCH_INDEX_PREFIX", value_name = "NAME", default_value = "crowsnest",
           value_parser = prefix)]
     opensearch_index_prefix: String,
-    /// Shards of the index; another number builds another index beside the old one
+    /// Number of primary shards; a change builds a new index beside the old one
     #[arg(long, env = "CROWSNEST_OPENSEARCH_SHARDS", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     opensearch_shards: u32,
-    /// Copies of each shard [default: one if there are several nodes]
+    /// Number of replicas of each shard [default: 1 if there are several nodes]
     #[arg(long, env = "CROWSNEST_OPENSEARCH_REPLICAS", value_name = "N",
           value_parser = clap::value_parser!(u32).range(0..=100))]
     opensearch_replicas: Option<u32>,
 }
 
 impl IndexBackendArgs {
-    /// Refuses settings of a backend that is not chosen.
+    /// Rejects flags of a backend that is not selected.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let given = [
             ("--opensearch-url", !self.opensearch_url.is_empty()),
@@ -63,7 +64,7 @@ impl IndexBackendArgs {
         Self { opensearch_index_prefix: prefix, ..self.clone() }
     }
 
-    /// Sets the backend of a cache.
+    /// Sets the backend in the options of a cache.
     pub(crate) fn apply(&self, options: &mut IndexOptions) {
         options.index_backend.clone_from(&self.index_backend);
         options.opensearch = OpenSearchOptions {
@@ -80,22 +81,22 @@ impl IndexBackendArgs {
 fn url(text: &str) -> Result<String, String> {
     match Address::check(text) {
         Ok(()) => Ok(text.trim().to_owned()),
-        // The URL is not repeated: it may hold a password.
+        // The error omits the URL, which may contain a password.
         Err(error) => Err(format!("{error}; give it as https://HOST:9200")),
     }
 }
 
 fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    if path.is_file() { Ok(path) } else { Err("there is no such file; mount the authorities there first".to_owned()) }
+    if path.is_file() { Ok(path) } else { Err("no such file; mount the CA certificates there first".to_owned()) }
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    if path.is_dir() { Ok(path) } else { Err("there is no such folder; mount the Secret there first".to_owned()) }
+    if path.is_dir() { Ok(path) } else { Err("no such folder; mount the Secret there first".to_owned()) }
 }
 
-/// A name that engines take for an index: lower case, and not one of the names with a meaning of their own.
+/// Validates an index name: lower case, and none of the names reserved by the engines.
 fn prefix(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_has_the_backend_of_the_flags() {
+    fn flags_select_the_backend() {
         let mut options = IndexOptions::new("/nowhere");
         parsed("").unwrap().apply(&mut options);
         assert_eq!(format!("{options:?}"), format!("{:?}", IndexOptions::new("/nowhere")));
@@ -141,8 +142,8 @@ mod tests {
     #[case("--index-backend solr", "--index-backend")]
     #[case("--index-backend opensearch", "--opensearch-url <URL>")]
     #[case("--opensearch-url ftp://a", "is neither http nor https; give it as https://HOST:9200")]
-    #[case("--opensearch-ca-file /nowhere/ca.crt", "--opensearch-ca-file <FILE>': there is no such file")]
-    #[case("--opensearch-credentials-dir /nowhere", "--opensearch-credentials-dir <DIR>': there is no such folder")]
+    #[case("--opensearch-ca-file /nowhere/ca.crt", "--opensearch-ca-file <FILE>': no such file")]
+    #[case("--opensearch-credentials-dir /nowhere", "--opensearch-credentials-dir <DIR>': no such folder")]
     #[case("--opensearch-index-prefix Fleet", "--opensearch-index-prefix <NAME>': not a name")]
     fn errors_name_the_flag(#[case] arguments: &str, #[case] expected: &str) {
         let error = parsed(arguments).unwrap_err();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_without_the_backend_are_refused() {
+    fn urls_without_the_backend_are_rejected() {
         let error = parsed("--opensearch-url http://a:9200").unwrap().check().unwrap_err().to_string();
         assert!(
             error.starts_with("--opensearch-url is given") && error.ends_with("--index-backend opensearch"),

@@ -1,4 +1,4 @@
-//! `crowsnest install` and `uninstall`: their flags, and nothing else; the work is in `crowsnest_install`.
+//! `crowsnest install` and `uninstall`: flags and output; the work is done by `crowsnest_install`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,52 +27,56 @@ enum Output {
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Name or address at which the control plane reaches `crowsnest serve` [default: as it was installed]
+    /// Host name or address at which the control plane reaches `crowsnest serve` [default: as installed before]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// Port there [default: as it was installed, or 8443]
+    /// Port of `crowsnest serve` [default: as installed before, or 8443]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Name or address of `crowsnest serve` with the role webhook, where that is another [default: as it was installed, or --host]
+    /// Host name or address of `crowsnest serve` with the role webhook, if it differs [default: as installed before, or
+    /// --host]
     #[arg(long, value_name = "HOST", requires = "webhook_port")]
     webhook_host: Option<String>,
-    /// Port there
+    /// Port of the webhooks
     #[arg(long, value_name = "PORT", requires = "webhook_host", value_parser = clap::value_parser!(u16).range(1..))]
     webhook_port: Option<u16>,
-    /// Authority of the certificate that `serve` shows [default: one is made, and kept with the certificate in the control plane]
+    /// CA file of the certificate that `serve` uses [default: a CA is created and stored in the control plane with the
+    /// certificate]
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// Register metrics.k8s.io and custom.metrics.k8s.io, too, where nobody else serves them [default: as it was installed, or true]
+    /// Register metrics.k8s.io and custom.metrics.k8s.io too, unless others serve them [default: as installed before,
+    /// or true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     metrics_adapter: Option<bool>,
-    /// Serve from now on what Karmada's aggregated API server does: after `crowsnest migrate`
+    /// Take over the API groups of Karmada's aggregated API server; run `crowsnest migrate` first
     #[arg(long)]
     take_over: bool,
     /// Wait until the control plane reaches `serve`
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
-    /// Print what would be applied, and change nothing
+    /// Print the manifests without applying them
     #[arg(long)]
     dry_run: bool,
-    /// How it is printed
+    /// Output format of the manifests
     #[arg(short, long, value_enum, default_value = "yaml", requires = "dry_run")]
     output: Output,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest uninstall --kubeconfig karmada-apiserver.config\n  crowsnest uninstall --members --dry-run               what would be taken out of which member"
+    after_help = "Examples:\n  crowsnest uninstall --kubeconfig karmada-apiserver.config\n  crowsnest uninstall --members --dry-run               preview what is removed from the members"
 )]
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Take all clusters out before, with what was propagated to them and what `crowsnest join` made there; `serve` has to run
+    /// First unjoin all clusters, deleting propagated objects and the objects of `crowsnest join`; requires `serve` to
+    /// run
     #[arg(long)]
     members: bool,
-    /// How long each cluster may take, as 90s, 15m or 1h30m
+    /// Time to wait for each cluster, such as 90s, 15m or 1h30m
     #[arg(long, value_name = "DURATION", default_value = "60s", requires = "members", value_parser = duration)]
     wait: Duration,
-    /// Say what would be deleted, and change nothing
+    /// Preview only: delete nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -82,10 +86,10 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
     let client = kube::Client::try_from(config.clone())?;
     let before = installation::recorded(&client).await?;
     let Some(host) = args.host.clone().or_else(|| before.as_ref().map(|record| record.host.clone())) else {
-        bail!("name the address at which the control plane reaches `crowsnest serve` with --host");
+        bail!("--host is required: the address at which the control plane reaches `crowsnest serve`");
     };
     let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
-    // Where both are said to be at one address they are.
+    // Equal addresses mean that both run together.
     let said = args.webhook_host.clone().zip(args.webhook_port);
     let webhooks_at = said.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
     let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));
@@ -141,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn manifests_are_printed_as_kubectl_reads_them() {
+    fn manifests_are_printed_for_kubectl() {
         let manifests = [json!({"kind": "Namespace", "metadata": {"name": "a"}}), json!({"kind": "Service"})];
         let mut yaml = Vec::new();
         print(&mut yaml, &manifests, Output::Yaml).unwrap();

@@ -1,4 +1,4 @@
-//! What the cache keeps and how much it may use: flags of whoever starts one.
+//! Flags of the cache: retention, limits and exclusions.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use crowsnest_store::ingest::{Keep, Withheld};
 
 use super::index_backend::IndexBackendArgs;
 
-/// Nobody means to keep versions for longer.
+/// Upper limit of durations: a year.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// About what etcd takes of one object.
+/// Approximate size limit of an object in etcd, in bytes.
 const LEAST_OBJECT: u64 = 2 << 20;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct KeepArgs {
-    /// How long deleted objects and old versions are kept
+    /// Keep deleted objects and previous revisions for this long
     #[arg(long, env = "CROWSNEST_CACHE_HISTORY", default_value = "24h", value_name = "DURATION", value_parser = duration)]
     cache_history: Duration,
-    /// How much of them is kept, the oldest go first
+    /// Maximum size of deleted objects and previous revisions in bytes; the oldest are deleted first
     #[arg(long, env = "CROWSNEST_CACHE_HISTORY_BYTES", default_value = "512Mi", value_name = "BYTES", value_parser = bytes)]
     cache_history_bytes: u64,
-    /// How many versions of one object are kept
+    /// Maximum number of revisions per object
     #[arg(long, env = "CROWSNEST_CACHE_VERSIONS", default_value_t = 10, value_name = "N")]
     cache_versions: u32,
-    /// How large the database may grow before old versions go early [default: no limit]
+    /// Database size in bytes above which previous revisions are deleted early [default: no limit]
     #[arg(long, env = "CROWSNEST_CACHE_BYTES", value_name = "BYTES", value_parser = bytes)]
     cache_bytes: Option<u64>,
-    /// Memory for objects between members and the database
+    /// Memory for objects between the members and the database, in bytes
     #[arg(long, env = "CROWSNEST_CACHE_BYTES_IN_FLIGHT", default_value = "32Mi", value_name = "BYTES", value_parser = bytes)]
     cache_bytes_in_flight: u64,
-    /// The largest object that is taken
+    /// Maximum size of an object in bytes; larger ones are not cached
     #[arg(long, env = "CROWSNEST_CACHE_OBJECT_BYTES", default_value = "8Mi", value_name = "BYTES", value_parser = object_bytes)]
     cache_object_bytes: u64,
-    /// Resources not collected unless a ResourceRegistry asks for them: resource.group, by comma
+    /// Resources to collect only if a ResourceRegistry selects them: resource.group, separated by commas
     #[arg(
         long,
         env = "CROWSNEST_CACHE_EXCLUDE",
@@ -46,14 +46,14 @@ pub(crate) struct KeepArgs {
         value_delimiter = ','
     )]
     cache_exclude: Vec<String>,
-    /// Values beside those of Secrets that are not kept, keys are: resource.group:path, by comma, such as configmaps:data.
-    /// Other rules of what is kept than at the last start fill the cache anew
+    /// Values to withhold in addition to those of Secrets (keys are kept): resource.group:path, separated by commas,
+    /// such as configmaps:data. A change fills the cache again
     #[arg(long, env = "CROWSNEST_CACHE_WITHHOLD", value_name = "PATHS", value_delimiter = ',')]
     cache_withhold: Vec<Withheld>,
-    /// Keep metadata.managedFields, which makes objects about a third larger
+    /// Keep metadata.managedFields; objects become about a third larger
     #[arg(long, env = "CROWSNEST_CACHE_MANAGED_FIELDS")]
     cache_managed_fields: bool,
-    /// Keep the values of Secrets; they are never searched
+    /// Keep the values of Secrets; they are never searchable
     #[arg(long, env = "CROWSNEST_CACHE_SECRET_VALUES")]
     cache_secret_values: bool,
     #[command(flatten)]
@@ -96,22 +96,27 @@ impl KeepArgs {
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| format!("{text:?} is no duration such as 24h or 90m"))?;
+        text.parse().map_err(|_| format!("invalid duration {text:?}: expected a value such as 24h or 90m"))?;
     let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
     if duration > LONGEST { Err("at most a year (8784h)".to_owned()) } else { Ok(duration) }
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let parsed = Quantity::parse(text).map_err(|_| format!("{text:?} is no size such as 512Mi or 2Gi"))?;
+    let parsed =
+        Quantity::parse(text).map_err(|_| format!("invalid size {text:?}: expected a value such as 512Mi or 2Gi"))?;
     if parsed.times(1000).value() % 1000 != 0 {
-        return Err(format!("{text:?} is no number of bytes; mebibytes are Mi, megabytes M"));
+        return Err(format!(
+            "invalid size {text:?}: fractions of bytes are not allowed; mebibytes are Mi, megabytes M"
+        ));
     }
     u64::try_from(parsed.value()).map_err(|_| "a size cannot be negative".to_owned())
 }
 
 fn object_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
-        size if size < LEAST_OBJECT => Err("at least 2Mi: API servers store objects that large".to_owned()),
+        size if size < LEAST_OBJECT => {
+            Err("must be at least 2Mi, because API servers store objects of that size".to_owned())
+        }
         size => Ok(size),
     }
 }
@@ -134,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_cache_has_it() {
+    fn unset_flags_keep_the_defaults() {
         let (said, standard) = (options("").unwrap(), IndexOptions::new("/nowhere"));
         assert_eq!(format!("{said:?}"), format!("{standard:?}"));
     }
 
     #[test]
-    fn what_is_said_is_kept() {
+    fn flags_are_applied() {
         let said = options(
             "--cache-history 90m --cache-history-bytes 1Gi --cache-versions 3 --cache-bytes 4Gi \
             --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields --cache-withhold configmaps:data",
@@ -159,15 +164,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case("--cache-history yesterday", "no duration such as 24h")]
+    #[case("--cache-history yesterday", "expected a value such as 24h")]
     #[case("--cache-history=-1h", "cannot be negative")]
     #[case("--cache-history 9000h", "at most a year")]
-    #[case("--cache-bytes plenty", "no size such as 512Mi")]
+    #[case("--cache-bytes plenty", "expected a value such as 512Mi")]
     #[case("--cache-bytes=-1", "cannot be negative")]
     #[case("--cache-bytes 512m", "mebibytes are Mi")]
     #[case("--cache-object-bytes 1Ki", "at least 2Mi")]
     #[case("--cache-withhold configmaps", "no path of a resource")]
-    fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
+    fn invalid_flags_are_rejected(#[case] arguments: &str, #[case] expected: &str) {
         let error = options(arguments).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }

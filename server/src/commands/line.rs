@@ -1,4 +1,5 @@
-//! The command line as a whole: its help, completion, manual pages and spelling, and settings from files and the environment.
+//! The command line as a whole: help, completion, manual pages, flag spelling, and settings from files and the
+//! environment.
 
 pub(crate) mod complete;
 pub(super) mod environment;

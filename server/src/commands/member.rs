@@ -14,35 +14,35 @@ use crowsnest_up::{MemberConfig, Place};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest member oslo\n  crowsnest member oslo --listen 10.0.0.7:6443 --load pods=1000,churn=5/s\n\nIt is a cluster like any other to whoever joins or registers it:\n  crowsnest join oslo --cluster-kubeconfig ~/.local/share/crowsnest-oslo/kubeconfigs/oslo.kubeconfig"
+    after_help = "Examples:\n  crowsnest member oslo\n  crowsnest member oslo --listen 10.0.0.7:6443 --load pods=1000,churn=5/s\n\nJoin or register it like any other cluster:\n  crowsnest join oslo --cluster-kubeconfig ~/.local/share/crowsnest-oslo/kubeconfigs/oslo.kubeconfig"
 )]
 pub(crate) struct MemberArgs {
-    /// Its name; nodes are named after it
+    /// Name of the member; its nodes are named after it
     pub(crate) name: ClusterName,
-    /// Where everything is kept [default: $XDG_DATA_HOME/crowsnest-NAME or ~/.local/share/crowsnest-NAME]
+    /// Data directory [default: $XDG_DATA_HOME/crowsnest-NAME or ~/.local/share/crowsnest-NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Throw away everything in the data directory first
+    /// Delete the content of the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
-    /// Address of its API, by which it is joined as well [default: 127.0.0.1 and the port of last time, or any that is free]
+    /// Address of the API, also for joining [default: 127.0.0.1 with the port of the last run, or a free one]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Synthetic workloads, topped up to so many pods and changed so often: pods=N[,churn=N/s][,size=BYTES][,seed=N]
+    /// Synthetic workloads: pods=N[,churn=N/s][,size=BYTES][,seed=N]
     #[arg(long, value_name = "SPEC")]
     pub(crate) load: Option<Load>,
-    /// As the members of a ready-made fleet are
+    /// Configure the member as in this fleet profile
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
 }
 
-/// The data directory of a member: beside that of `up`, which has a lock of its own.
+/// The data directory of a member, next to that of `up`, which has its own lock.
 fn beside(default: &Path, name: &ClusterName) -> PathBuf {
     let folder = default.file_name().map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
     default.with_file_name(format!("{folder}-{name}"))
 }
 
-/// Runs the member until it is told to stop.
+/// Runs the member until the process receives a signal.
 pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let data_dir = args.data_dir.unwrap_or_else(|| beside(&default_data_dir(), &args.name));
     let is_conformance = args.profile == Some(Profile::Conformance);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_a_data_directory_beside_that_of_the_fleet() {
+    fn members_have_their_own_data_directory() {
         let name = "oslo".parse().unwrap();
         let found = beside(Path::new("/home/me/.local/share/crowsnest"), &name);
         assert_eq!(found, Path::new("/home/me/.local/share/crowsnest-oslo"));

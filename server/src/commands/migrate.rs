@@ -1,4 +1,4 @@
-//! `crowsnest migrate`: its flags, and nothing else; the work is in `crowsnest_install::migrate`.
+//! `crowsnest migrate`: flags; the work is done by `crowsnest_install::migrate`.
 
 use std::process::ExitCode;
 
@@ -14,10 +14,10 @@ use crowsnest_install::migrate;
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Put back what Karmada had registered, and give its API servers what has changed meanwhile
+    /// Migrate back: restore Karmada's registrations, and write changes made since to its API servers
     #[arg(long)]
     back: bool,
-    /// Say what would be written, and change nothing
+    /// Preview only: write nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -1,4 +1,5 @@
-//! The command line of the `crowsnest` binary: the commands that start or install servers, beside the verbs of `crowsnest-cli`.
+//! The command line of the `crowsnest` binary: the commands that start or install servers, in addition to the verbs of
+//! `crowsnest-cli`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ pub(crate) mod tracing;
 pub(crate) mod ui;
 pub(crate) mod up;
 
-/// Search and steer a fleet of Kubernetes clusters.
+/// Search and manage a fleet of Kubernetes clusters.
 #[derive(Debug, Parser)]
 #[command(
     name = "crowsnest",
@@ -45,10 +46,10 @@ pub(crate) mod up;
     disable_help_flag = true,
     term_width = help::WIDTH,
     help_template = help::template(),
-    after_help = "Examples:\n  crowsnest up                                  a whole fleet on this machine\n  crowsnest search 'kind:pod -status:Running'   pods of all clusters that do not run"
+    after_help = "Examples:\n  crowsnest up                                  start a local fleet\n  crowsnest search 'kind:pod -status:Running'   pods in all clusters that are not running"
 )]
 pub(crate) struct Cli {
-    /// More log lines on standard error: -v info, -vv debug, -vvv trace; or as kubectl has it, -v=2
+    /// Log more to standard error: -v info, -vv debug, -vvv trace; -v=2 as in kubectl
     #[arg(short, long, alias = "v", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "1", value_name = "LEVEL")]
     verbose: Vec<u8>,
     /// Print help
@@ -62,37 +63,37 @@ pub(crate) struct Cli {
 enum Command {
     /// Start a control plane, members, the cache, all APIs and the UI on this machine
     Up(Box<up::UpArgs>),
-    /// Serve a control plane that runs elsewhere: its aggregated APIs, webhooks, controllers, cache and UI
+    /// Serve an existing control plane: aggregated APIs, webhooks, controllers, cache and UI
     Serve(Box<serve::ServeArgs>),
-    /// Put into a control plane what `crowsnest serve` needs there, or bring it to this version
+    /// Install or upgrade the objects that `crowsnest serve` needs in a control plane
     Install(install::InstallArgs),
-    /// Take out of a control plane what makes it ask `crowsnest serve`; objects and members stay as they are
+    /// Remove the APIServices and webhooks of `crowsnest serve` from a control plane; objects and members are kept
     Uninstall(install::UninstallArgs),
-    /// Say what is wrong with an installation, and what mends it
+    /// Diagnose an installation and suggest solutions
     Doctor(doctor::DoctorArgs),
-    /// Take over from Karmada in its own control plane, and go back
+    /// Migrate a control plane from Karmada, or back
     Migrate(migrate::MigrateArgs),
-    /// At a cluster that nobody can dial: register it with a token, and have its agent run
+    /// Register this cluster with a bootstrap token and deploy its agent (pull mode)
     Register(Box<register::RegisterArgs>),
-    /// Start the embedded control plane alone: a plain Kubernetes API server
+    /// Start the embedded control plane alone, a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
-    /// Start a simulated member alone: a cluster to join or register
+    /// Start a single simulated member, a cluster to join or register
     Member(member::MemberArgs),
-    /// Make the certificates and passwords by which the parts of an installation know each other
+    /// Create the certificates and passwords that the parts of an installation share
     Credentials(credentials::CredentialsArgs),
-    /// In a member that nobody can dial: register it and let the control plane reach it
+    /// Run the agent of a member that the control plane cannot reach (pull mode)
     Agent(agent::AgentArgs),
-    /// Beside a member: say how much fits there, for our scheduler or Karmada's
+    /// Run the scheduler estimator of a member, for this scheduler or Karmada's
     Estimator(estimator::EstimatorArgs),
-    /// What the cache holds, whether it is sound, and filling it anew
+    /// Show, check and rebuild the cache
     Cache(cache::CacheArgs),
-    /// Break and mend simulated members of a running `crowsnest up`
+    /// Inject faults into simulated members of a running `crowsnest up`, and remove them
     Sim(sim::SimArgs),
-    /// Measure: each benchmark prints one line per figure
+    /// Run benchmarks; each prints one line per metric
     Bench(bench::BenchArgs),
-    /// Print the flags that most commands take
+    /// Print the flags that most commands accept
     Options(help::OptionsArgs),
-    /// Print what completes commands and names in a shell
+    /// Print the completion script of a shell
     Completion(complete::CompletionArgs),
     /// Print manual pages
     Man(man::ManArgs),
@@ -101,7 +102,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Parses the command line, including the name of the binary. Exits the process on a usage error and after printing help.
+    /// Parses the command line, including the program name. Exits the process on a usage error and after printing help.
     pub(crate) fn read() -> Self {
         let command = complete::command();
         let spelling::Spelled { words, notes } = spelling::spelled(&command, std::env::args_os().collect());
@@ -112,13 +113,13 @@ impl Cli {
             error.exit();
         }
         for note in notes {
-            // A closed standard error changes nothing.
+            // Notes are best effort.
             let _ = writeln!(terminal::stderr(), "note: {note}");
         }
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Whether log lines are JSON.
+    /// True if log lines are JSON.
     pub(crate) fn logs_json(&self) -> bool {
         let format = match &self.command {
             Command::Serve(args) => args.process.log_format,
@@ -129,7 +130,7 @@ impl Cli {
         format == LogFormat::Json
     }
 
-    /// Whether traces are made, where they go, and the command's name there.
+    /// The tracing flags and the service name, for commands that export traces.
     pub(crate) fn traces(&self) -> Option<(&tracing::TracingArgs, &'static str)> {
         match &self.command {
             Command::Up(args) => Some((&args.parts.tracing, "up")),
@@ -178,7 +179,7 @@ mod tests {
     #[case("-vv get pods", 2)]
     #[case("get pods -v=4", 4)]
     #[case("get --v=2 pods", 2)]
-    fn verbosity_is_counted_or_said(#[case] line: &str, #[case] expected: u8) {
+    fn verbosity_is_counted_or_set(#[case] line: &str, #[case] expected: u8) {
         let cli = Cli::try_parse_from(std::iter::once("crowsnest").chain(line.split_whitespace())).unwrap();
         assert_eq!(cli.verbosity(), expected);
     }

@@ -1,4 +1,4 @@
-//! Whose ID tokens are believed - flags named as kube-apiserver's - and how people sign in to the UI with one.
+//! Flags of ID token authentication, named as kube-apiserver's, and of the UI's sign-in.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use crowsnest_ui::oidc::SignInConfig;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "OpenID Connect")]
 pub(crate) struct OidcArgs {
-    /// Issuer of ID tokens; https only
+    /// URL of the issuer of ID tokens; must be https
     #[arg(long, env = "CROWSNEST_OIDC_ISSUER_URL", value_name = "URL")]
     oidc_issuer_url: Option<String>,
-    /// Our client at the issuer; tokens have to be for it
+    /// Client id; tokens must be issued for it
     #[arg(long, env = "CROWSNEST_OIDC_CLIENT_ID", value_name = "ID")]
     oidc_client_id: Option<String>,
-    /// Claim with the user's name
+    /// Claim with the user name
     #[arg(long, env = "CROWSNEST_OIDC_USERNAME_CLAIM", value_name = "CLAIM", default_value = "sub")]
     oidc_username_claim: String,
-    /// Put before names, - for nothing [default: the issuer's URL and #, nothing for the claim email]
+    /// Prefix of user names; - for none [default: the issuer's URL and #, none for the claim email]
     #[arg(long, env = "CROWSNEST_OIDC_USERNAME_PREFIX", value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_username_prefix: Option<String>,
-    /// Claim with the user's groups, a string or a list of them [default: none]
+    /// Claim with the user's groups, a string or a list of strings [default: none]
     #[arg(long, env = "CROWSNEST_OIDC_GROUPS_CLAIM", value_name = "CLAIM")]
     oidc_groups_claim: Option<String>,
-    /// Put before groups
+    /// Prefix of groups
     #[arg(long, env = "CROWSNEST_OIDC_GROUPS_PREFIX", value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_groups_prefix: Option<String>,
-    /// Claim that has to be there with this value; may be repeated, or several by comma
+    /// Claim that must have this value; may be repeated, or separated by commas
     #[arg(long, env = "CROWSNEST_OIDC_REQUIRED_CLAIM", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
     oidc_required_claim: Vec<(String, String)>,
-    /// How tokens may be signed, by comma
+    /// Accepted signing algorithms, separated by commas
     #[arg(
         long,
         env = "CROWSNEST_OIDC_SIGNING_ALGS",
@@ -44,7 +44,7 @@ pub(crate) struct OidcArgs {
         default_value = "RS256"
     )]
     oidc_signing_algs: Vec<String>,
-    /// Authority of the issuer's certificate [default: the system's]
+    /// CA file for the issuer's certificate [default: the system's]
     #[arg(long, env = "CROWSNEST_OIDC_CA_FILE", value_name = "FILE")]
     oidc_ca_file: Option<PathBuf>,
 }
@@ -52,13 +52,13 @@ pub(crate) struct OidcArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "OpenID Connect")]
 pub(crate) struct SignInArgs {
-    /// The client's secret, read at each use [default: a public client's, none]
+    /// File with the client secret, read for each use [default: a public client without a secret]
     #[arg(long, env = "CROWSNEST_OIDC_CLIENT_SECRET_FILE", value_name = "FILE")]
     oidc_client_secret_file: Option<PathBuf>,
-    /// Where the issuer sends people back, as the client there has it [default: http://<--ui-listen>/ui/oidc/callback]
+    /// Redirect URL that is registered with the issuer [default: http://<--ui-listen>/ui/oidc/callback]
     #[arg(long, env = "CROWSNEST_OIDC_REDIRECT_URL", value_name = "URL")]
     oidc_redirect_url: Option<Url>,
-    /// What the UI asks the issuer for beside openid, by comma
+    /// Scopes that the UI requests in addition to openid, separated by commas
     #[arg(
         long,
         env = "CROWSNEST_OIDC_SCOPES",
@@ -72,12 +72,12 @@ pub(crate) struct SignInArgs {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("it has to be KEY=VALUE".to_owned()),
+        _ => Err("expected KEY=VALUE".to_owned()),
     }
 }
 
 impl OidcArgs {
-    /// What checks tokens; none when no issuer is named.
+    /// The token authenticator; `None` without an issuer.
     pub(crate) fn read(&self) -> anyhow::Result<Option<Arc<Oidc>>> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let given = Given {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_named_whole_or_not_at_all() {
+    fn incomplete_issuers_are_rejected() {
         assert!(both(&[]).oidc.read().unwrap().is_none());
         let issuer = "--oidc-issuer-url=https://id.example.com";
         let cases: [(&[&str], &str); 5] = [

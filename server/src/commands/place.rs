@@ -1,4 +1,4 @@
-//! Where a control plane of this machine is kept: flags of whoever starts one.
+//! Flags of the data directory of a local control plane.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crowsnest_up::Place;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {
-    /// Where everything is kept [default: $XDG_DATA_HOME/crowsnest or ~/.local/share/crowsnest]
+    /// Data directory [default: $XDG_DATA_HOME/crowsnest or ~/.local/share/crowsnest]
     #[arg(long, env = "CROWSNEST_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Throw away everything in the data directory first
+    /// Delete the content of the data directory first
     #[arg(long)]
     reset: bool,
 }

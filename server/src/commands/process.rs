@@ -1,4 +1,4 @@
-//! Groups of flags that several server processes take.
+//! Groups of flags that several server processes share.
 
 use std::path::PathBuf;
 
@@ -13,39 +13,39 @@ use super::oidc::{OidcArgs, SignInArgs};
 use super::tracing::TracingArgs;
 use super::ui::UiArgs;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-/// Flags of processes that an installation runs as services.
+/// Flags of processes that run as services.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ProcessArgs {
-    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
+    /// Configuration file: YAML with flag names as keys. Flags and environment variables take precedence
     #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// How log lines look on standard error
+    /// Format of log lines on standard error
     #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 }
 
-/// The cluster of a process that runs beside a member.
+/// Flags of processes that run beside a member.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OwnClusterArgs {
-    /// Name of this cluster in the fleet
+    /// Name of this cluster in the control plane
     #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
     pub(crate) cluster_name: ClusterName,
-    /// Kubeconfig of this cluster [default: the service account of the pod it runs in]
+    /// Kubeconfig file of this cluster [default: the service account of this pod]
     #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
 }
 
-/// Flags of the parts that `serve` and `up` both run: the cache, the controllers, the aggregated APIs and the UI.
+/// Flags of the parts that `serve` and `up` both run: cache, controllers, aggregated APIs and UI.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PartArgs {
     #[command(flatten)]

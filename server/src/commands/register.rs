@@ -1,6 +1,6 @@
-//! `crowsnest register`: a cluster that nobody can dial registers itself with a bootstrap token. The control plane is known by what it signs
-//! with the token and by its authority's hash; it gives the agent a certificate, and rights for this cluster alone. Then the agent runs, in
-//! the cluster or here.
+//! `crowsnest register`: registers a cluster in pull mode with a bootstrap token. Verifies the control plane by its
+//! token signature and CA hash, requests the agent's certificate, which authorizes it for this cluster only, and runs
+//! the agent in the cluster or in this process.
 
 mod discovery;
 mod manifests;
@@ -29,78 +29,78 @@ use crowsnest_cli::output::terminal;
 use crowsnest_cli::reach::said;
 use discovery::{Pins, Token};
 
-/// How often the agent that runs here looks at its certificate, and which part of its time is left when it renews it: its flags' defaults.
+/// Interval and threshold of the certificate renewal of an agent in this process: the defaults of its flags.
 const CHECKED_EVERY: Duration = Duration::from_secs(300);
 const RENEWED_AT: f64 = 0.2;
-/// How long the agent's Deployment may take to be available.
+/// Timeout of the agent's Deployment to become available.
 const ROLLOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest token create --print-register-command          at the control plane: the command to run at the cluster\n  crowsnest register cp.example:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:… --cluster-name oslo --agent-image crowsnest:latest\n  crowsnest register cp.example:6443 --token … --discovery-token-ca-cert-hash … --cluster-name oslo --run    the agent runs here\n  crowsnest unregister oslo                                at the control plane: takes it out again"
+    after_help = "Examples:\n  crowsnest token create --print-register-command          run at the control plane, prints the command for the cluster\n  crowsnest register cp.example:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:… --cluster-name oslo --agent-image crowsnest:latest\n  crowsnest register cp.example:6443 --token … --discovery-token-ca-cert-hash … --cluster-name oslo --run    run the agent in this process\n  crowsnest unregister oslo                                run at the control plane to remove the cluster"
 )]
 pub(crate) struct RegisterArgs {
-    /// The control plane, HOST:PORT
+    /// Address of the control plane
     #[arg(value_name = "HOST:PORT")]
     control_plane: String,
-    /// The bootstrap token
+    /// Bootstrap token
     #[arg(long, env = "CROWSNEST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Token,
-    /// The control plane's authority, as sha256:HASH; may be repeated: one of them
+    /// Hash of the control plane's CA certificate, as sha256:HASH; may be repeated to accept any of several
     #[arg(long, value_name = "HASH", required_unless_present = "discovery_token_unsafe_skip_ca_verification")]
     discovery_token_ca_cert_hash: Vec<discovery::Pin>,
-    /// Believe whoever signs with the token: anybody who knows it can
+    /// Trust any control plane that signs with the token; everybody who knows the token can impersonate it
     #[arg(long, conflicts_with = "discovery_token_ca_cert_hash")]
     discovery_token_unsafe_skip_ca_verification: bool,
-    /// How long finding the control plane, and having the certificate signed, may each take
+    /// Timeout of discovering the control plane, and of having the certificate signed
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     discovery_timeout: Duration,
-    /// This cluster's name in the fleet
+    /// Name of this cluster in the control plane
     #[arg(long, value_name = "NAME")]
     cluster_name: ClusterName,
-    /// Kubeconfig of this cluster, of an administrator [default: $KUBECONFIG, then ~/.kube/config]
+    /// Kubeconfig file of this cluster with administrator permissions [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig [default: its current one]
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Namespace of the tokens, here and in the control plane
+    /// Namespace of the tokens, in this cluster and in the control plane
     #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
     cluster_namespace: String,
-    /// Who runs this cluster
+    /// Provider of this cluster
     #[arg(long, value_name = "PROVIDER")]
     cluster_provider: Option<String>,
-    /// Where this cluster is
+    /// Region of this cluster
     #[arg(long, value_name = "REGION")]
     cluster_region: Option<String>,
-    /// Its failure zones, by comma
+    /// Zones of this cluster, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "ZONES")]
     cluster_zones: Vec<String>,
-    /// How long the agent's certificate holds
+    /// Lifetime of the agent's certificate, in seconds
     #[arg(long, default_value_t = 31_536_000, value_name = "SECONDS")]
     cert_expiration_seconds: i32,
-    /// The agent renews it in time
+    /// Renew the agent's certificate before it expires
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     enable_cert_rotation: bool,
-    /// A proxy on the way to the control plane
+    /// URL of a proxy for connections to the control plane
     #[arg(long, value_name = "URL")]
     proxy_server_address: Option<http::Uri>,
     /// Namespace of the agent
     #[arg(short, long, default_value = AGENT_NAMESPACE)]
     namespace: String,
-    /// The agent's image, with crowsnest as its entry point
+    /// Image of the agent, with crowsnest as its entry point
     #[arg(long, visible_alias = "karmada-agent-image", value_name = "IMAGE", required_unless_present = "run")]
     agent_image: Option<String>,
-    /// How many agents run
+    /// Number of agent replicas
     #[arg(long, visible_alias = "karmada-agent-replicas", default_value_t = 1, value_name = "N")]
     agent_replicas: i32,
-    /// Run the agent here, in this process, and put none into the cluster
+    /// Run the agent in this process instead of deploying it to the cluster
     #[arg(long, conflicts_with = "agent_image")]
     run: bool,
-    /// With --run: where the agent's kubeconfig of the control plane is written
+    /// Kubeconfig file to write for the agent, with --run
     #[arg(long, value_name = "FILE", default_value = "crowsnest-agent.kubeconfig")]
     agent_kubeconfig: PathBuf,
-    /// Only look whether the cluster could be registered: no certificate is asked for, and nothing is written
+    /// Check whether the cluster can be registered; request no certificate and write nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) struct RegisterArgs {
 pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
     let member = member(&args).await?;
     if !args.run {
-        nothing_there(&member, &args).await?;
+        reject_existing_agent(&member, &args).await?;
     }
     let pins = args.pins();
     let found = tokio::time::timeout(
@@ -116,11 +116,15 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         discovery::discover(&args.control_plane, args.proxy_server_address.clone(), &args.token, &pins),
     );
     let control_plane = found.await.with_context(|| {
-        format!("{} did not answer within {} s", args.control_plane, args.discovery_timeout.as_secs())
+        format!(
+            "cannot discover the control plane at {} within {} s",
+            args.control_plane,
+            args.discovery_timeout.as_secs()
+        )
     })??;
-    writeln!(terminal::stderr(), "the control plane at {} is the one the token is of", control_plane.server)?;
+    writeln!(terminal::stderr(), "verified the control plane at {}", control_plane.server)?;
     if args.dry_run {
-        let how = if args.run { "an agent here" } else { "an agent in it" };
+        let how = if args.run { "an agent in this process" } else { "an agent in the cluster" };
         writeln!(std::io::stdout(), "cluster({}) would be registered, with {how} (dry run)", args.cluster_name)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -128,7 +132,7 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         Wanted { cluster: &args.cluster_name, seconds: args.cert_expiration_seconds, within: args.discovery_timeout };
     let issued = wanted.ask(control_plane.client(&args.token)?).await?;
     let kubeconfig = manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &issued);
-    writeln!(terminal::stderr(), "the agent of cluster {} has its certificate", args.cluster_name)?;
+    writeln!(terminal::stderr(), "received the certificate of the agent of cluster {}", args.cluster_name)?;
     if args.run {
         return run_here(args, &kubeconfig).await;
     }
@@ -146,15 +150,16 @@ impl RegisterArgs {
 
 async fn member(args: &RegisterArgs) -> anyhow::Result<Client> {
     let config = kubeconfig::config(args.kubeconfig.as_deref(), args.context.as_deref()).await;
-    Ok(Client::try_from(config.context("this cluster is not known: name its kubeconfig with --kubeconfig")?)?)
+    Ok(Client::try_from(config.context("cannot find the kubeconfig of this cluster; name it with --kubeconfig")?)?)
 }
 
-/// An agent that is there belongs to somebody, and so do a Secret and an account of its names, but those that an earlier attempt left.
-async fn nothing_there(member: &Client, args: &RegisterArgs) -> anyhow::Result<()> {
+/// Rejects a cluster that has an agent, or a Secret or ServiceAccount of its names that an earlier attempt did not
+/// create.
+async fn reject_existing_agent(member: &Client, args: &RegisterArgs) -> anyhow::Result<()> {
     let namespace = args.namespace.as_str();
     if there::<Deployment>(member, namespace, AGENT).await?.is_some() {
         bail!(
-            "this cluster has an agent, deployment {namespace}/{AGENT}: `crowsnest unregister NAME --cluster-kubeconfig …` takes it out of its fleet"
+            "this cluster already has an agent, deployment {namespace}/{AGENT}; remove it with `crowsnest unregister NAME --cluster-kubeconfig …`"
         );
     }
     let secret = there::<core::Secret>(member, namespace, manifests::SECRET).await?.map(|found| found.metadata);
@@ -164,7 +169,7 @@ async fn nothing_there(member: &Client, args: &RegisterArgs) -> anyhow::Result<(
     {
         if found.is_some_and(|found| !is_ours(&found)) {
             bail!(
-                "this cluster has a {what} {namespace}/{name} that somebody else made: delete it, or choose another namespace with -n"
+                "{what} {namespace}/{name} exists and was not created by `crowsnest register`; delete it, or choose another namespace with -n"
             );
         }
     }
@@ -179,10 +184,10 @@ where
         + std::fmt::Debug,
 {
     let found = Api::<K>::namespaced(member.clone(), namespace).get_opt(name).await;
-    found.map_err(|error| anyhow!("asking this cluster: {}", said(&error)))
+    found.map_err(|error| anyhow!("cannot read from this cluster: {}", said(&error)))
 }
 
-/// Whether `register` wrote it.
+/// True if `register` created the object.
 fn is_ours(metadata: &ObjectMeta) -> bool {
     let mut managers = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
     managers.any(|manager| manager == crowsnest_install::MANAGER)
@@ -193,9 +198,9 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
     let kept = args.agent_kubeconfig.display();
     writeln!(
         terminal::stderr(),
-        "the agent runs here; `crowsnest agent --control-plane-kubeconfig {kept}` starts it again"
+        "the agent runs in this process; start it again with `crowsnest agent --control-plane-kubeconfig {kept}`"
     )?;
-    // The agent is to know this cluster by a file of its own, as its flags name one.
+    // The agent requires an explicit kubeconfig of this cluster.
     let member = match args.kubeconfig {
         Some(file) => file,
         None => default_kubeconfig()?,
@@ -228,7 +233,7 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
 fn default_kubeconfig() -> anyhow::Result<PathBuf> {
     match std::env::var_os("KUBECONFIG") {
         Some(file) => Ok(file.into()),
-        None => Ok(std::env::home_dir().context("there is no home folder")?.join(".kube/config")),
+        None => Ok(std::env::home_dir().context("cannot find the home directory")?.join(".kube/config")),
     }
 }
 
@@ -246,7 +251,7 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
         renewed: args.enable_cert_rotation.then_some(args.cert_expiration_seconds),
     };
     let applied = crowsnest_install::apply_all(member, &command.manifests(kubeconfig)).await;
-    applied.context("putting the agent into this cluster")?;
+    applied.context("cannot deploy the agent to this cluster")?;
     let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
     let runs = |deployment: Option<&Deployment>| {
         let ready = deployment.and_then(|deployment| deployment.status.as_ref()?.available_replicas);
@@ -256,7 +261,7 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
     let place = format!("{}/{AGENT}", args.namespace);
     waited.map_err(|_| {
         anyhow!(
-            "no agent runs after {} s: `kubectl describe deployment -n {} {AGENT}` tells why",
+            "the agent is not available after {} s; see `kubectl describe deployment -n {} {AGENT}`",
             ROLLOUT.as_secs(),
             args.namespace
         )

@@ -20,18 +20,18 @@ use super::process::{PartArgs, ProcessArgs};
 use crowsnest_runtime::leader_election::Times;
 use crowsnest_serve::{Config, LeaderElection};
 
-/// A role as the flag names it.
+/// A role in `--roles`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RoleArg {
-    /// The aggregated APIs, proxies and searches; with a cache
+    /// Aggregated APIs, proxies and search; includes a cache
     Aggregated,
-    /// Admission and conversion
+    /// Admission and conversion webhooks
     Webhook,
-    /// The loops that steer, in one process at a time; with a cache
+    /// Controllers, active in one process at a time; includes a cache
     Controllers,
-    /// Take part in collecting what members have
+    /// Collect objects of members into the shared cache
     Cache,
-    /// The web UI
+    /// Web UI
     Ui,
     All,
 }
@@ -49,7 +49,7 @@ impl From<RoleArg> for Role {
     }
 }
 
-/// Where the cache keeps its records: a URL that may have a password in it, and so is never printed.
+/// Database URL of the cache. It may contain a password, so `Debug` does not print it.
 #[derive(Clone)]
 pub(crate) struct DatabaseUrl(String);
 
@@ -60,12 +60,12 @@ impl From<&str> for DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// For another process' environment.
+    /// The URL for the environment of another process.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Where the cache is, and its folder where it is a file and not in a data directory.
+    /// Store options, and the folder of a SQLite file outside of the data directory.
     pub(crate) fn store(&self) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
         match self.0.split_once(':') {
             Some(("sqlite", "")) => Ok((StoreOptions::Sqlite, None)),
@@ -73,7 +73,7 @@ impl DatabaseUrl {
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
                 Ok((StoreOptions::Postgres(PostgresOptions::new(self.0.as_str())), None))
             }
-            _ => bail!("--db is neither sqlite:, sqlite:FOLDER nor postgres://user:password@host/database"),
+            _ => bail!("invalid --db: expected sqlite:, sqlite:FOLDER or postgres://user:password@host/database"),
         }
     }
 }
@@ -91,13 +91,13 @@ impl fmt::Debug for DatabaseUrl {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
-    /// Kubeconfig of the control plane [default: the service account of the pod it runs in]
+    /// Kubeconfig file of the control plane [default: the service account of this pod]
     #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
-    /// What this process does, by comma
+    /// Roles of this process, separated by commas
     #[arg(
         long,
         env = "CROWSNEST_ROLES",
@@ -107,43 +107,43 @@ pub(crate) struct ServeArgs {
         value_name = "ROLES"
     )]
     pub(crate) roles: Vec<RoleArg>,
-    /// Where the cache is kept: sqlite: for one process alone, postgres://… for several
+    /// Database of the cache: sqlite: for a single process, postgres://… for several
     #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, default_value = "sqlite:", value_name = "URL")]
     pub(crate) db: DatabaseUrl,
-    /// Connections to Postgres for reading
+    /// Maximum number of Postgres connections for reading
     #[arg(long, env = "CROWSNEST_DB_CONNECTIONS", default_value_t = 8, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) db_connections: u32,
-    /// Where the text index, the audit log and with sqlite: the cache are kept: one for each process
-    /// [default: $XDG_DATA_HOME/crowsnest-serve or ~/.local/share/crowsnest-serve]
+    /// Folder of the text index, the audit log and, with sqlite:, the cache; one per process [default:
+    /// $XDG_DATA_HOME/crowsnest-serve or ~/.local/share/crowsnest-serve]
     #[arg(long, env = "CROWSNEST_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Name of this process, unlike any other's [default: the host's name and something random]
+    /// Unique name of this process [default: the host name and a random suffix]
     #[arg(long, env = "CROWSNEST_REPLICA", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) replica: Option<String>,
     /// Address of the aggregated APIs and the webhooks
     #[arg(long, env = "CROWSNEST_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
-    /// Certificate of that address, and of the UI's [default: the one that `crowsnest install` made]
+    /// Certificate file of that address and of the UI [default: the certificate that `crowsnest install` created]
     #[arg(long, env = "CROWSNEST_TLS_CERT_FILE", value_name = "FILE", requires = "tls_private_key_file")]
     pub(crate) tls_cert_file: Option<PathBuf>,
-    /// Key of that certificate
+    /// Key file of that certificate
     #[arg(long, env = "CROWSNEST_TLS_PRIVATE_KEY_FILE", value_name = "FILE", requires = "tls_cert_file")]
     pub(crate) tls_private_key_file: Option<PathBuf>,
-    /// Address of /metrics, 0 for none
+    /// Address of /metrics; 0 disables it
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
     pub(crate) metrics_bind_address: Listening,
-    /// Address of /healthz, /livez and /readyz, 0 for none
+    /// Address of /healthz, /livez and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10357",
           value_parser = address)]
     pub(crate) health_probe_bind_address: Listening,
-    /// Address of the web UI, 0 for none; plain HTTP on loopback, else HTTPS
+    /// Address of the web UI: HTTP on loopback, HTTPS otherwise; 0 disables it
     #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = address)]
     pub(crate) ui_listen: Listening,
-    /// Let Clusters' endpoints and proxies be loopback and link-local addresses
+    /// Allow loopback and link-local addresses as endpoints and proxies of Clusters
     #[arg(long, env = "CROWSNEST_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
-    /// How long to go on serving, no longer ready, before stopping: until nobody sends anything here any more
+    /// Time to continue serving after a signal, while not ready, so that clients can move to other replicas
     #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
     pub(crate) shutdown_delay_duration: Duration,
     #[command(flatten)]
@@ -154,15 +154,16 @@ pub(crate) struct ServeArgs {
     pub(crate) parts: PartArgs,
 }
 
-/// Which of several processes steers. Named as the flags of Karmada's components.
+/// Flags of leader election, named as those of Karmada's components.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Leader election")]
 pub(crate) struct LeadingArgs {
-    /// Let the controllers act only while this process holds their leases; false where no other process ever runs them
+    /// Run the controllers only while this process holds their Leases; set to false only if no other process ever runs
+    /// them
     #[arg(long, env = "CROWSNEST_LEADER_ELECT", num_args = 0..=1, require_equals = true, default_value = "true",
           default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
     pub(crate) leader_elect: bool,
-    /// Namespace of the leases in the control plane
+    /// Namespace of the Leases in the control plane
     #[arg(
         long,
         env = "CROWSNEST_LEADER_ELECT_RESOURCE_NAMESPACE",
@@ -170,13 +171,13 @@ pub(crate) struct LeadingArgs {
         value_name = "NAMESPACE"
     )]
     pub(crate) leader_elect_resource_namespace: String,
-    /// How long others wait for a renewal before they take over
+    /// Time after the last renewal when another process may take over the Leases
     #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_name = "DURATION", value_parser = keep::duration)]
     leader_elect_lease_duration: Duration,
-    /// How long the controllers act without a renewal
+    /// Time after the last renewal when the controllers of this process stop
     #[arg(long, env = "CROWSNEST_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_name = "DURATION", value_parser = keep::duration)]
     leader_elect_renew_deadline: Duration,
-    /// Between two tries to renew, or to take over
+    /// Interval between attempts to acquire or renew the Leases
     #[arg(long, env = "CROWSNEST_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_name = "DURATION", value_parser = keep::duration)]
     leader_elect_retry_period: Duration,
 }
@@ -196,7 +197,7 @@ impl LeadingArgs {
 }
 
 impl ServeArgs {
-    /// The options of the cache; its folder is empty where it is in the data directory.
+    /// Options of the cache; an empty folder means the data directory.
     fn cache(&self, replica: &str) -> anyhow::Result<IndexOptions> {
         let (mut store, folder) = self.db.store()?;
         if let StoreOptions::Postgres(options) = &mut store {
@@ -235,13 +236,13 @@ impl ServeArgs {
     }
 }
 
-/// The name of this process: that of the host, and a number that makes it unlike any other's.
+/// A unique name for this process: host name and a random number.
 fn replica(random: u32) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}-{random:08x}", host.trim())
 }
 
-/// Serves until the process is told to stop.
+/// Serves until the process receives a signal.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     crowsnest_serve::run(args.config()?).await
 }
@@ -268,13 +269,13 @@ mod tests {
     #[case("--roles webhook,ui", false, true)]
     #[case("--roles aggregated", true, false)]
     #[case("--roles cache", true, false)]
-    fn roles_are_what_is_done(#[case] line: &str, #[case] caches: bool, #[case] ui: bool) {
+    fn roles_select_the_parts(#[case] line: &str, #[case] caches: bool, #[case] ui: bool) {
         let config = parse(line).unwrap().config().unwrap();
         assert_eq!((config.has_cache(), config.has_role(Role::Ui)), (caches, ui));
     }
 
     #[test]
-    fn a_database_is_not_shown() {
+    fn database_url_is_hidden() {
         let args = parse("--db postgres://me:open-sesame@db/crowsnest --db-connections 3").unwrap();
         assert!(!format!("{args:?}").contains("sesame"));
         let StoreOptions::Postgres(options) = args.cache("a-1").unwrap().store else { panic!("{:?}", args.db) };
@@ -285,7 +286,7 @@ mod tests {
     #[rstest]
     #[case("sqlite:", "")]
     #[case("sqlite:/var/cache/crowsnest", "/var/cache/crowsnest")]
-    fn a_file_is_in_a_folder(#[case] db: &str, #[case] folder: &str) {
+    fn sqlite_folder_is_parsed(#[case] db: &str, #[case] folder: &str) {
         let cache = parse(&format!("--db {db}")).unwrap().cache("a").unwrap();
         assert!(matches!(cache.store, StoreOptions::Sqlite));
         assert_eq!(cache.data_dir, PathBuf::from(folder));
@@ -294,8 +295,8 @@ mod tests {
     #[rstest]
     #[case("--roles everything", "[possible values: aggregated, webhook, controllers, cache, ui, all]")]
     #[case("--tls-cert-file a.crt", "--tls-private-key-file")]
-    #[case("--ui-listen nowhere", "no address such as")]
-    fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
+    #[case("--ui-listen nowhere", "expected an address such as")]
+    fn invalid_flags_are_rejected(#[case] line: &str, #[case] expected: &str) {
         let error = parse(line).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
@@ -304,16 +305,16 @@ mod tests {
     #[case("mysql://me:open-sesame@db")]
     #[case("postgres:me:open-sesame@db")]
     #[case("open-sesame")]
-    fn no_other_database_and_no_word_of_it(#[case] db: &str) {
+    fn invalid_database_urls_are_rejected_and_hidden(#[case] db: &str) {
         let error = parse(&format!("--db {db}")).unwrap().cache("a").unwrap_err().to_string();
-        assert!(error.starts_with("--db is neither sqlite:") && !error.contains("sesame"), "{error}");
+        assert!(error.starts_with("invalid --db: expected sqlite:") && !error.contains("sesame"), "{error}");
     }
 
     #[test]
-    fn times_that_do_not_fit_are_refused() {
+    fn invalid_lease_times_are_rejected() {
         let validated = |line| parse(line).unwrap().config().unwrap().validate().map(drop);
         let error = validated("--leader-elect-renew-deadline 20s").unwrap_err();
-        assert!(error.to_string().starts_with("--leader-elect-lease-duration has to be longer"), "{error}");
+        assert!(error.to_string().starts_with("--leader-elect-lease-duration must be longer"), "{error}");
         assert!(validated("").is_ok());
     }
 }

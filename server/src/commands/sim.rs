@@ -1,4 +1,4 @@
-//! `crowsnest sim`: faults of the simulated members of a running `crowsnest up`.
+//! `crowsnest sim`: injects faults into simulated members of a running `crowsnest up`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
     after_help = "Examples:\n  crowsnest sim member1 stop 30\n  crowsnest sim member1 stop; crowsnest sim member1 start\n  crowsnest sim member1 partition 60\n  crowsnest sim member2 flap 10; crowsnest sim member2 start\n  crowsnest sim member2 delay 500\n  crowsnest sim member1 load pods=1000,churn=5/s"
 )]
 pub(crate) struct SimArgs {
-    /// The member
+    /// Name of the member
     member: String,
     #[command(subcommand)]
     fault: Fault,
@@ -26,50 +26,50 @@ pub(crate) struct SimArgs {
 
 #[derive(Debug, Subcommand)]
 enum Fault {
-    /// What the member holds and suffers from
+    /// Show the objects and the faults of the member
     State,
-    /// Nobody listens for so many seconds, or until it is started
+    /// Refuse connections for this many seconds, or until started
     Stop { seconds: Option<u64> },
-    /// Requests are taken and not answered, watches stay open: for so many seconds, or until it is started
+    /// Accept requests without answering them and keep watches open, for this many seconds, or until started
     Silence { seconds: Option<u64> },
-    /// Nothing arrives in either direction, and no connection ends: for so many seconds, or until it is started
+    /// Drop all packets without closing connections, for this many seconds, or until started
     Partition { seconds: Option<u64> },
-    /// Stopped and started in turn, so many seconds each, until it is started
+    /// Stop and start alternately, for this many seconds each, until started
     Flap {
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         seconds: u64,
     },
-    /// Reachable again, whatever it was
+    /// End all outages
     Start,
-    /// Every request takes so many milliseconds longer; 0 for none
+    /// Delay every request by this many milliseconds; 0 for none
     Delay {
         milliseconds: u64,
-        /// Only requests whose path begins so
+        /// Delay only requests whose path starts with this prefix
         #[arg(long)]
         path: Option<String>,
     },
-    /// The status that is answered to whoever asks whether the member is well; the truth without
+    /// Status code of the health endpoints; without it the real one
     Readyz {
         #[arg(value_parser = clap::value_parser!(u16).range(200..600))]
         status: Option<u16>,
     },
-    /// So many of a hundred requests fail
+    /// Percentage of requests that fail
     Errors {
         #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
         percent: u8,
     },
-    /// Cut off open watches
+    /// Close all open watches
     DropWatches,
-    /// Lose a node
+    /// Make a node fail
     FailNode { node: String },
-    /// Bring a lost node back
+    /// Recover a failed node
     RecoverNode { node: String },
-    /// Top up synthetic workloads
+    /// Add synthetic workloads up to this load
     Load { spec: Load },
 }
 
 impl Fault {
-    /// Path below `/sim/{member}/` and body of its request; no body means GET.
+    /// Path below `/sim/{member}/` and body of the request; without a body it is a GET.
     fn request(&self) -> (String, Option<Value>) {
         match self {
             Fault::State => ("state".into(), None),
@@ -95,8 +95,9 @@ pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     let dir = args.data_dir.unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
     let path = dir.join("kubeconfigs/cp.kubeconfig");
     let config = kubeconfig::config(Some(&path), None).await;
-    let config =
-        config.with_context(|| format!("no `crowsnest up` ever ran in {}; name its --data-dir", dir.display()))?;
+    let config = config.with_context(|| {
+        format!("no data of `crowsnest up` found in {}; name its directory with --data-dir", dir.display())
+    })?;
     let server = config.cluster_url.clone();
     let client = kube::Client::try_from(config)?;
     let (path, body) = args.fault.request();
@@ -111,7 +112,7 @@ pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
         Ok(answer) => answer,
         Err(kube::Error::Api(status)) => bail!("{}", status.message),
         Err(error) => {
-            return Err(error).with_context(|| format!("asking {server} (is `crowsnest up` running?)"));
+            return Err(error).with_context(|| format!("cannot connect to {server}; is `crowsnest up` running?"));
         }
     };
     if matches!(args.fault, Fault::State | Fault::Load { .. }) {

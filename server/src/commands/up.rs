@@ -16,10 +16,10 @@ use crowsnest_cli::rights::RightsArgs;
 use crowsnest_up::Config;
 use crowsnest_up::fleet::{MemberRequest, MembersArg};
 
-/// A ready-made fleet.
+/// A predefined fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Profile {
-    /// Members m1, m2, m3 with the node shapes, gates and quick periods of the conformance suite
+    /// Members m1, m2 and m3 with the node shapes, feature gates and short intervals of the conformance suite
     Conformance,
 }
 
@@ -48,25 +48,25 @@ pub(crate) struct UpArgs {
     /// Simulated members: a number, names, names with settings, or a YAML file [default: 3]
     #[arg(long, value_name = "COUNT|NAMES[:SETTINGS]|FILE", conflicts_with_all = ["no_members", "profile"])]
     pub(crate) members: Option<MembersArg>,
-    /// Simulate no members
+    /// Start without members
     #[arg(long)]
     pub(crate) no_members: bool,
     /// Address of the control plane's API
     #[arg(long, default_value = "127.0.0.1:7443")]
     pub(crate) listen: SocketAddr,
-    /// Address of the web UI; loopback only, it is plain HTTP
+    /// Address of the web UI; loopback only, because it is plain HTTP
     #[arg(long, default_value = "127.0.0.1:7080")]
     pub(crate) ui_listen: SocketAddr,
-    /// Synthetic workloads in the members, topped up to so many pods and changed so often: pods=N[,churn=N/s][,size=BYTES][,seed=N]
+    /// Synthetic workloads in the members: pods=N[,churn=N/s][,size=BYTES][,seed=N]
     #[arg(long, value_name = "SPEC", conflicts_with = "no_members")]
     pub(crate) load: Option<Load>,
-    /// A ready-made fleet
+    /// Predefined fleet to start
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
-    /// Join real clusters from this kubeconfig instead of simulating members
+    /// Kubeconfig file of real clusters to join instead of simulating members
     #[arg(long, value_name = "FILE", requires = "contexts", conflicts_with_all = ["members", "profile", "load"])]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Contexts of --kubeconfig to join, by comma
+    /// Contexts of --kubeconfig to join, separated by commas
     #[arg(long, value_delimiter = ',', requires = "kubeconfig")]
     pub(crate) contexts: Vec<String>,
     #[command(flatten)]
@@ -89,7 +89,7 @@ impl UpArgs {
         let members = match self.kubeconfig {
             Some(kubeconfig) => crowsnest_up::Members::Joined { kubeconfig, contexts, rights },
             None if rights == Rights::Full => crowsnest_up::Members::Simulated(simulated),
-            None => bail!("--rights are those in clusters of --kubeconfig, which is not given"),
+            None => bail!("--rights requires --kubeconfig"),
         };
         Ok(Config {
             place: self.place.config(),
@@ -109,13 +109,13 @@ impl UpArgs {
     }
 }
 
-/// The members that are simulated where no flag says how many.
+/// The simulated members if no flag names any.
 fn default_members(is_conformance: bool) -> anyhow::Result<Vec<MemberRequest>> {
     let text = if is_conformance { "m1,m2,m3" } else { "3" };
     Ok(text.parse::<MembersArg>()?.read()?)
 }
 
-/// Runs a fleet until the process is told to stop.
+/// Runs a fleet until the process receives a signal.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     crowsnest_up::run(args.config()?).await
 }

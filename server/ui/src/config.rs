@@ -14,12 +14,12 @@ const FLAG: &str = "ui-session-key-file";
 pub struct UiConfig {
     /// Host names of proxies in front of the UI's plain HTTP. localhost and IP addresses are always accepted.
     pub hosts: Vec<String>,
-    /// File of the keys of the UI's cookies, which replicas share; one is made in the data directory where there is none.
+    /// File with the keys of the UI's cookies, shared by all replicas; `None` to create one in the data directory.
     pub session_key_file: Option<PathBuf>,
 }
 
 impl UiConfig {
-    /// Cookie keys; those of a file are reloaded when it changes.
+    /// The cookie keys; a file is reloaded when it changes.
     pub async fn seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
         let Some(file) = &self.session_key_file else { return Seal::of_data_dir(dir) };
         let seal = Seal::read(file)?;

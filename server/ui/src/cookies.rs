@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crowsnest_process::reply::Body;
 
-/// Requests from other sites' pages that carry the cookie.
+/// Cross-site requests that carry the cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SameSite {
     /// None.
@@ -34,7 +34,7 @@ impl Cookie {
         if self.secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
     }
 
-    /// The same cookie, deleted.
+    /// The deleted cookie.
     pub(super) fn gone(mut self) -> Self {
         self.value.clear();
         self.max_age = Some(0);
@@ -100,7 +100,7 @@ mod tests {
     #[case::another_case(&["A=1"], None)]
     #[case::no_pair(&["a"], None)]
     #[case::prefixed(&["__Host-a=1"], None)]
-    fn a_cookie_that_is_there_twice_is_nobodys(#[case] sent: &[&'static str], #[case] expected: Option<&str>) {
+    fn duplicate_cookies_are_ignored(#[case] sent: &[&'static str], #[case] expected: Option<&str>) {
         let mut headers = HeaderMap::new();
         for value in sent {
             headers.append(header::COOKIE, HeaderValue::from_static(value));
@@ -111,7 +111,7 @@ mod tests {
     proptest::proptest! {
         /// Any header bytes are parsed without a panic, and a found value was in the header.
         #[test]
-        fn arbitrary_cookie_headers_are_read(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+        fn arbitrary_cookie_headers_are_parsed(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(header::COOKIE, value)]);
                 if let Some(found) = find(&headers, "a") {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_other_sites_have_no_part_in_them() {
+    fn cookies_are_http_only_and_same_site() {
         let cookie = |same_site, max_age, secure| Cookie { name: "a", value: "b".into(), same_site, max_age, secure };
         let cases = [
             (cookie(SameSite::Strict, None, false), "a=b; Path=/; HttpOnly; SameSite=Strict"),

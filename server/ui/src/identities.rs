@@ -19,11 +19,11 @@ const COOKIE: &str = "crowsnest-identity";
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 const MOST: u64 = 10_000;
 
-/// See the module.
+/// Sessions by the fingerprint of their handle.
 #[derive(Clone)]
 pub struct Identities {
     sessions: Cache<Fingerprint, Actor>,
-    /// Whether browsers come over HTTPS.
+    /// True if browsers connect over HTTPS.
     secure: bool,
 }
 
@@ -42,7 +42,7 @@ impl Identities {
     /// The user that a browser's session acts as; `None` if it has no session of this kind.
     pub(super) fn actor(&self, headers: &HeaderMap) -> Result<Option<Actor>, ApiError> {
         let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) else { return Ok(None) };
-        let over = || ApiError::new(Reason::Unauthorized, "your session is over; sign in again");
+        let over = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
         self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
     }
 
@@ -62,8 +62,8 @@ impl Identities {
 
 /// The user of a kubeconfig's current context, as far as the kubeconfig itself contains its credentials.
 pub(super) fn user_of(text: &str) -> Result<AuthInfo, ApiError> {
-    let config = Kubeconfig::from_yaml(text)
-        .map_err(|error| ApiError::bad_request(format!("that is no kubeconfig: {error}")))?;
+    let config =
+        Kubeconfig::from_yaml(text).map_err(|error| ApiError::bad_request(format!("invalid kubeconfig: {error}")))?;
     let current = config.current_context.as_deref().filter(|name| !name.is_empty());
     let current = current.ok_or_else(|| ApiError::bad_request("this kubeconfig has no current-context"))?;
     let context = config.contexts.iter().find(|one| one.name == current).and_then(|one| one.context.as_ref());
@@ -83,19 +83,23 @@ pub(super) fn user_of(text: &str) -> Result<AuthInfo, ApiError> {
     Err(ApiError::bad_request(format!("its user {name:?} {}", lacking(user))))
 }
 
-/// Why nobody can sign in with what is in the kubeconfig.
+/// The reason that the user's credentials cannot be used.
 fn lacking(user: &AuthInfo) -> String {
     let files = user.client_certificate.is_some() || user.client_key.is_some() || user.token_file.is_some();
     if let Some(exec) = &user.exec {
         let command = exec.command.as_deref().unwrap_or_default();
-        return format!("signs in by the command {command:?}, which is not run here; sign in with a token instead");
+        return format!(
+            "uses the exec command {command:?}, which the server does not run; sign in with a token instead"
+        );
     }
     if user.auth_provider.is_some() {
-        return "signs in at an auth-provider, which is not asked here; sign in with a token instead".to_owned();
+        return "uses an auth-provider, which the server does not support; sign in with a token instead".to_owned();
     }
     if files {
         let mend = "kubectl config view --raw --flatten --minify";
-        return format!("names files, which are not read here; `{mend}` prints a kubeconfig that has them in it");
+        return format!(
+            "refers to files, which the server does not read; `{mend}` prints a kubeconfig that contains them"
+        );
     }
     "has neither client-certificate-data with client-key-data nor a token".to_owned()
 }
@@ -116,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handle_leads_to_one_session_until_it_ends() {
+    async fn handles_identify_one_session() {
         let identities = Identities::new(false);
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let actor = Upstream::new(config).unwrap().as_bearer("a.bearer.token").unwrap();
@@ -138,7 +142,7 @@ mod tests {
     #[case::both("{client-certificate-data: YQ==, client-key-data: Yg==, token: abc}", (true, true))]
     #[case::half("{client-certificate-data: YQ==, token: abc}", (false, true))]
     #[case::files_are_left("{client-certificate: /etc/passwd, client-key: /etc/shadow, token: abc}", (false, true))]
-    fn who_is_in_it(#[case] user: &str, #[case] expected: (bool, bool)) {
+    fn credentials_are_taken_from_the_kubeconfig(#[case] user: &str, #[case] expected: (bool, bool)) {
         let found = user_of(&config(user)).unwrap_or_else(|failure| panic!("{failure}"));
         let certificate = found.client_certificate_data.is_some() && found.client_key_data.is_some();
         assert_eq!((certificate, found.token.is_some()), expected);
@@ -147,14 +151,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::text("{", "that is no kubeconfig: ")]
+    #[case::text("{", "invalid kubeconfig: ")]
     #[case::nothing("users: []", "this kubeconfig has no current-context")]
     #[case::no_context("current-context: cp", "its context \"cp\" has no user")]
     #[case::no_user(
         "current-context: cp\ncontexts: [{name: cp, context: {cluster: cp, user: ann}}]",
         "its user \"ann\" is not in it"
     )]
-    fn what_is_none_says_so(#[case] text: &str, #[case] begin: &str) {
+    fn invalid_kubeconfigs_are_rejected(#[case] text: &str, #[case] begin: &str) {
         let failure = user_of(text).expect_err("a refusal");
         let message = failure.message;
         assert!(message.starts_with(begin), "{message}");
@@ -164,7 +168,7 @@ mod tests {
     #[case::command("{exec: {apiVersion: v1, command: aws}}", "signs in by the command \"aws\"")]
     #[case::files("{client-certificate: a.crt, client-key: a.key}", "names files, which are not read here")]
     #[case::password("{username: ann, password: x}", "has neither client-certificate-data")]
-    fn what_cannot_be_used_says_why(#[case] user: &str, #[case] why: &str) {
+    fn unusable_credentials_are_explained(#[case] user: &str, #[case] why: &str) {
         let failure = user_of(&config(user)).expect_err("a refusal");
         let message = failure.message;
         assert!(message.starts_with("its user \"ann\" ") && message.contains(why), "{message}");

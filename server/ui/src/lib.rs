@@ -49,25 +49,26 @@ pub use tokens::Tokens;
 pub use tunnel::Tunnels;
 pub use upstream::Upstream;
 
-/// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
+/// A request header that forms and images of other sites cannot send; it protects the cookie against cross-site
+/// requests.
 const CLIENT_HEADER: &str = "x-crowsnest-client";
 
 /// Content security policy of the UI's own pages.
 const PAGE_POLICY: &str =
     "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
-/// Content security policy of responses that are passed on: shown as a document, they have no origin and no scripts,
-/// and load nothing.
+/// Content security policy of forwarded responses: displayed as a document, they have no origin, run no scripts and
+/// load nothing.
 const PASSED_POLICY: &str = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
-/// What requests of the UI are answered from.
+/// State of the UI's handlers.
 #[derive(Clone)]
 pub struct Ui {
     pub upstream: Upstream,
-    /// People can sign in at an issuer.
+    /// Sign-in at an OIDC issuer, if configured.
     pub oidc: Option<Arc<oidc::SignIn>>,
     /// Sessions of users who signed in with a token.
     pub tokens: Tokens,
-    /// Of people who signed in with a kubeconfig.
+    /// Sessions of users who signed in with a kubeconfig.
     pub identities: Identities,
     pub tunnels: Tunnels,
     /// Host names under which browsers reach the UI.
@@ -154,7 +155,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<ApiError> {
         Ok(authority) => authority,
         Err(why) => return Some(ApiError::from_parts(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", why)),
     };
-    // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
+    // Pages that the issuer redirects to; they trust only their own cookie.
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
     let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
     let ours = headers.contains_key(CLIENT_HEADER)
@@ -186,7 +187,7 @@ fn secure(headers: &mut HeaderMap, passed: bool) {
     }
 }
 
-/// Hands a request to the control plane as the session's user; the answer streams.
+/// Forwards a request to the control plane as the session's user; the response is streamed.
 async fn forward(State(ui): State<Ui>, request: Request) -> Response {
     let mut response = match forward_inner(&ui, request).await {
         Ok(response) => response,
@@ -204,7 +205,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiErr
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
     // A target in absolute form names a host, which must not reach the control plane.
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    *forwarded.uri_mut() = path.parse().map_err(|_| ApiError::bad_request("that is no path"))?;
+    *forwarded.uri_mut() = path.parse().map_err(|_| ApiError::bad_request("invalid path"))?;
     *forwarded.method_mut() = parts.method;
     *forwarded.headers_mut() = upstream::passed_request_headers(&parts.headers);
     if browser.is_some() {
@@ -218,7 +219,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiErr
             return Err(ApiError::from_parts(
                 StatusCode::BAD_GATEWAY.as_u16(),
                 "InternalError",
-                "an upgrade nobody requested",
+                "an unrequested upgrade",
             ));
         }
         _ => {}

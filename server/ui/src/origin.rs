@@ -17,7 +17,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub enum Hosts {
     /// `localhost`, addresses, and these names, in lower case.
     Named(BTreeSet<String>),
-    /// TLS checks the name: browsers refuse a certificate for another one.
+    /// TLS verifies the name: browsers reject certificates of other names.
     Certified,
 }
 
@@ -53,7 +53,7 @@ impl Hosts {
         let authority = authority(uri, headers)?;
         match self.knows(authority.host()) {
             true => Ok(authority),
-            false => Err("the web UI is not known by this host name; --ui-host names those of a proxy in front of it"),
+            false => Err("this host name is not allowed for the web UI; allow the host name of a proxy with --ui-host"),
         }
     }
 }
@@ -65,7 +65,10 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> 
         (Some(_), Some(_)) => return Err("the request has more than one Host header"),
         (Some(value), None) => {
             let text = value.to_str().ok().filter(|text| !text.contains('@'));
-            Some(text.and_then(|text| text.parse::<Authority>().ok()).ok_or("the Host header is no host name")?)
+            Some(
+                text.and_then(|text| text.parse::<Authority>().ok())
+                    .ok_or("the Host header is not a valid host name")?,
+            )
         }
         (None, _) => None,
     };
@@ -99,7 +102,7 @@ fn is_origin_of(origin: &[u8], authority: &Authority) -> bool {
             "https" => ":443",
             _ => return false,
         };
-        // Proxies may write the scheme's own port, which browsers leave out.
+        // Proxies may add the default port, which browsers omit.
         let own = authority.as_str();
         host.eq_ignore_ascii_case(own.strip_suffix(default).unwrap_or(own))
     })
@@ -137,7 +140,7 @@ mod tests {
     #[case::credentials("localhost@evil.example", false)]
     #[case::empty("", false)]
     #[case::space("local host", false)]
-    fn names_are_known(#[case] host: &str, #[case] expected: bool) {
+    fn host_names_are_checked(#[case] host: &str, #[case] expected: bool) {
         let hosts = Hosts::named(["fleet.example"]);
         let checked = hosts.check(&Uri::from_static("/api"), &headers(&[("host", host)]));
         assert_eq!(checked.is_ok(), expected, "{checked:?}");
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_checks_names_itself() {
+    fn tls_verifies_names() {
         assert!(Hosts::Certified.check(&Uri::from_static("/"), &headers(&[("host", "fleet.example")])).is_ok());
         assert!(Hosts::Certified.check(&Uri::from_static("/"), &HeaderMap::new()).is_err());
     }
@@ -182,7 +185,7 @@ mod tests {
     #[case::two(&[("origin", "http://127.0.0.1:7080"), ("origin", "https://evil.example")], (false, false))]
     #[case::same_site(&[("origin", "http://127.0.0.1:7080"), ("sec-fetch-site", "same-site")], (false, false))]
     #[case::cross_site(&[("sec-fetch-site", "cross-site")], (false, false))]
-    fn pages_of_others_are_told_apart(#[case] sent: &[(&'static str, &str)], #[case] expected: (bool, bool)) {
+    fn pages_of_other_origins_are_rejected(#[case] sent: &[(&'static str, &str)], #[case] expected: (bool, bool)) {
         let (headers, authority) = (headers(sent), Authority::from_static("127.0.0.1:7080"));
         assert_eq!((is_own_page(&headers, &authority), is_said_to_be_own_page(&headers, &authority)), expected);
     }

@@ -1,5 +1,5 @@
-//! The embedded files of the UI, compressed for browsers that take it. Unknown paths without a dot get the page itself: routing
-//! happens in the browser.
+//! Serves the embedded files of the UI with compression. Paths without a dot get the main page, because the browser
+//! routes views.
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
@@ -15,7 +15,7 @@ use crowsnest_process::reply::Body;
 #[folder = "$CROWSNEST_WEB_DIR"]
 struct Files;
 
-/// Any GET that is no API.
+/// Serves GET requests of pages and files.
 pub fn service<S: Clone + Send + Sync + 'static>() -> MethodRouter<S> {
     get(page).layer(CompressionLayer::new())
 }
@@ -26,7 +26,7 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     let wanted = if asset { path } else { "index.html" };
     let Some(file) = Files::get(wanted) else { return StatusCode::NOT_FOUND.into_response() };
     let Ok(tag) = HeaderValue::try_from(tag(&file)) else {
-        return ApiError::internal("a file's tag is no header").into_response();
+        return ApiError::internal("invalid ETag").into_response();
     };
     let known = is_known(&headers, tag.as_bytes());
     let mut response = Response::new(if known { Body::empty() } else { Body::from(file.data.into_owned()) });
@@ -41,7 +41,7 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
         _ => "application/octet-stream",
     };
     told.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // Vite puts a content hash into the names below assets/; of all else the browser asks whether it is as it was.
+    // Names below assets/ contain a content hash (Vite); browsers revalidate all others.
     let cache = if wanted.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     told.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     told.insert(header::ETAG, tag);
@@ -52,21 +52,21 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     response
 }
 
-/// A weak one: it stays the same however the file is compressed.
+/// A weak ETag, which is the same for all encodings.
 fn tag(file: &EmbeddedFile) -> String {
     let hash = file.metadata.sha256_hash();
     let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("W/\"{hex}\"")
 }
 
-/// Whether the browser has the file with this tag.
+/// True if the browser has the file with this ETag.
 fn is_known(headers: &HeaderMap, tag: &[u8]) -> bool {
     let told = headers.get_all(header::IF_NONE_MATCH).iter();
     let mut tags = told.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     tags.any(|known| known == b"*" || opaque(known) == opaque(tag))
 }
 
-/// A tag without what says that it is weak.
+/// The ETag without the weakness prefix.
 fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_compressed_and_known_again() {
+    async fn pages_are_compressed_and_revalidated() {
         for path in Files::iter().filter(|path| !path.ends_with(".woff2")) {
             let address = format!("/{path}");
             let plain = ask(&address, &[]).await;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn paths_of_views_are_the_page() {
+    async fn paths_of_views_return_the_page() {
         let (page, view) = (ask("/", &[]).await, ask("/object?cluster=a", &[]).await);
         assert_eq!(page.headers()[header::ETAG], view.headers()[header::ETAG]);
         assert_eq!(ask("/assets/none.js", &[]).await.status(), StatusCode::NOT_FOUND);

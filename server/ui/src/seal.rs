@@ -30,13 +30,13 @@ const INFO: &[u8] = b"crowsnest ui cookies, version 1";
 /// Reason why the lines of a file are not valid keys. Messages contain nothing from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("it has no key: each line is one, of {SHORTEST} characters or more")]
+    #[error("no key found: each line must be a key of at least {SHORTEST} characters")]
     None,
-    #[error("line {0} is too short for a key: it needs {SHORTEST} characters or more")]
+    #[error("line {0} is too short: a key must have at least {SHORTEST} characters")]
     Short(usize),
-    #[error("it has more than {MOST_KEYS} keys")]
+    #[error("more than {MOST_KEYS} keys found")]
     Many,
-    #[error("the key of line {0} can't be derived")]
+    #[error("cannot derive the key of line {0}")]
     Derive(usize),
 }
 
@@ -88,7 +88,7 @@ impl Seal {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => created(&path)?,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        Self::new(&text).with_context(|| format!("{}: delete the file to have a new key created", path.display()))
+        Self::new(&text).with_context(|| format!("{}: delete the file to create a new key", path.display()))
     }
 
     /// Replaces the keys with those in `text`.
@@ -206,26 +206,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::empty("", "it has no key: each line is one, of 32 characters or more")]
-    #[case::blank("\n  \n", "it has no key: each line is one, of 32 characters or more")]
+    #[case::empty("", "no key found: each line must be a key of at least 32 characters")]
+    #[case::blank("\n  \n", "no key found: each line must be a key of at least 32 characters")]
     #[case::short(
         "one-one-one-one-one-one-one-one-one\nsecret",
-        "line 2 is too short for a key: it needs 32 characters or more"
+        "line 2 is too short: a key must have at least 32 characters"
     )]
-    #[case::many(&format!("{ONE}\n").repeat(9), "it has more than 8 keys")]
-    fn what_is_no_key_is_refused_and_not_repeated(#[case] text: &str, #[case] expected: &str) {
+    #[case::many(&format!("{ONE}\n").repeat(9), "more than 8 keys found")]
+    fn invalid_keys_are_rejected_and_hidden(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(Seal::new(text).unwrap_err().to_string(), expected);
     }
 
     #[test]
-    fn what_is_too_large_for_a_cookie_is_not_sealed() {
+    fn large_content_is_not_sealed() {
         let ours = seal(ONE);
         assert!(ours.close(Purpose::Session, &[b'a'; 2_800], [1; NONCE_LEN]).is_some());
         assert!(ours.close(Purpose::Session, &[b'a'; 3_900], [1; NONCE_LEN]).is_none());
     }
 
     #[test]
-    fn a_data_directory_keeps_its_key_for_its_owner_alone() {
+    fn data_directories_keep_their_key_private() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("data");
         let dir = DataDir::open(&root, false).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         std::fs::write(root.join(FILE), "cut").unwrap();
         let error = format!("{:#}", Seal::of_data_dir(&dir).unwrap_err());
-        assert!(error.contains("delete the file to have a new key created") && !error.contains("cut"), "{error}");
+        assert!(error.contains("delete the file to create a new key") && !error.contains("cut"), "{error}");
     }
 
     proptest! {
@@ -251,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_sealed_opens_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..2_000), nonce: [u8; 12]) {
+        fn sealed_content_opens_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..2_000), nonce: [u8; 12]) {
             let ours = seal(ONE);
             let value = ours.close(Purpose::Flow, &bytes, nonce);
             prop_assert_eq!(value.and_then(|value| ours.open(Purpose::Flow, &value)), Some(bytes));

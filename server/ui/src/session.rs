@@ -45,7 +45,7 @@ pub struct SignIn {
 pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
     match opened(&ui, &sign_in).await {
         Ok((user, opened)) => {
-            // One session at a time: whatever was there before is forgotten.
+            // One session per browser: previous ones are ended.
             let (mut set, _) = ended(&ui, &headers).await;
             set.retain(|gone| gone.name != opened.name);
             set.push(opened);

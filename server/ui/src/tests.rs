@@ -137,7 +137,7 @@ fn cookie(headers: &HeaderMap) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_members_answer_does_nothing_at_the_uis_origin() {
+async fn responses_of_members_are_sandboxed() {
     let stage = Stage::start().await;
     let cookie = stage.sign_in().await;
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/a/services/s/proxy/";
@@ -174,7 +174,7 @@ async fn a_members_answer_does_nothing_at_the_uis_origin() {
 }
 
 #[tokio::test]
-async fn a_session_acts_with_its_token_alone() {
+async fn sessions_use_their_own_token_only() {
     let stage = Stage::start().await;
     let cookie = stage.sign_in().await;
     assert!(!cookie.contains(TOKEN), "{cookie}");
@@ -196,7 +196,7 @@ async fn a_session_acts_with_its_token_alone() {
 }
 
 #[tokio::test]
-async fn a_copy_of_the_cookie_ends_with_the_session() {
+async fn copied_cookies_end_with_the_session() {
     let stage = Stage::start().await;
     let cookie = stage.sign_in().await;
     let (status, headers, _) = stage.ask("DELETE", "/ui/session", &with(&cookie), "").await;
@@ -221,7 +221,7 @@ async fn signing_in_begins_a_new_session() {
 }
 
 #[tokio::test]
-async fn who_one_would_be_is_shown_without_a_session() {
+async fn preview_opens_no_session() {
     let stage = Stage::start().await;
     let (status, headers, body) = stage.ask("POST", "/ui/sign-in", OWN, &json!({"token": TOKEN}).to_string()).await;
     assert_eq!(status, StatusCode::OK);
@@ -233,7 +233,7 @@ async fn who_one_would_be_is_shown_without_a_session() {
 
 /// Many forged cookies cause no request to the control plane and allocate no lasting state.
 #[tokio::test]
-async fn made_up_cookies_are_refused_here() {
+async fn forged_cookies_are_rejected_locally() {
     let stage = Stage::start().await;
     let valid = stage.sign_in().await;
     let began = stage.received();
@@ -271,7 +271,7 @@ async fn made_up_cookies_are_refused_here() {
 #[case::rebound_api("GET", "/api/v1/pods", &[("host", "evil.example:7080")], StatusCode::MISDIRECTED_REQUEST)]
 #[case::preflight("OPTIONS", "/api/v1/pods", &[("x-crowsnest-client", ""), ("origin", "https://evil.example"), ("access-control-request-method", "GET")], StatusCode::FORBIDDEN)]
 #[tokio::test]
-async fn others_pages_are_refused(
+async fn pages_of_other_origins_are_rejected(
     #[case] method: &str,
     #[case] path: &str,
     #[case] changed: &[(&str, &str)],
@@ -295,7 +295,7 @@ async fn others_pages_are_refused(
 #[case::another_port("http://127.0.0.1:9090", true)]
 #[case::a_file("null", true)]
 #[tokio::test]
-async fn websockets_are_for_own_pages(#[case] origin: &str, #[case] refused: bool) {
+async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused: bool) {
     let stage = Stage::start().await;
     let cookie = stage.sign_in().await;
     let before = stage.received();
@@ -314,7 +314,7 @@ async fn websockets_are_for_own_pages(#[case] origin: &str, #[case] refused: boo
 
 /// A token too large for a cookie stays in this process.
 #[tokio::test]
-async fn what_is_too_large_for_a_cookie_is_kept_here() {
+async fn large_tokens_are_kept_in_the_process() {
     let tokens = Tokens::new(Seal::new(KEY).unwrap(), false);
     assert!(tokens.open(&"a".repeat(5_000), super::tokens::Random::new()).is_none());
 }

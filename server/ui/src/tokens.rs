@@ -48,7 +48,7 @@ struct Content {
     until: Timestamp,
 }
 
-/// See the module.
+/// Sessions with tokens.
 #[derive(Clone)]
 pub struct Tokens {
     seal: Seal,
@@ -80,7 +80,7 @@ impl Tokens {
     /// The token of a browser's session; `None` if it has no session of this kind.
     pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         let Some(value) = cookies::find(headers, &self.cookie(String::new()).full_name()) else { return Ok(None) };
-        let over = || ApiError::new(Reason::Unauthorized, "your session is over; sign in again");
+        let over = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
         self.content(&value).map(|content| Some(content.token)).ok_or_else(over)
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_sealed_and_comes_back() {
+    fn tokens_are_sealed_and_opened() {
         let tokens = tokens(true);
         let opened = tokens.open("a.bearer.token", random()).unwrap();
         assert_eq!((opened.full_name().as_str(), opened.same_site), ("__Host-crowsnest-session", SameSite::Strict));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_and_restarts_know_it_by_the_key() {
+    fn replicas_with_the_key_accept_the_session() {
         let opened = tokens(false).open("a.bearer.token", random()).unwrap();
         assert!(tokens(false).token(&with(&opened)).unwrap().is_some());
         let other = Tokens::new(Seal::new(&KEY.replace('a', "b")).unwrap(), false);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_cookie_is_worth_nothing_after_the_sign_out() {
+    fn copied_cookies_end_with_the_sign_out() {
         let tokens = tokens(false);
         let opened = tokens.open("a.bearer.token", random()).unwrap();
         let kept = tokens.open("a.bearer.token", Random { id: [3; 16], nonce: [4; 12] }).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_by_itself() {
+    fn sessions_expire() {
         let now = Arc::new(AtomicI64::new(0));
         let clock = Arc::clone(&now);
         let tokens = Tokens::with_clock(Seal::new(KEY).unwrap(), false, move || {
@@ -179,7 +179,7 @@ mod tests {
 
     /// Earlier versions stored a plain token in the cookie.
     #[test]
-    fn a_token_in_clear_is_no_session() {
+    fn plain_tokens_are_rejected() {
         let tokens = tokens(false);
         let cookie = tokens.cookie("a.bearer.token".to_owned());
         assert_eq!(code(&tokens, &with(&cookie)), Some(401));

@@ -1,5 +1,5 @@
-//! Connections that are upgraded: a terminal's WebSocket is opened at the control plane as the session's user, then moved byte for
-//! byte until one side is done, or the server stops.
+//! Upgraded connections: a WebSocket of a terminal is opened at the control plane as the session's user, and copied
+//! byte by byte until one side closes or the server stops.
 
 use axum::extract::Request;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -8,14 +8,14 @@ use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What owns such connections.
+/// Owner of upgraded connections.
 #[derive(Clone)]
 pub struct Tunnels {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
 }
 
-/// Whether a request asks for a WebSocket.
+/// True if the request asks for a WebSocket upgrade.
 pub(super) fn wanted(headers: &HeaderMap) -> bool {
     let is = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -36,12 +36,12 @@ pub(super) fn request(headers: &mut HeaderMap) {
 }
 
 impl Tunnels {
-    /// Ties the two sides together.
+    /// Connects both sides.
     pub(super) fn join(&self, ours: OnUpgrade, theirs: OnUpgrade) {
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
             let moving = async {
-                // The browser's side stands only once the answer has been sent.
+                // The browser's side is upgraded after the response has been sent.
                 let (ours, theirs) = futures::try_join!(ours, theirs)?;
                 let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
                 tokio::io::copy_bidirectional(&mut ours, &mut theirs).await?;
@@ -70,7 +70,7 @@ mod tests {
     #[case::through_a_proxy("keep-alive, upgrade", "WebSocket", true)]
     #[case::another("Upgrade", "SPDY/3.1", false)]
     #[case::not_now("keep-alive", "websocket", false)]
-    fn who_asks_for_a_websocket(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+    fn websocket_requests_are_recognized(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
         let headers = headers(&[(header::CONNECTION, connection), (header::UPGRADE, upgrade)]);
         assert_eq!(wanted(&headers), expected);
     }

@@ -37,7 +37,7 @@ impl Upstream {
 
     /// Returns an actor that authenticates with a token.
     pub(super) fn as_bearer(&self, token: &str) -> Result<Actor, ApiError> {
-        let unusable = || ApiError::bad_request("that is no bearer token");
+        let unusable = || ApiError::bad_request("invalid bearer token");
         if !is_bearer_token(token) {
             return Err(unusable());
         }
@@ -51,7 +51,7 @@ impl Upstream {
         let mut config = self.config.clone();
         config.auth_info = user;
         let unusable =
-            |error: kube::Error| ApiError::bad_request(format!("its client certificate or key can't be used: {error}"));
+            |error: kube::Error| ApiError::bad_request(format!("cannot use the client certificate or key: {error}"));
         Ok(Actor { client: kube::Client::try_from(config).map_err(unusable)?, bearer: None })
     }
 }
@@ -110,7 +110,7 @@ fn unreadable() -> ApiError {
     ApiError::from_parts(
         StatusCode::BAD_GATEWAY.as_u16(),
         "InternalError",
-        "cannot read who you are: the control plane's answer is no review",
+        "cannot read your identity: the response of the control plane is not a SelfSubjectReview",
     )
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_cannot_say_who_it_is() {
+    fn identity_headers_are_dropped() {
         let hostile = [
             "authorization",
             "proxy-authorization",
@@ -204,7 +204,7 @@ mod tests {
     #[rstest]
     #[case::terminal("v5.channel.k8s.io", true)]
     #[case::token("base64url.bearer.authorization.k8s.io.YQ, v5.channel.k8s.io", false)]
-    fn no_token_comes_as_a_subprotocol(#[case] protocol: &'static str, #[case] expected: bool) {
+    fn token_subprotocols_are_dropped(#[case] protocol: &'static str, #[case] expected: bool) {
         let headers = HeaderMap::from_iter([(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol))]);
         assert_eq!(!passed_request_headers(&headers).is_empty(), expected);
     }
@@ -217,12 +217,12 @@ mod tests {
     #[case("a;b", false)]
     #[case("ä", false)]
     #[case(&"a".repeat(8193), false)]
-    fn tokens_are_words(#[case] token: &str, #[case] expected: bool) {
+    fn bearer_tokens_are_validated(#[case] token: &str, #[case] expected: bool) {
         assert_eq!(is_bearer_token(token), expected);
     }
 
     #[test]
-    fn the_control_planes_words_are_kept() {
+    fn statuses_of_the_control_plane_are_kept() {
         let body = br#"{"kind":"Status","reason":"Unauthorized","message":"Unauthorized","code":401}"#;
         assert_eq!(refusal(StatusCode::UNAUTHORIZED, body).message, "Unauthorized");
         assert_eq!(refusal(StatusCode::BAD_GATEWAY, b"<html>").message, "Bad Gateway");

@@ -1,5 +1,5 @@
-//! `crowsnest member`: a simulated member in a process of its own, which no control plane knows until somebody joins or registers it.
-//! Its data directory is laid out as that of `up` is.
+//! `crowsnest member`: a simulated member in its own process, to be joined or registered by a control plane. Its data
+//! directory has the same layout as that of `up`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,14 +13,15 @@ use super::members::{self, PORTS};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::signals::Stop;
 
-/// Runs until told to stop. The first line on standard output says that it serves, and where its kubeconfig is.
+/// Runs until the process receives a signal. The first line of output tells that it serves, and the path of its
+/// kubeconfig.
 pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
     let dir = DataDir::open(&config.place.data_dir, config.place.reset)?;
     let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
     let listen = config.listen.unwrap_or_else(|| members::local(ports.get(config.name.as_str()).copied()));
     if listen.ip().is_unspecified() {
-        bail!("--listen {listen} is no address that a control plane could ask: name the one that this machine has");
+        bail!("invalid --listen {listen}: expected an address at which a control plane can reach this machine");
     }
     let member = members::start_one(&config.name, None, &dir, listen, config.is_conformance).await?;
     ports.insert(member.name().to_owned(), member.address().port());
@@ -31,8 +32,8 @@ pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     writeln!(std::io::stdout(), "export KUBECONFIG={}", kubeconfig.display())?;
     let filled = async {
         if let Some(load) = config.load {
-            let report = member.start_load(load).await.context("filling the member")?;
-            tracing::info!(written = report.written, "synthetic pods");
+            let report = member.start_load(load).await.context("cannot create the member's load")?;
+            tracing::info!(written = report.written, "created synthetic pods");
         }
         std::future::pending::<anyhow::Result<()>>().await
     };
@@ -40,6 +41,6 @@ pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
         () = stop.wait() => Ok(()),
         failed = filled => failed,
     };
-    member.stop().await.context("stopping the member")?;
+    member.stop().await.context("cannot stop the member")?;
     ended.map(|()| ExitCode::SUCCESS)
 }

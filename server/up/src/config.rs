@@ -24,7 +24,7 @@ use crowsnest_ui::oidc::SignInConfig;
 pub struct Config {
     pub place: Place,
     pub members: Members,
-    /// The fleet is that of the conformance suite: node shapes, gates, quick periods.
+    /// Use the node shapes, feature gates and short intervals of the conformance suite.
     pub is_conformance: bool,
     /// Address of the control plane's API.
     pub listen: SocketAddr,
@@ -34,7 +34,7 @@ pub struct Config {
     pub load: Option<Load>,
     pub metrics_adapter: bool,
     pub controllers: runtime::Config,
-    /// The cache; its files are in the data directory.
+    /// Options of the cache; its files are in the data directory.
     pub cache: IndexOptions,
     pub api: ApiConfig,
     pub oidc: Option<Arc<Oidc>>,
@@ -53,7 +53,7 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub enum Members {
     Simulated(Vec<MemberRequest>),
-    /// Real clusters: contexts of a kubeconfig, and the rights that we get there.
+    /// Real clusters: contexts of a kubeconfig, and the permissions in these clusters.
     Joined {
         kubeconfig: PathBuf,
         contexts: Vec<String>,
@@ -75,20 +75,17 @@ pub struct ApiserverConfig {
 pub struct MemberConfig {
     pub name: ClusterName,
     pub place: Place,
-    /// Address of its API; that of last time, or any that is free, where there is none.
+    /// Address of the API; `None` for that of the last run, or a free one.
     pub listen: Option<SocketAddr>,
     pub load: Option<Load>,
     pub is_conformance: bool,
 }
 
 impl Config {
-    /// Checks what can be checked before anything is opened, and returns the server of this configuration.
+    /// Validates the configuration before anything is opened, and returns its server.
     pub fn validate(self) -> anyhow::Result<Server> {
         if !self.ui_listen.ip().is_loopback() {
-            bail!(
-                "--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine",
-                self.ui_listen
-            );
+            bail!("--ui-listen {} must be a loopback address, because the UI is plain HTTP", self.ui_listen);
         }
         Ok(Server(self))
     }

@@ -1,4 +1,4 @@
-//! The embedded control plane of `up`, and our own servers behind it.
+//! The embedded control plane of `up`, with the aggregated APIs and webhooks behind it.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ use crowsnest_runtime::roles::Roles;
 use crowsnest_serve::api_config::ApiConfig;
 use crowsnest_webhook::clients::Clients;
 
-/// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
+/// Karmada's name of the administrator, which `cluster-proxy-admin` is bound to.
 const ADMIN: &str = "system:admin";
 
-/// What a control plane does of its own accord.
+/// Options of the control plane that do not depend on the fleet.
 pub(super) struct Own {
     pub(super) auditor: Auditor,
     pub(super) disabled_admission: Vec<Plugin>,
@@ -56,7 +56,8 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Simulated members are steered through `simulated`, on the control plane's address; ID tokens that `oidc` knows are believed.
+    /// Starts the control plane. Faults of simulated members are served through `simulated` on its address; `oidc`
+    /// authenticates ID tokens.
     pub(super) async fn start(
         dir: &DataDir,
         listener: TcpListener,
@@ -65,11 +66,11 @@ impl ControlPlane {
         own: Own,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
-        // What is asked of a fleet outlives the loss of power; simulated members need not.
+        // Control plane data must survive a power failure; simulated members need not.
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
         let Own { auditor, disabled_admission, in_flight } = own;
         let mut config = Config { auditor, disabled_admission, in_flight, ..Config::new("crowsnest", data) };
-        // As kube-apiserver signs by default; clients that check the algorithm expect it.
+        // kube-apiserver's default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
         config.oidc = oidc;
         config.tokens.insert(
@@ -82,7 +83,7 @@ impl ControlPlane {
         );
         let address = listener.local_addr()?;
         config.names.push(address.ip().to_string());
-        let server = ApiServer::start(config).await.context("starting the control plane")?;
+        let server = ApiServer::start(config).await.context("cannot start the control plane")?;
         controllers::start(&server, Controllers::default());
         let sim = admin::routes(simulated, server.api().authenticator.clone());
         let tasks = Tasks::default();
@@ -110,7 +111,7 @@ impl ControlPlane {
         &self.token
     }
 
-    /// Acts as the administrator, without a socket.
+    /// Client of the administrator, without a socket.
     pub(super) fn client(&self) -> kube::Client {
         self.server.admin()
     }
@@ -119,7 +120,7 @@ impl ControlPlane {
         Ok(self.server.kubeconfig(ADMIN, &[MASTERS.to_owned()], &self.url)?)
     }
 
-    /// Serves the aggregated APIs and webhooks and installs them in the control plane.
+    /// Serves the aggregated APIs and webhooks, and registers them in the control plane.
     pub(super) async fn install(
         &self,
         roles: &Arc<Roles>,
@@ -128,10 +129,10 @@ impl ControlPlane {
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         servers: &Tasks,
     ) -> anyhow::Result<()> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for the aggregation layer")?;
         let port = listener.local_addr()?.port();
         let client = self.client();
-        // The aggregation layer asks for the Service's name, webhooks for the address.
+        // The aggregation layer verifies the Service's name, webhook clients the address.
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
         let own = Serving::new(&authority.server(&names)?)?;
@@ -161,7 +162,7 @@ impl ControlPlane {
         servers.keep("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stopping.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
-        // Before webhooks are registered for the kinds that objects are copied to.
+        // Copy before webhooks are registered for the target kinds.
         let mut report = Vec::new();
         crowsnest_install::renamed::copy(&client, &mut report).await?;
         let mut manifests: Vec<Value> = crowsnest_install::foundations();
@@ -169,12 +170,12 @@ impl ControlPlane {
         manifests.extend(crowsnest_install::definitions(&hooks, &ca));
         manifests.extend(crowsnest_install::admission(&hooks, &ca));
         crowsnest_install::apply_all(&client, &manifests).await?;
-        // The lock of the data directory keeps out every other process, so nothing reads the old definitions.
+        // The lock of the data directory excludes other processes, so no reader of the old definitions is left.
         crowsnest_install::renamed::remove(&client, &mut report).await?;
         for line in String::from_utf8_lossy(&report).lines() {
             tracing::info!("{line}");
         }
-        // Ours are described by the kinds that keep them, so those have to be served first.
+        // The aggregated kinds are described by the stored ones, which must be served first.
         let groups = crowsnest_install::groups(&client, metrics_adapter).await?;
         let aggregation = crowsnest_install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);
         crowsnest_install::apply_all(&client, &aggregation).await?;
@@ -182,7 +183,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Serves the webhooks with a handshake that accepts only this control plane's API server; returns their URL.
+    /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
     async fn serve_webhooks(
         &self,
         own: &Arc<Serving>,
@@ -190,11 +191,11 @@ impl ControlPlane {
         edge: &Edge,
         servers: &Tasks,
     ) -> anyhow::Result<String> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for webhooks")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;
         let address = listener.local_addr()?.to_string();
         let clients = self.server.identify_to_webhooks(&address)?;
         let tls = Tls::mutual(Arc::clone(own), &clients)?;
-        // Simulated members listen on this host.
+        // Simulated members have endpoints on this host.
         let settings = (controllers, true);
         let hooks = crowsnest_webhook::routes(self.client(), settings, &edge.metrics.admissions, Clients::Handshake);
         let routes = axum::Router::new().nest("/webhooks", hooks);
@@ -213,7 +214,7 @@ impl ControlPlane {
     }
 }
 
-/// Made once, kept beside the data it opens.
+/// The administrator token: created at the first start and stored in the data directory.
 fn admin_token(dir: &DataDir) -> anyhow::Result<String> {
     const FILE: &str = "admin-token.json";
     if let Some(token) = dir.read_state::<String>(FILE) {

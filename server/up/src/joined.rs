@@ -1,7 +1,8 @@
-//! Real clusters that `up` joins: read and checked before anything starts, asked who they are before anything is written.
+//! Real clusters that `up` joins. Their kubeconfig is validated before anything starts, and they are contacted before
+//! anything is written.
 //!
-//! A cluster that was joined by an earlier `up` and can't be reached now stays joined: one that is down must not keep the others
-//! from being served.
+//! A cluster that an earlier `up` joined stays joined if it is unreachable: it must not keep the others from being
+//! served.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,12 @@ use kube::{Api, ResourceExt};
 
 use super::progress::Progress;
 
-/// How long a cluster may take to say who it is.
+/// Timeout of reading a cluster's id.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// How long everybody waits for the credentials of a cluster that is joined already.
+/// Timeout of refreshing the credentials of a joined cluster.
 const REFRESH_WITHIN: Duration = Duration::from_secs(15);
 
-/// Clusters of a kubeconfig, each named like its context.
+/// Clusters of a kubeconfig, named as their contexts.
 pub(super) struct Joined {
     file: PathBuf,
     clusters: Vec<(ClusterName, kube::Config)>,
@@ -31,17 +32,17 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Reads the file and finds the contexts in it; no cluster is asked yet.
+    /// Reads the file and finds the contexts; contacts no cluster.
     pub(super) async fn read(file: &Path, contexts: &[String], rights: Rights) -> anyhow::Result<Self> {
         let kubeconfig = KubeconfigFile::read(file)?;
         let mut clusters: Vec<(ClusterName, kube::Config)> = Vec::new();
         for context in contexts {
             let config = kubeconfig.config(Some(context)).await?;
             let name: ClusterName = context.parse().with_context(|| {
-                format!("context {context} can't be a cluster's name; rename it with kubectl config rename-context")
+                format!("context {context} is not a valid cluster name; rename it with `kubectl config rename-context`")
             })?;
             if clusters.iter().any(|(known, _)| *known == name) {
-                bail!("context {context} is named twice");
+                bail!("context {context} is given twice");
             }
             clusters.push((name, config));
         }
@@ -56,10 +57,10 @@ impl Joined {
         self.clusters.iter().map(|(name, _)| name)
     }
 
-    /// Registers those that answer.
+    /// Joins the reachable clusters.
     pub(super) async fn join(&self, control_plane: &kube::Client, progress: &Progress) -> anyhow::Result<()> {
         let registered: Api<Cluster> = Api::all(control_plane.clone());
-        let registered = registered.list(&Default::default()).await.context("listing Clusters")?;
+        let registered = registered.list(&Default::default()).await.context("cannot list Clusters")?;
         let known = |name: &ClusterName| registered.iter().any(|cluster| cluster.name_any() == name.as_str());
         let mut answering: BTreeMap<String, (&ClusterName, &kube::Config)> = BTreeMap::new();
         let asked =
@@ -72,9 +73,9 @@ impl Joined {
                     }
                 }
                 Err(error) if known(name) => {
-                    progress.warn(&format!("cluster {name} stays joined, but can't be reached now: {error:#}"));
+                    progress.warn(&format!("cluster {name} stays joined but is unreachable: {error:#}"));
                 }
-                Err(error) => return Err(error.context(format!("cluster {name} can't be joined"))),
+                Err(error) => return Err(error.context(format!("cannot join cluster {name}"))),
             }
         }
         let joining = answering.into_values().map(|(name, config)| {
@@ -84,18 +85,17 @@ impl Joined {
                 let options = JoinOptions { refresh: true, rights, ..JoinOptions::new(name.clone()) };
                 let joining = join(control_plane, config, &options);
                 if !is_known {
-                    return joining.await.map(drop).with_context(|| format!("cluster {name} can't be joined"));
+                    return joining.await.map(drop).with_context(|| format!("cannot join cluster {name}"));
                 }
                 let lost = match tokio::time::timeout(REFRESH_WITHIN, joining).await {
                     Ok(Ok(_)) => return Ok(()),
                     Ok(Err(error)) if !is_lost(&error) => {
-                        return Err(error).with_context(|| format!("cluster {name} can't be joined"));
+                        return Err(error).with_context(|| format!("cannot join cluster {name}"));
                     }
                     Ok(Err(error)) => innermost(&error.into()),
-                    Err(_) => format!("it did not answer within {} s", REFRESH_WITHIN.as_secs()),
+                    Err(_) => format!("no response within {} s", REFRESH_WITHIN.as_secs()),
                 };
-                progress
-                    .warn(&format!("cluster {name} stays joined, but its credentials could not be refreshed: {lost}"));
+                progress.warn(&format!("cluster {name} stays joined, but its credentials were not refreshed: {lost}"));
                 Ok(())
             }
         });
@@ -104,7 +104,7 @@ impl Joined {
     }
 }
 
-/// The cluster's id; an error says where it was looked for.
+/// Reads the cluster's id; errors contain the URL.
 async fn who(config: &kube::Config) -> anyhow::Result<String> {
     let asking = async {
         let client = kube::Client::try_from(config.clone())?;
@@ -113,11 +113,11 @@ async fn who(config: &kube::Config) -> anyhow::Result<String> {
     match tokio::time::timeout(ANSWER_WITHIN, asking).await {
         Ok(Ok(id)) => Ok(id),
         Ok(Err(error)) => bail!("{}: {}", config.cluster_url, innermost(&error)),
-        Err(_) => bail!("{} did not answer within {} s", config.cluster_url, ANSWER_WITHIN.as_secs()),
+        Err(_) => bail!("{}: no response within {} s", config.cluster_url, ANSWER_WITHIN.as_secs()),
     }
 }
 
-/// Whether a cluster was lost while it was asked, rather than having refused.
+/// True if the cluster became unreachable, false if it refused.
 fn is_lost(error: &Error) -> bool {
     match error {
         Error::Kube { source, .. } => !matches!(&**source, kube::Error::Api(status) if status.code < 500),
@@ -126,7 +126,7 @@ fn is_lost(error: &Error) -> bool {
     }
 }
 
-/// What happened, without the layers it came through.
+/// The innermost cause.
 fn innermost(error: &anyhow::Error) -> String {
     match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
         Some(kube::Error::Api(status)) => status.message.clone(),

@@ -1,4 +1,4 @@
-//! The kubeconfigs of a local fleet: one per cluster and one with a context for each.
+//! The kubeconfigs of a local fleet: one per cluster, and one with a context for each.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use kube::config::Kubeconfig;
 
 use crowsnest_process::data_dir::write_private;
 
-/// Collects kubeconfigs and writes them below one folder.
+/// Collects kubeconfigs and writes them to one folder.
 pub(super) struct Kubeconfigs {
     folder: PathBuf,
     fleet: Kubeconfig,
@@ -18,9 +18,10 @@ impl Kubeconfigs {
         Self { folder, fleet: Kubeconfig::default() }
     }
 
-    /// Writes `<name>.kubeconfig` and adds its context, renamed to `name`, to the fleet's.
+    /// Writes `<name>.kubeconfig` and adds its context, renamed to `name`, to the fleet's kubeconfig.
     pub(super) fn add(&mut self, name: &str, yaml: &str) -> anyhow::Result<Kubeconfig> {
-        let mut config = Kubeconfig::from_yaml(yaml).with_context(|| format!("the kubeconfig of {name}"))?;
+        let mut config =
+            Kubeconfig::from_yaml(yaml).with_context(|| format!("cannot parse the kubeconfig of {name}"))?;
         for cluster in &mut config.clusters {
             cluster.name = name.to_owned();
         }
@@ -45,7 +46,7 @@ impl Kubeconfigs {
         Ok(config)
     }
 
-    /// Writes `fleet.kubeconfig`; its path.
+    /// Writes `fleet.kubeconfig` and returns its path.
     pub(super) fn finish(self) -> anyhow::Result<PathBuf> {
         let path = self.folder.join("fleet.kubeconfig");
         let whole = Kubeconfig { api_version: Some("v1".into()), kind: Some("Config".into()), ..self.fleet };
@@ -55,6 +56,6 @@ impl Kubeconfigs {
 }
 
 fn write(path: &Path, config: &Kubeconfig) -> anyhow::Result<()> {
-    let text = serde_saphyr::to_string(config).context("printing a kubeconfig")?;
-    write_private(path, text.as_bytes()).with_context(|| format!("writing {}", path.display()))
+    let text = serde_saphyr::to_string(config).context("cannot encode a kubeconfig")?;
+    write_private(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }

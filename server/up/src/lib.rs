@@ -1,5 +1,5 @@
-//! `crowsnest up`: a whole fleet in one process. Starts the parts in the order in which they need each other, tells so, waits for a
-//! signal, stops them in the opposite order.
+//! `crowsnest up`: a whole fleet in one process. Starts the parts in order of dependency, reports progress, waits for a
+//! signal and stops them in reverse order.
 
 pub mod alone;
 mod config;
@@ -40,16 +40,16 @@ use joined::Joined;
 use kubeconfigs::Kubeconfigs;
 use progress::Progress;
 
-/// A fleet whose configuration has been checked.
+/// A fleet with a validated configuration.
 pub struct Server(Config);
 
-/// Runs a fleet of this configuration until it is told to stop.
+/// Runs a fleet until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     config.validate()?.start().await
 }
 
 impl Server {
-    /// Starts everything, waits for a signal, and stops it in the opposite order.
+    /// Starts all parts, waits for a signal, and stops them in reverse order.
     pub async fn start(self) -> anyhow::Result<ExitCode> {
         let Self(config) = self;
         let mut stop = Stop::new()?;
@@ -70,18 +70,18 @@ impl Server {
             () = stop.wait() => Ok(ExitCode::from(130)),
             started = Fleet::start(&config, joined, &dir, (api, ui), &progress) => {
                 let fleet = started?;
-                // A reader that has gone (`up | head`) is no reason to end the fleet.
+                // A closed output (`up | head`) must not stop the fleet.
                 if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
-                    tracing::warn!(%error, "the banner could not be written");
+                    tracing::warn!(%error, "cannot print the banner");
                 }
                 progress.done("ready");
                 stop.wait().await;
                 let stopping = Instant::now();
                 progress.begin("stopping");
-                // A second signal ends the drain.
+                // A second signal aborts the drain.
                 tokio::select! {
                     stopped = fleet.stop() => stopped?,
-                    () = stop.wait() => bail!("stopped before everything was drained"),
+                    () = stop.wait() => bail!("stopped before the drain was complete"),
                 }
                 progress.done_since("stopped", stopping);
                 Ok(ExitCode::SUCCESS)
@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// `crowsnest apiserver`: the control plane's API alone.
+/// Runs the control plane's API alone (`crowsnest apiserver`).
 pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
     let dir = open(&config.place)?;
@@ -109,7 +109,7 @@ pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> 
     stopped.map(|()| ExitCode::SUCCESS)
 }
 
-/// What is left of the audit log, once nobody is served any more.
+/// Flushes the audit log after the servers have stopped.
 async fn written(audit: Option<Writer>) {
     if let Some(audit) = audit {
         audit.stop().await;
@@ -120,16 +120,16 @@ fn open(place: &Place) -> anyhow::Result<DataDir> {
     Ok(DataDir::open(&place.data_dir, place.reset)?)
 }
 
-/// Tells whether the issuer is there. It is asked again when somebody comes with a token.
+/// Reports whether the OIDC issuer is reachable. It is contacted again for each sign-in.
 async fn told(oidc: &Oidc, progress: &Progress) {
     let issuer = oidc.settings().issuer_url();
     match oidc.issuer().published().await {
         Ok(_) => progress.done(&format!("sign-in with {issuer}")),
-        Err(error) => progress.warn(&format!("sign-in with {issuer} does not work yet: {}", whole(&error))),
+        Err(error) => progress.warn(&format!("sign-in with {issuer} is not available yet: {}", whole(&error))),
     }
 }
 
-/// Everything that runs.
+/// All parts of a running fleet.
 struct Fleet {
     control_plane: ControlPlane,
     members: members::Members,
@@ -166,7 +166,7 @@ impl Fleet {
         simulated.get_or_init(|| members.simulated());
         progress.done(&format!("{} members", members.len()));
 
-        // Written first, so that a start that hangs can be looked into with kubectl.
+        // Written first, so that kubectl can be used while the start is in progress.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
         let mut reloader = config.api.reloader();
@@ -176,7 +176,7 @@ impl Fleet {
         let settings = (&controllers, config.metrics_adapter);
         control_plane.install(&roles, edge, trusted, settings, &servers).await?;
         if config.is_conformance {
-            // The recorded fleet's administrator.
+            // The recorded fleet grants these permissions to this administrator.
             crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin("admin")]).await?;
         }
         let seal = config.ui.seal(dir, &mut reloader).await?;
@@ -214,7 +214,7 @@ impl Fleet {
         Ok(Self { control_plane, members, roles, servers, audit, ui: ui_address, token, kubeconfig })
     }
 
-    /// Five commands to try; the last line is a search.
+    /// Prints commands to try; the last line is a search.
     fn banner(&self, out: &mut impl Write) -> std::io::Result<()> {
         let server = self.control_plane.url();
         writeln!(out, "UI     http://{}/#token={}", self.ui, self.token)?;
@@ -233,7 +233,7 @@ impl Fleet {
         out.flush()
     }
 
-    /// Entrances first, then what works, then what is worked on.
+    /// Stops servers first, then members and control plane.
     async fn stop(self) -> anyhow::Result<()> {
         self.roles.stop().await;
         self.servers.stop().await;

@@ -1,9 +1,9 @@
-//! What `crowsnest up` tells while it starts: one line per step, on standard error.
+//! Progress output of `crowsnest up`: one line per step on standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
-/// Prints steps as they finish. Colour only on a terminal that wants it.
+/// Prints steps as they finish; coloured on terminals unless `NO_COLOR` is set.
 #[derive(Debug)]
 pub struct Progress {
     colour: bool,
@@ -16,31 +16,31 @@ impl Progress {
         Self { colour: io::stderr().is_terminal() && !plain, started: Instant::now() }
     }
 
-    /// Tells that something started that may take a while.
+    /// Reports that a possibly long step has started.
     pub fn begin(&self, what: &str) {
         self.line(&format!("  … {what}"));
     }
 
-    /// Tells that a step is done, with the time since the start.
+    /// Reports that a step is done, with the time since the start.
     pub fn done(&self, what: &str) {
         self.done_since(what, self.started);
     }
 
-    /// Tells that what is no part of the start is done, with the time since it began.
+    /// Reports that a step outside of the start is done, with its duration.
     pub fn done_since(&self, what: &str, began: Instant) {
         let ms = began.elapsed().as_millis();
         let tick = if self.colour { "\x1b[32m✓\x1b[0m" } else { "✓" };
         self.line(&format!("  {tick} {what} ({ms} ms)"));
     }
 
-    /// Tells what is not as it was asked for, and does not keep the rest from working.
+    /// Reports a problem that does not stop the start.
     pub fn warn(&self, what: &str) {
         let mark = if self.colour { "\x1b[33m!\x1b[0m" } else { "!" };
         self.line(&format!("  {mark} {what}"));
     }
 
     fn line(&self, text: &str) {
-        // A closed standard error must not stop the fleet.
+        // Output is best effort.
         let _ = writeln!(io::stderr(), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Stored objects move to the names of this version, also if the move is interrupted after any of its writes.
+//! Stored objects are moved to the names of this version, even if the move is interrupted after any write.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const GROUP: &str = "/apis/storage.crowsnest.io/v1alpha1";
 const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/moved.storage.crowsnest.io";
 
-/// Definitions under their earlier names.
+/// CustomResourceDefinitions with their earlier names.
 fn earlier_definitions() -> Vec<Value> {
     let rename = |text: String, kind: &&'static crowsnest_api::storage::StoredKind| {
         let singular = |kind: &str| format!("\"{}\"", kind.to_lowercase());
@@ -44,7 +44,7 @@ async fn get(client: &kube::Client, path: &str) -> Option<Value> {
     }
 }
 
-/// A client whose writes fail from a number on, as those of a process that was stopped.
+/// A client whose writes fail after this number, as when the process is stopped.
 fn stopping_after(client: &kube::Client, writes: usize) -> kube::Client {
     let (client, left) = (client.clone(), Arc::new(AtomicUsize::new(writes)));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -98,13 +98,13 @@ async fn earlier() -> (ApiServer, Vec<(String, Value)>) {
     (server, stored)
 }
 
-/// The path of an object under its new name.
+/// The path of an object with its new name.
 fn new_path(path: &str) -> String {
     let kinds = STORED_KINDS.iter().map(|kind| (format!("/{}/", kind.plural), format!("/{}/", kind.stored_plural)));
     kinds.fold(path.to_owned(), |path, (old, new)| path.replace(&old, &new))
 }
 
-/// All objects are there as they were, and show the same UIDs.
+/// Asserts that all objects exist unchanged, with the same UIDs shown.
 async fn all_moved(client: &kube::Client, stored: &[(String, Value)]) {
     for (path, old) in stored {
         let new = get(client, &new_path(path)).await.unwrap_or_else(|| panic!("{path} is lost"));
@@ -123,7 +123,7 @@ async fn all_moved(client: &kube::Client, stored: &[(String, Value)]) {
 }
 
 #[tokio::test]
-async fn a_move_is_continued_after_an_interruption() {
+async fn interrupted_moves_are_continued() {
     let mut interruptions = 0;
     for writes in 0.. {
         let (server, stored) = earlier().await;
@@ -143,7 +143,7 @@ async fn a_move_is_continued_after_an_interruption() {
         all_moved(&client, &stored).await;
         assert!(renamed::remaining_names(&client).await.unwrap().is_empty());
         assert_eq!(get(&client, POLICY).await, None);
-        // Once more there is nothing to do.
+        // A second run has nothing to do.
         let mut report = Vec::new();
         renamed::copy(&client, &mut report).await.unwrap();
         renamed::remove(&client, &mut report).await.unwrap();
@@ -170,18 +170,18 @@ async fn moved_objects_are_protected_until_they_are_removed() {
         }
         send(&client, Method::PATCH, &new_path(path), &change).await.unwrap();
     }
-    // A user's change under the new name is not undone, and a deletion neither.
+    // Changes and deletions made under the new name are kept.
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
     renamed::copy(&client, &mut Vec::new()).await.unwrap();
     let changed = get(&client, &format!("{GROUP}/storedclusters/m1")).await.unwrap();
     assert_eq!(changed["metadata"]["labels"]["tier"], "silver");
     assert_eq!(get(&client, &format!("{GROUP}/storedsearches/s")).await, None);
-    // The Leases of the controllers are not held, so another version may still read the old objects.
+    // No Lease of the controllers is held, so another version may still read the old objects.
     let mut report = Vec::new();
     renamed::remove_unread(&client, &mut report).await.unwrap();
     assert!(String::from_utf8(report).unwrap().contains("run `crowsnest install` again"));
     assert!(get(&client, &stored[0].0).await.is_some());
-    // With all Leases held by this version nothing reads them.
+    // All Leases are held by this version, so nothing reads them.
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_KARMADA_SYSTEM}});
     apply_all(&client, &[namespace]).await.unwrap();
     for name in LEASES {
@@ -203,14 +203,15 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     let (server, stored) = earlier().await;
     let client = server.admin();
     let earlier_kinds = STORED_KINDS.map(|kind| (format!("{}.storage.crowsnest.io", kind.plural), 0));
-    // Before the move, everything is kept.
+    // Before the move, all objects are kept.
     let counts = [2, 1, 1];
     let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
     let found = renamed::leftovers(&client, false).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec![], &*kept));
     let found = renamed::leftovers(&client, true).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec!["clusters.storage.crowsnest.io".to_owned()], &kept[1..]));
-    // After it, earlier definitions are removed although they have objects, and those of this version if they have none.
+    // After the move, earlier definitions are removed although they have objects, and those of this version only if
+    // they are empty.
     renamed::copy(&client, &mut Vec::new()).await.unwrap();
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
     let found = renamed::leftovers(&client, false).await.unwrap();

@@ -24,7 +24,7 @@ pub enum Caller {
     ApiServer,
 }
 
-/// Clients that are accepted. Clones share changes.
+/// Accepted clients. Clones share changes.
 #[derive(Clone)]
 pub enum Clients {
     Anybody,

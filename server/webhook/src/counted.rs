@@ -1,5 +1,5 @@
-//! Admission as controller-runtime counts it, by webhook: a path that Karmada's configurations name. Nothing is counted of other
-//! paths, which anybody may make up.
+//! Admission metrics by webhook path, as controller-runtime exports them. Only the paths in Karmada's webhook
+//! configurations are counted, because clients can request arbitrary others.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ pub(super) const PATHS: [&str; 22] = [
     "/validate-resourceinterpreterwebhookconfiguration",
 ];
 
-/// One that is being answered, also when nobody waits for it any more.
+/// Counts a review in flight until its response is dropped.
 struct InFlight(Gauge);
 
 impl Drop for InFlight {
@@ -74,7 +74,7 @@ mod tests {
     use tower::ServiceExt;
 
     #[test]
-    fn every_webhook_that_is_installed_is_counted() {
+    fn installed_webhooks_are_counted() {
         let manifests: Vec<Value> = crowsnest_install::admission("https://here", "");
         let hooks = manifests.iter().filter_map(|manifest| manifest["webhooks"].as_array()).flatten();
         let urls = hooks.filter_map(|hook| hook["clientConfig"]["url"].as_str()?.strip_prefix("https://here"));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reviews_are_counted_by_webhook_and_answer() {
+    async fn reviews_are_counted_by_webhook_and_code() {
         let admissions = Admissions::new();
         let answer = async |request: Request| match request.uri().query() {
             Some(_) => StatusCode::BAD_REQUEST,

@@ -44,7 +44,7 @@ pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request,
     let body = match tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(body, LONGEST)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
-            return ApiError::bad_request(format!("cannot read the body, of {LONGEST} bytes at most: {error}"))
+            return ApiError::bad_request(format!("cannot read the body (at most {LONGEST} bytes): {error}"))
                 .into_response();
         }
         Err(_) => return ApiError::timeout().into_response(),
@@ -58,13 +58,13 @@ pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request,
 /// Reason why a body is not a valid review.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Malformed {
-    #[error("the body is no JSON: {0}")]
+    #[error("the body is not JSON: {0}")]
     Json(#[source] serde_json::Error),
     #[error("expected {kind} of {api_version}, got {found}")]
     Kind { kind: &'static str, api_version: &'static str, found: String },
-    #[error("request.uid must be a text of 1 to {LONGEST_UID} bytes")]
+    #[error("request.uid must be a string of 1 to {LONGEST_UID} bytes")]
     Uid,
-    #[error("the request cannot be read: {0}")]
+    #[error("cannot decode the request: {0}")]
     Request(#[source] serde_json::Error),
 }
 
@@ -130,7 +130,7 @@ mod tests {
     #[case::a_number_as_uid("/request/uid", json!(7), "request.uid must be")]
     #[case::a_long_uid("/request/uid", json!("u".repeat(300)), "request.uid must be")]
     #[case::another_operation("/request/operation", json!("PATCH"), "unknown variant")]
-    #[case::a_number_as_namespace("/request/namespace", json!(7), "the request cannot be read")]
+    #[case::a_number_as_namespace("/request/namespace", json!(7), "cannot decode the request")]
     #[case::no_request("/request", json!(null), "request.uid must be")]
     fn others_are_refused(#[case] field: &str, #[case] value: Value, #[case] expected: &str) {
         let mut review = review();

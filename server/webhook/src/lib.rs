@@ -40,13 +40,13 @@ use crowsnest_aggregated::request::trace::{answered, of_webhook};
 use crowsnest_process::reply::{HandlerError, json as reply};
 use crowsnest_runtime::metrics::Admissions;
 
-/// Settings of admission; the feature gates are those of the controllers.
+/// Admission settings; feature gates are those of the controllers.
 #[derive(Clone)]
 pub struct Webhooks {
     pub control_plane: kube::Client,
     pub gates: Gates,
     pub allow_no_execute_taint_policy: bool,
-    /// Clusters may have endpoints on this host.
+    /// Allow Clusters with endpoints on this host.
     pub local_endpoints: bool,
 }
 
@@ -158,7 +158,7 @@ async fn review(
             Span::current().record("crowsnest.webhook", path.as_str());
             review
         }
-        Ok(None) => return Err(ApiError::new(Reason::NotFound, format!("there is no webhook at {path}")).into()),
+        Ok(None) => return Err(ApiError::new(Reason::NotFound, format!("no webhook at {path}")).into()),
         // Respond with a refusal that names the cause, not with an HTTP error that reports a failed webhook call.
         Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),
     };
@@ -218,7 +218,7 @@ fn refuse(uid: &Value, status: &Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
-/// The answer of an AdmissionReview that allows, with a JSON patch when there is one.
+/// Response to an AdmissionReview that allows it, with a JSON patch if there are changes.
 fn allow(uid: &Value, patch: Option<&json_patch::Patch>) -> Value {
     use base64::Engine;
     let mut response = json!({"uid": uid, "allowed": true});

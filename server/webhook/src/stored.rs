@@ -22,15 +22,15 @@ use crowsnest_aggregated::stored::writer::Writer;
 /// Rules that depend on the server's configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    /// Default resource models are added to new clusters.
+    /// Add default resource models to new Clusters.
     pub(super) modelled: bool,
-    /// Clusters and backend stores may have endpoints on this host.
+    /// Allow Clusters and backend stores with endpoints on this host.
     pub(super) local_endpoints: bool,
 }
 
-/// Refuses a Cluster or ResourceRegistry whose author lacks the rights it requires. A write through the aggregated API
-/// arrives with the account of this process, which may read the Secrets that these objects name; there, the caller has been
-/// reviewed before.
+/// Refuses a Cluster or ResourceRegistry whose author lacks the required permissions. Writes through the aggregated API
+/// use the account of this process, which can read the Secrets that these objects name; their callers were authorized
+/// before.
 pub(super) async fn review_writer(delegated: &Delegated, resource: &str, request: &Value) -> Result<(), ApiError> {
     let user = user_of(request);
     if user.is_master() {
@@ -57,7 +57,7 @@ pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Ti
     let outcome = match resource {
         "clusters" => admit_cluster(object, &request["oldObject"], rules, now),
         "resourceregistries" => admit_registry(object, &request["oldObject"], rules),
-        other => Err(ApiError::bad_request(format!("{other} are not kept here"))),
+        other => Err(ApiError::bad_request(format!("{other} are not stored here"))),
     };
     match outcome {
         Ok((admitted, warnings)) => {
@@ -109,12 +109,12 @@ fn admit_registry(object: &Value, old: &Value, rules: Rules) -> Result<Admitted,
     let old = ResourceRegistry::deserialize(old).ok();
     errors.extend(backend_store::validate(old.as_ref(), &typed, rules.local_endpoints));
     invalid("resourceregistries", &typed.metadata.name, errors)?;
-    // Stored as it is, also with fields of later versions.
+    // Stored unchanged, including fields of later versions.
     Ok((object.clone(), backend_store::warnings(&typed, rules.local_endpoints)))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
-    T::deserialize(object).map_err(|error| ApiError::bad_request(format!("the {kind} can't be read: {error}")))
+    T::deserialize(object).map_err(|error| ApiError::bad_request(format!("cannot decode the {kind}: {error}")))
 }
 
 fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Result<(), ApiError> {
@@ -148,8 +148,8 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::nothing_to_say(json!({"targetCluster": {}, "resourceSelectors": []}), true, json!(null))]
-    #[case::all_of_it_may_be_left_out(json!({}), true, json!(null))]
+    #[case::without_backend_store(json!({"targetCluster": {}, "resourceSelectors": []}), true, json!(null))]
+    #[case::without_fields(json!({}), true, json!(null))]
     #[case::a_backend_store(json!({"backendStore": {"openSearch": {"addresses": ["https://x"]}}}), true, json!(null))]
     #[case::local(json!({"backendStore": {"openSearch": {"addresses": ["https://127.0.0.1:9200"]}}}), false, json!(null))]
     #[case::not_encrypted(
@@ -166,8 +166,8 @@ mod tests {
 
     #[rstest::rstest]
     #[case::new(json!(null), true)]
-    #[case::taken_away(json!({"spec": {"syncMode": "Push", "resourceModels": [{"grade": 0, "ranges": []}]}}), false)]
-    fn models_are_made_up_for_new_clusters(#[case] before: Value, #[case] expected: bool) {
+    #[case::removed(json!({"spec": {"syncMode": "Push", "resourceModels": [{"grade": 0, "ranges": []}]}}), false)]
+    fn new_clusters_get_default_models(#[case] before: Value, #[case] expected: bool) {
         let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "spec": {"syncMode": "Push"},
             "metadata": {"name": "m1"}});
         let request = json!({"request": {"uid": "u", "object": object, "oldObject": before}});
@@ -177,9 +177,9 @@ mod tests {
         assert_eq!(String::from_utf8(patch).unwrap().contains("resourceModels"), expected);
     }
 
-    /// A field of a later version's Clusters is not taken away.
+    /// Fields of later versions are kept.
     #[test]
-    fn what_is_not_known_stays() {
+    fn unknown_fields_are_kept() {
         let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "metadata": {"name": "m1"},
             "spec": {"syncMode": "Push", "zone": "a", "mood": "calm"}});
         let request = json!({"request": {"uid": "u", "object": object}});
@@ -192,8 +192,8 @@ mod tests {
     #[rstest::rstest]
     #[case::new(json!(null), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
     #[case::changed(json!("enabled"), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
-    #[case::as_it_was(json!("off"), json!("off"), Ok(()), 1)]
-    #[case::mended(json!("off"), json!("disabled"), Ok(()), 0)]
+    #[case::unchanged(json!("off"), json!("off"), Ok(()), 1)]
+    #[case::corrected(json!("off"), json!("disabled"), Ok(()), 0)]
     fn annotations_of_clusters(
         #[case] before: Value,
         #[case] now: Value,

@@ -161,7 +161,7 @@ fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     let said = world.crowsnest_cache(&["migrate"])?;
     ensure!(!said.ok && said.err.contains("written by a newer version (format 999"), "{said:?}");
     let said = world.crowsnest_cache(&["rebuild"])?;
-    ensure!(said.ok && said.out.contains("the cache is gone"), "{said:?}");
+    ensure!(said.ok && said.out.contains("the cache was deleted"), "{said:?}");
     let written = world.writes_in_member()?;
     replica.start_again()?;
     until("it to be ready", || replica.is_ready()).with_context(|| replica.log())?;
@@ -170,6 +170,6 @@ fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     ensure!(wrote.is_empty(), "written in the member: {wrote:#?}");
     ensure!(replica.stop()?.0.success(), "{}", replica.log());
     let said = world.crowsnest_cache(&["migrate"])?;
-    ensure!(said.ok && said.out.starts_with("the cache has format "), "{said:?}");
+    ensure!(said.ok && said.out.starts_with("the cache was migrated from format "), "{said:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The certificate by which the control plane knows an agent: asked for with a bootstrap token at first (`crowsnest register`), later by
-//! the agent as itself (`renewal`). Whoever asks waits until the control plane has signed or refused it, or time is up.
+//! Client certificate of an agent, requested as a CertificateSigningRequest: with a bootstrap token by `crowsnest
+//! register`, later by the agent itself (`renewal`). Waits until the request is approved or denied, or times out.
 
 use std::time::Duration;
 
@@ -16,35 +16,35 @@ use rand::Rng;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
-/// How long until it is looked whether somebody has decided: an agent may read requests, not watch them.
+/// Poll interval; agents can read the request but not watch it.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is asked for.
+/// A certificate to request.
 pub struct Wanted<'a> {
     pub cluster: &'a ClusterName,
     pub seconds: i32,
-    /// How long the control plane may take.
+    /// Time to wait for the certificate.
     pub within: Duration,
 }
 
-/// A certificate and its key, as PEM.
+/// A certificate and its private key, as PEM.
 pub struct Issued {
     pub certificate: String,
     pub key: String,
 }
 
 impl Wanted<'_> {
-    /// Makes a key, and has its certificate signed.
+    /// Generates a key and requests its certificate.
     pub async fn ask(&self, control_plane: Client) -> anyhow::Result<Issued> {
-        let key = KeyPair::generate().context("making the agent's key")?;
+        let key = KeyPair::generate().context("cannot generate the agent's key")?;
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
         let requests: Api<CertificateSigningRequest> = Api::all(control_plane);
         let made = requests.create(&PostParams::default(), &self.request(&name, &key)?).await;
-        made.map_err(|error| anyhow!("asking for a certificate: {}", reason(&error)))?;
+        made.map_err(|error| anyhow!("cannot create the certificate signing request: {}", reason(&error)))?;
         let decided = tokio::time::timeout(self.within, decided(&requests, &name)).await;
         let certificate = decided.map_err(|_| {
             anyhow!(
-                "nobody approved of the certificate {name} within {} s: has the fleet a cluster {} already, or the token other groups? `kubectl certificate approve {name}` approves",
+                "certificate signing request {name} was not approved within {} s: cluster {} may exist already, or the token may lack a group; approve it with `kubectl certificate approve {name}`",
                 self.within.as_secs(),
                 self.cluster
             )
@@ -57,8 +57,10 @@ impl Wanted<'_> {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, AGENT_ORGANIZATION);
         params.distinguished_name.push(DnType::CommonName, agent_name(self.cluster));
-        let pem =
-            params.serialize_request(key).and_then(|request| request.pem()).context("asking for a certificate")?;
+        let pem = params
+            .serialize_request(key)
+            .and_then(|request| request.pem())
+            .context("cannot build the certificate signing request")?;
         Ok(serde_json::from_value(json!({
             "metadata": {"name": name},
             "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
@@ -71,12 +73,13 @@ impl Wanted<'_> {
 async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
     loop {
         let request = requests.get_opt(name).await;
-        let request = request.map_err(|error| anyhow!("reading the request {name}: {}", reason(&error)))?;
-        let request = request.with_context(|| format!("the request for the certificate {name} is gone"))?;
+        let request =
+            request.map_err(|error| anyhow!("cannot read certificate signing request {name}: {}", reason(&error)))?;
+        let request = request.with_context(|| format!("certificate signing request {name} was deleted"))?;
         if let Some(status) = request.status {
             match (refused(&status), status.certificate) {
-                (Some(why), _) => bail!("the certificate {name} was refused: {why}"),
-                (None, Some(pem)) => return String::from_utf8(pem.0).context("reading the certificate"),
+                (Some(why), _) => bail!("certificate signing request {name} was denied: {why}"),
+                (None, Some(pem)) => return String::from_utf8(pem.0).context("cannot read the certificate"),
                 (None, None) => {}
             }
         }

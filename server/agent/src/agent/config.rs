@@ -8,41 +8,41 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Reported;
 use http::Uri;
 
-/// Configuration of an agent, without flags that name files of settings or the format of the log.
+/// Configuration of an agent.
 #[derive(Debug)]
 pub struct Config {
-    /// Name of the cluster in the fleet.
+    /// Name of the cluster in the control plane.
     pub cluster_name: ClusterName,
     pub control_plane_kubeconfig: PathBuf,
-    /// Context of that kubeconfig; its current one where there is none.
+    /// Context of that kubeconfig; `None` for its current context.
     pub control_plane_context: Option<String>,
-    /// Kubeconfig of the cluster; the service account of the pod where there is none.
+    /// Kubeconfig of the cluster; `None` for the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
-    /// API server of the cluster as its certificate names it; that of the kubeconfig where there is none.
+    /// URL of the cluster's API server, as its certificate names it; `None` for the kubeconfig's server.
     pub cluster_api_endpoint: Option<Uri>,
     /// Namespace of the tokens, in the cluster and in the control plane.
     pub cluster_namespace: String,
     pub cluster_provider: Option<String>,
     pub cluster_region: Option<String>,
     pub cluster_zones: Vec<String>,
-    /// Tokens of the cluster that the control plane gets.
+    /// Tokens of the cluster that are reported to the control plane.
     pub report: Reported,
     pub health_probe_bind_address: Option<SocketAddr>,
     pub metrics_bind_address: Option<SocketAddr>,
-    /// Renewal of the certificate by which the control plane knows the agent; none where others renew it.
+    /// Renewal of the agent's client certificate; `None` disables it.
     pub rotation: Option<Rotation>,
 }
 
 /// When and where the agent's certificate is renewed.
 #[derive(Debug)]
 pub struct Rotation {
-    /// The Secret that the kubeconfig is mounted from; the file itself is written where there is none.
+    /// The Secret that the kubeconfig is mounted from; `None` to write the file itself.
     pub secret: Option<SecretName>,
     /// Lifetime of a renewed certificate, in seconds.
     pub expiration_seconds: i32,
     pub checking_interval: Duration,
-    /// The certificate is renewed when this part of its lifetime is left, between 0 and 1.
+    /// Remaining share of the lifetime at which the certificate is renewed, between 0 and 1.
     pub remaining_time_threshold: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What an agent counts, under the names that Karmada's has for it: what it was built from, and requests to the control plane. Of the
-//! cluster itself the control plane tells, which does there what Karmada's agent does. Written by the agent, read by its /metrics.
+//! Metrics of an agent, named as those of Karmada's agent: build info, requests to the control plane, tunnels. Metrics
+//! of the cluster itself are exported by the control plane. Written by the agent, read by its /metrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use super::health::Tunnel;
 use crowsnest_component_base::metrics::Scrape;
 use crowsnest_component_base::metrics::{BuildInfo, Sent};
 
-/// See the module. Cheap to clone.
+/// The agent's metrics. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct Figures(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
     requests: Requests,
-    /// Those of the control plane as it was last asked: each tunnel has a client of its own, and what was counted before stays.
+    /// Counts of the current control plane client; each tunnel attempt creates a client, and totals are kept.
     counted: Mutex<Option<CountRequests>>,
     opened: AtomicU64,
 }
 
 impl Figures {
-    /// What counts the requests of a client of the control plane.
+    /// The layer that counts the requests of a control plane client.
     pub(super) fn counted(&self, control_plane: &kube::Config) -> CountRequests {
         let host = control_plane.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
         let counted = self.0.requests.layer(host);
@@ -57,7 +57,7 @@ impl Figures {
             ),
             series(
                 "crowsnest_agent_tunnels_opened_total",
-                "Tunnels that were opened so far.",
+                "Number of opened tunnels.",
                 true,
                 self.0.opened.load(Ordering::Relaxed),
             ),
@@ -94,12 +94,12 @@ mod tests {
     use tower::{Layer, ServiceExt};
 
     #[tokio::test]
-    async fn an_agent_tells_what_it_is_what_it_asked_and_of_its_tunnel() {
+    async fn metrics_have_build_info_requests_and_tunnels() {
         let figures = Figures::default();
         let config = kube::Config::new("https://cp:6443".parse().unwrap());
         let api = tower::service_fn(async |_: Request<()>| Ok::<_, &str>(Answer::new(())));
         for _ in 0..2 {
-            // A client for each tunnel.
+            // Each tunnel has its own client.
             let client = figures.counted(&config).layer(api);
             client.oneshot(Request::get("/").body(()).unwrap()).await.unwrap();
         }

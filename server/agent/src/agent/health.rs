@@ -1,5 +1,5 @@
-//! What an agent tells to whoever watches over its pod: that it lives, and whether its tunnel is open. Plain HTTP, and nothing of the
-//! cluster.
+//! Health endpoints of an agent for kubelets: liveness, and readiness while a tunnel is open. Plain HTTP without
+//! information about the cluster.
 
 use axum::Router;
 use axum::extract::State;
@@ -7,18 +7,18 @@ use axum::routing::get;
 use http::StatusCode;
 use tokio::sync::watch;
 
-/// How far an agent is.
+/// State of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Tunnel {
     /// The cluster is being registered.
     Registering,
     Open,
-    /// And why.
+    /// No tunnel is open, with the last error.
     Closed(String),
 }
 
 pub(super) fn routes(tunnel: watch::Receiver<Tunnel>) -> Router {
-    // An agent that can't reach the control plane is not mended by a new start.
+    // A restart does not help an agent that cannot reach the control plane, so it stays alive.
     let alive = async || "ok";
     Router::new()
         .route("/healthz", get(alive))
@@ -51,7 +51,7 @@ mod tests {
     #[case("/readyz", Tunnel::Registering, 503, "the cluster is not registered yet")]
     #[case("/readyz", Tunnel::Closed("refused".to_owned()), 503, "no tunnel is open: refused")]
     #[tokio::test]
-    async fn an_agent_with_a_tunnel_is_ready(
+    async fn agents_with_a_tunnel_are_ready(
         #[case] path: &str,
         #[case] tunnel: Tunnel,
         #[case] status: u16,

@@ -1,6 +1,7 @@
-//! Karmada's `certRotation`, in our agent: looks now and then how long the certificate in its kubeconfig of the control plane holds. When
-//! little of its time is left, asks for the next one as itself and writes it where the kubeconfig is kept: into the Secret that it is
-//! mounted from, or into the file. The agent reads its kubeconfig for each tunnel, so the next one has the new certificate.
+//! Certificate renewal, Karmada's `certRotation`: checks the remaining lifetime of the client certificate in the
+//! control plane's kubeconfig at intervals. When it is due, the agent requests a new certificate as itself and writes
+//! it to the Secret that the kubeconfig is mounted from, or to the file. Each tunnel reads the kubeconfig, so the next
+//! one uses the new certificate.
 
 use std::path::{Path, PathBuf};
 
@@ -24,35 +25,35 @@ use super::config::{Config, Rotation, SecretName};
 use super::figures::Figures;
 use crowsnest_process::data_dir::write_private;
 
-/// How long the control plane may take to sign.
+/// Time to wait for the signed certificate.
 const SIGNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// How long a certificate holds, in seconds of Unix time.
+/// Validity period of a certificate in Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Validity {
     from: i64,
     until: i64,
 }
 
-/// What came of a look.
+/// Outcome of a check.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It holds long enough.
+    /// The certificate is not due.
     Holds,
     Renewed(Validity),
-    /// Somebody else has written the kubeconfig meanwhile.
+    /// Another process wrote the kubeconfig meanwhile.
     Overtaken,
-    /// The kubeconfig has no certificate in it: what it has instead, others renew.
+    /// The kubeconfig has no inline certificate; its credentials are renewed elsewhere.
     OfOthers,
 }
 
-/// Where the kubeconfig is kept, and what is kept there.
+/// Location of the kubeconfig, and its content.
 enum Kept {
     File(PathBuf),
     Secret { secrets: Api<Secret>, secret: Box<Secret>, key: String },
 }
 
-/// Looks until told to stop. A look that fails is tried again with the next one.
+/// Checks at intervals until the agent stops. A failed check is retried with the next one.
 pub(super) async fn keep(
     config: &Config,
     rotation: &Rotation,
@@ -68,22 +69,22 @@ pub(super) async fn keep(
             None => return,
             Some(Ok(Outcome::Renewed(validity))) => {
                 let until = jiff::Timestamp::from_second(validity.until).unwrap_or(jiff::Timestamp::MAX);
-                tracing::info!(%until, "the agent's certificate is renewed");
+                tracing::info!(%until, "renewed the agent's certificate");
             }
-            Some(Ok(Outcome::Overtaken)) => tracing::info!("another agent has renewed the certificate"),
-            // Once: it is so for as long as whoever wrote the kubeconfig wants it.
+            Some(Ok(Outcome::Overtaken)) => tracing::info!("another agent renewed the certificate"),
+            // Logged once; the kubeconfig is unlikely to change.
             Some(Ok(Outcome::OfOthers)) if !is_told => {
                 is_told = true;
                 tracing::info!(
-                    "the agent's kubeconfig holds no client-certificate-data: what it is known by, others renew, and --enable-cert-rotation does nothing"
+                    "--enable-cert-rotation has no effect: the agent's kubeconfig has no client-certificate-data"
                 );
             }
             Some(Ok(Outcome::Holds | Outcome::OfOthers)) => {}
             Some(Err(error)) => {
-                tracing::warn!(error = %format_args!("{error:#}"), "the agent's certificate is not renewed, trying again");
+                tracing::warn!(error = %format_args!("{error:#}"), "cannot renew the agent's certificate; will retry");
             }
         }
-        // Agents of one cluster are not to ask at once.
+        // Jitter, so that the agents of a cluster do not renew at the same time.
         let pause = rotation.checking_interval.mul_f64(rand::rng().random_range(0.9..1.1));
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
@@ -98,7 +99,7 @@ async fn look(
     now: i64,
 ) -> anyhow::Result<Outcome> {
     let (kept, text) = Kept::read(config, rotation, member).await?;
-    let kubeconfig: Value = serde_saphyr::from_str(&text).context("reading the agent's kubeconfig")?;
+    let kubeconfig: Value = serde_saphyr::from_str(&text).context("cannot parse the agent's kubeconfig")?;
     let context = config.control_plane_context.as_deref();
     let Some(certificate) = certificate(&kubeconfig, context)? else { return Ok(Outcome::OfOthers) };
     let validity = Validity::of(&certificate)?;
@@ -106,7 +107,7 @@ async fn look(
         return Ok(Outcome::Holds);
     }
     if validity.until <= now {
-        bail!("it has expired: delete the agent here, and let `crowsnest register` register the cluster anew");
+        bail!("the certificate has expired; delete the agent and register the cluster again with `crowsnest register`");
     }
     let wanted = Wanted { cluster: &config.cluster_name, seconds: rotation.expiration_seconds, within: SIGNED_WITHIN };
     let issued = wanted.ask(super::control_plane(config, figures).await?).await?;
@@ -117,19 +118,19 @@ async fn look(
 
 impl Validity {
     fn of(pem: &[u8]) -> anyhow::Result<Self> {
-        let der = CertificateDer::from_pem_slice(pem).context("reading the agent's certificate")?;
-        let (_, certificate) = X509Certificate::from_der(&der).context("reading the agent's certificate")?;
+        let der = CertificateDer::from_pem_slice(pem).context("cannot parse the agent's certificate")?;
+        let (_, certificate) = X509Certificate::from_der(&der).context("cannot parse the agent's certificate")?;
         let validity = certificate.validity();
         Ok(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
     }
 
-    /// Whether no more than that part of its time is left.
+    /// True if at most this share of the lifetime is left.
     fn is_due(self, threshold: f64, now: i64) -> bool {
         (self.until - now) as f64 <= (self.until - self.from) as f64 * threshold
     }
 }
 
-/// Which of a kubeconfig's users is that of the context.
+/// Index of the context's user in the kubeconfig.
 fn user(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
     let place = |list: &str, name: &str| {
         let mut all = kubeconfig[list].as_array().into_iter().flatten();
@@ -141,14 +142,14 @@ fn user(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
     place("users", kubeconfig["contexts"][at]["context"]["user"].as_str().unwrap_or_default())
 }
 
-/// The certificate of a kubeconfig, as PEM; none where its user is known by something else.
+/// The inline certificate of the kubeconfig's user as PEM; `None` if it has none.
 fn certificate(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<Option<Vec<u8>>> {
     let user = &kubeconfig["users"][user(kubeconfig, context)?]["user"];
     let encoded = user["client-certificate-data"].as_str();
-    encoded.map(|encoded| STANDARD.decode(encoded).context("the agent's certificate is no base64")).transpose()
+    encoded.map(|encoded| STANDARD.decode(encoded).context("the agent's certificate is not valid base64")).transpose()
 }
 
-/// The kubeconfig with another certificate.
+/// The kubeconfig with a new certificate.
 fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &Issued) -> anyhow::Result<Value> {
     let at = user(&kubeconfig, context)?;
     let user = &mut kubeconfig["users"][at]["user"];
@@ -161,28 +162,30 @@ fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &Issue
 }
 
 impl Kept {
-    /// Of the Secret itself, as what is mounted of it comes late.
+    /// Reads the Secret itself, because mounted Secrets are updated with delay.
     async fn read(config: &Config, rotation: &Rotation, member: &kube::Config) -> anyhow::Result<(Self, String)> {
         let file = &config.control_plane_kubeconfig;
         let Some(SecretName { namespace, name }) = &rotation.secret else {
-            let text = tokio::fs::read_to_string(file).await.with_context(|| format!("reading {}", file.display()))?;
+            let text =
+                tokio::fs::read_to_string(file).await.with_context(|| format!("cannot read {}", file.display()))?;
             return Ok((Self::File(file.clone()), text));
         };
         let secrets: Api<Secret> = Api::namespaced(Client::try_from(member.clone())?, namespace);
-        let secret = secrets.get(name).await.with_context(|| format!("reading secret {namespace}/{name}"))?;
+        let secret = secrets.get(name).await.with_context(|| format!("cannot read secret {namespace}/{name}"))?;
         let key = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let data = secret.data.as_ref().and_then(|data| data.get(&key));
         let data = data.with_context(|| format!("secret {namespace}/{name} has no {key}"))?;
-        let text = String::from_utf8(data.0.clone()).with_context(|| format!("reading secret {namespace}/{name}"))?;
+        let text =
+            String::from_utf8(data.0.clone()).with_context(|| format!("cannot read secret {namespace}/{name}"))?;
         Ok((Self::Secret { secrets, secret: Box::new(secret), key }, text))
     }
 
-    /// False where somebody else has written it since it was read.
+    /// Writes the kubeconfig; false if another process has written it since it was read.
     async fn write(self, text: String) -> anyhow::Result<bool> {
         match self {
             Self::File(file) => {
                 let written = tokio::task::spawn_blocking(move || replace(&file, &text)).await;
-                written.context("writing the agent's kubeconfig")??;
+                written.context("cannot write the agent's kubeconfig")??;
                 Ok(true)
             }
             Self::Secret { secrets, mut secret, key } => {
@@ -191,18 +194,18 @@ impl Kept {
                 match secrets.replace(&name, &PostParams::default(), &secret).await {
                     Ok(_) => Ok(true),
                     Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-                    Err(error) => Err(error).with_context(|| format!("writing secret {name}")),
+                    Err(error) => Err(error).with_context(|| format!("cannot write secret {name}")),
                 }
             }
         }
     }
 }
 
-/// Whole or not at all: who reads meanwhile reads what was there.
+/// Replaces the file atomically.
 fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     write_private(file, text.as_bytes()).with_context(|| {
         format!(
-            "writing {}; where it is mounted from a Secret, name that with --control-plane-kubeconfig-secret",
+            "cannot write {}; if it is mounted from a Secret, use --control-plane-kubeconfig-secret",
             file.display()
         )
     })
@@ -234,13 +237,17 @@ mod tests {
     #[case::a_fifth("2026-01-09T00:00:00Z", 0.2, true)]
     #[case::half("2026-01-06T00:00:00Z", 0.5, true)]
     #[case::expired("2026-02-01T00:00:00Z", 0.2, true)]
-    fn what_is_nearly_over_is_renewed(#[case] now: jiff::Timestamp, #[case] threshold: f64, #[case] expected: bool) {
+    fn certificates_are_renewed_at_the_threshold(
+        #[case] now: jiff::Timestamp,
+        #[case] threshold: f64,
+        #[case] expected: bool,
+    ) {
         let validity = Validity::of(pem().as_bytes()).unwrap();
         assert_eq!(validity.is_due(threshold, now.as_second()), expected);
     }
 
     #[test]
-    fn certificates_are_replaced_and_nothing_else() {
+    fn only_the_certificate_is_replaced() {
         let old =
             kubeconfig(json!({"client-certificate-data": "b2xk", "client-key-data": "b2xk", "tls-server-name": "x"}));
         assert_eq!(certificate(&old, None).unwrap().unwrap(), b"old");
@@ -254,14 +261,14 @@ mod tests {
     #[rstest::rstest]
     #[case(Some("nosuch"), json!({}), "has no \"nosuch\" in contexts")]
     #[case(Some("broken"), json!({}), "has no \"nobody\" in users")]
-    #[case(None, json!({"client-certificate-data": "%"}), "is no base64")]
-    fn what_cannot_be_renewed_is_said(#[case] context: Option<&str>, #[case] user: Value, #[case] expected: &str) {
+    #[case(None, json!({"client-certificate-data": "%"}), "is not valid base64")]
+    fn invalid_kubeconfigs_are_reported(#[case] context: Option<&str>, #[case] user: Value, #[case] expected: &str) {
         let error = certificate(&kubeconfig(user), context).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
-    fn files_are_replaced_whole() {
+    fn files_are_replaced_atomically() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kubeconfig");

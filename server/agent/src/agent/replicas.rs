@@ -1,9 +1,9 @@
-//! At which replicas of the control plane an agent's tunnels end. Each replica reaches the member through a tunnel of its own, and
-//! all are behind one address, so an agent asks there until it meets nobody new, and now and then after that. Where replicas know of
-//! each other they tell it how many they are, and it looks for those it has not met at once.
+//! Discovery of the replicas of the control plane that an agent opens tunnels to. Each replica needs its own tunnel,
+//! and all are behind one address, so an agent requests tunnels until it reaches no new replica, and at intervals after
+//! that. Replicas that know each other report their number, so that the agent looks for missing ones at once.
 //!
-//! An agent says whom it has met, a replica who it is; one that is met already opens nothing. Written by the agent's loop, read by
-//! nobody else; the headers are also those of whoever takes in agents.
+//! An agent sends the replicas it has tunnels to, and a replica answers with its name; a replica that is listed already
+//! opens no tunnel. Written by the agent's loop; the headers are also used by the server side.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,43 +14,45 @@ use crowsnest_members::tunnel::backoff;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
-/// In an agent's request: the replicas to which it has a tunnel. Those that do not know it open one more.
+/// Request header: replicas to which the agent has a tunnel. Replicas of earlier versions ignore it and open another
+/// tunnel.
 const MET: HeaderName = HeaderName::from_static("crowsnest-tunnel-replicas");
-/// In the answer: which replica it is.
+/// Response header: name of the replica.
 const REPLICA: HeaderName = HeaderName::from_static("crowsnest-tunnel-replica");
-/// Between two looks for further replicas, at most.
+/// Longest interval between attempts to find further replicas.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often one that it was told of is looked for quickly: it may take a moment to be ready, and the address leads to any of them.
+/// Number of quick attempts to find a reported replica, which may not be ready yet while the address leads to any of
+/// them.
 const TRIES: u32 = 4;
-/// More than anybody runs, and few enough for a header.
+/// Maximum number of replicas in the header.
 const MAX_MET: usize = 64;
 const MAX_NAME: usize = 64;
 
-/// One process of the control plane, from its start to its end.
+/// One process of the control plane, from start to exit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Replica(String);
 
 impl Replica {
-    /// This process.
+    /// The replica that is this process.
     pub fn own() -> &'static Self {
         static OWN: LazyLock<Replica> = LazyLock::new(|| Replica(format!("{:032x}", rand::random::<u128>())));
         &OWN
     }
 
-    /// None of one that does not say, or not in words that could be said to others.
+    /// The replica in a response; `None` without a valid name.
     pub(super) fn of_answer(headers: &HeaderMap) -> Option<Self> {
         let name = headers.get(REPLICA)?.to_str().ok()?;
         let plain = !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric());
         plain.then(|| Self(name.to_owned()))
     }
 
-    /// Whether an agent that asks says that it has a tunnel to this one.
+    /// True if the agent has a tunnel to this replica.
     pub fn is_met(&self, headers: &HeaderMap) -> bool {
         let values = headers.get_all(MET).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|name| name.trim() == self.0)
     }
 
-    /// Says in an answer who it is.
+    /// Adds the name of this replica to a response.
     pub fn tell(&self, headers: &mut HeaderMap) {
         if let Ok(name) = HeaderValue::from_str(&self.0) {
             headers.insert(REPLICA, name);
@@ -64,24 +66,24 @@ impl fmt::Display for Replica {
     }
 }
 
-/// Counts an agent's tunnels.
+/// Sequence number of a tunnel.
 pub(super) type Number = u64;
 
-/// The tunnels that an agent has, and when it asks for the next.
+/// State of an agent's tunnels, and the time of the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
-    /// By replica; `None` is one that does not say who it is.
+    /// Tunnels by replica; `None` is a replica that sends no name.
     met: BTreeMap<Option<Replica>, (Number, CancellationToken)>,
     next: Number,
-    /// Grows until a tunnel was open for long, or a replica is met again.
+    /// Consecutive failures; reset by a long-lived tunnel or a known replica.
     failures: u32,
-    /// Whether the last that happened was one.
+    /// True if the last attempt failed.
     failed: bool,
-    /// Answers in a row of replicas that were met before.
+    /// Consecutive responses of known replicas.
     again: u32,
-    /// How many replicas there are, as far as one of them has said.
+    /// Number of replicas, if one has reported it.
     there: usize,
-    /// How often more may be looked for quickly.
+    /// Remaining quick attempts.
     tries: u32,
 }
 
@@ -90,12 +92,12 @@ impl Replicas {
         self.met.is_empty()
     }
 
-    /// An earlier control plane tells no replicas apart: with a tunnel to one there is nothing to look for.
+    /// True if there may be further replicas. Earlier versions send no names, so one tunnel is all there is.
     pub(super) fn looks(&self) -> bool {
         !self.met.contains_key(&None) && self.met.len() < MAX_MET
     }
 
-    /// Says in a request who is met.
+    /// Adds the known replicas to a request.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         let names: Vec<&str> = self.met.keys().flatten().map(|replica| replica.0.as_str()).collect();
         if let Ok(names) = HeaderValue::from_str(&names.join(",")) {
@@ -103,7 +105,7 @@ impl Replicas {
         }
     }
 
-    /// A tunnel is open. One to the same replica is taken for dead, as that replica no longer has it.
+    /// Records an open tunnel. An earlier tunnel to the same replica is dead, because the replica dropped it.
     pub(super) fn opened(&mut self, replica: Option<Replica>, stop: CancellationToken) -> Number {
         self.next += 1;
         (self.again, self.failed) = (0, false);
@@ -113,19 +115,19 @@ impl Replicas {
         self.next
     }
 
-    /// One of the replicas said how many they are, as it does for a while after one has come.
+    /// Records the number of replicas, which a replica reports for a while after another has started.
     pub(super) fn told(&mut self, there: usize) {
         (self.there, self.tries) = (there.min(MAX_MET), TRIES);
     }
 
-    /// A replica answered that it was met already.
+    /// Records a response of a known replica.
     pub(super) fn met_again(&mut self) {
         (self.failures, self.failed) = (0, false);
         self.tries = self.tries.saturating_sub(1);
         self.again = self.again.saturating_add(1);
     }
 
-    /// A tunnel has ended; `stable` is one that was open for long. Another replica may be in that one's place soon.
+    /// Records the end of a tunnel; `stable` if it was open for long. Another replica may take its place soon.
     pub(super) fn ended(&mut self, number: Number, stable: bool) {
         self.met.retain(|_, (known, _)| *known != number);
         self.again = 0;
@@ -133,7 +135,7 @@ impl Replicas {
         self.failed();
     }
 
-    /// All tunnels end, and nobody is met.
+    /// Closes all tunnels and forgets all replicas.
     pub(super) fn start_over(&mut self) {
         for (_, stop) in std::mem::take(&mut self.met).into_values() {
             stop.cancel();
@@ -147,7 +149,7 @@ impl Replicas {
         self.failed = true;
     }
 
-    /// How long to wait before asking again, at `random` (0 to 1).
+    /// Delay before the next attempt; `random` is between 0 and 1.
     pub(super) fn pause(&self, random: f64) -> Duration {
         if self.failed {
             backoff(self.failures.saturating_sub(1), random)
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_knows_whether_it_is_met() {
+    fn replicas_recognize_their_name() {
         let mut replicas = Replicas::default();
         let mut headers = HeaderMap::new();
         replicas.tell(&mut headers);
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_not_do_in_a_header_is_none() {
+    fn invalid_names_are_ignored() {
         for name in ["", "a,b", &"a".repeat(MAX_NAME + 1)] {
             let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from_str(name).unwrap())]);
             assert_eq!(Replica::of_answer(&headers), None, "{name}");
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_for_more_until_one_does_not_say_who_it_is() {
+    fn replicas_without_names_end_the_search() {
         let mut replicas = Replicas::default();
         assert!(replicas.looks() && replicas.is_empty());
         replicas.opened(replica("a"), CancellationToken::new());
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_tunnel_to_a_replica_ends_the_earlier_and_outlives_it() {
+    fn later_tunnels_replace_earlier_ones() {
         let (first, second) = (CancellationToken::new(), CancellationToken::new());
         let mut replicas = Replicas::default();
         let earlier = replicas.opened(replica("a"), first.clone());
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn it_starts_over_without_taking_a_tunnel_for_another() {
+    fn start_over_ignores_earlier_tunnels() {
         let (first, mut replicas) = (CancellationToken::new(), Replicas::default());
         let earlier = replicas.opened(None, first.clone());
         replicas.start_over();
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_quickly_for_one_it_was_told_of_until_it_is_met_or_does_not_come() {
+    fn reported_replicas_are_searched_quickly() {
         let mut replicas = Replicas::default();
         replicas.opened(replica("a"), CancellationToken::new());
         replicas.opened(replica("b"), CancellationToken::new());
@@ -250,13 +252,13 @@ mod tests {
         replicas.told(3);
         replicas.opened(replica("c"), CancellationToken::new());
         rests(&mut replicas);
-        // Nobody makes it ask for ever.
+        // Reports cannot make it retry forever.
         replicas.told(usize::MAX);
         rests(&mut replicas);
     }
 
     #[test]
-    fn it_asks_soon_after_a_change_and_seldom_without() {
+    fn delays_are_short_after_a_change() {
         let mut replicas = Replicas::default();
         let number = replicas.opened(replica("a"), CancellationToken::new());
         assert_eq!(replicas.pause(0.0), Duration::from_millis(500));
@@ -270,7 +272,8 @@ mod tests {
             replicas.failed();
         }
         assert_eq!(replicas.pause(0.0), Duration::from_secs(30));
-        // Somebody answers again, so the others are asked for soon; a tunnel that ends at once is still a failure more.
+        // After a replica answered again, the others are requested soon; a tunnel that ends at once still counts as a
+        // failure.
         let number = replicas.opened(replica("b"), CancellationToken::new());
         assert_eq!(replicas.pause(0.0), Duration::from_millis(500));
         replicas.ended(number, false);

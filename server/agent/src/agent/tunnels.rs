@@ -1,4 +1,4 @@
-//! The tunnels of an agent: one to each replica of the control plane, each opened again when it has ended.
+//! The tunnels of an agent: one to each replica of the control plane, reopened when it ends.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use super::replicas::{Number, Replica, Replicas};
 #[cfg(test)]
 mod tests;
 
-/// A tunnel that was open for so long was no failure.
+/// A tunnel that was open for this long is not counted as a failure.
 const STABLE: Duration = Duration::from_secs(30);
 
-/// What the control plane answered.
+/// Response to a tunnel request.
 pub(super) enum Answer<IO> {
     Opened(IO, Option<Replica>),
-    /// There is a tunnel to that replica.
+    /// The replica has a tunnel already.
     Met,
 }
 
-/// Asks for tunnels with `ask`, which gets the headers to say, and serves them until told to stop.
+/// Requests tunnels with `ask`, which gets the request headers, and serves them until the agent stops.
 pub(super) async fn keep<IO, F>(
     ask: impl Fn(HeaderMap) -> F,
     agent: &Agent,
@@ -50,18 +50,18 @@ pub(super) async fn keep<IO, F>(
                         replicas.ended(number, lasted >= STABLE);
                         tell_of(&replicas, why, tell);
                     }
-                    // Nobody knows which it was.
+                    // It is unknown which tunnel the task served.
                     Err(error) => {
-                        tracing::error!(%error, "a tunnel's task died, opening all anew");
+                        tracing::error!(%error, "a tunnel task panicked; reopening all tunnels");
                         replicas.start_over();
-                        tell_of(&replicas, "a tunnel's task died".to_owned(), tell);
+                        tell_of(&replicas, "a tunnel task panicked".to_owned(), tell);
                     }
                 }
                 next.as_mut().reset(Instant::now() + replicas.pause(rand::random()));
             }
             Ok(()) = told.changed() => {
                 replicas.told(*told.borrow_and_update());
-                // Told often, it must not be put off each time.
+                // Repeated reports must not postpone the next attempt.
                 let soon = Instant::now() + replicas.pause(rand::random());
                 if soon < next.deadline() {
                     next.as_mut().reset(soon);
@@ -77,7 +77,7 @@ pub(super) async fn keep<IO, F>(
                 match answer {
                     Ok(Answer::Opened(io, replica)) => {
                         let name = replica.as_ref().map(tracing::field::display);
-                        tracing::info!(replica = name, "a tunnel is open");
+                        tracing::info!(replica = name, "opened a tunnel");
                         let stop = stop.child_token();
                         let number = replicas.opened(replica, stop.clone());
                         tunnels.spawn(serve(agent.clone(), io, number, stop));
@@ -93,27 +93,27 @@ pub(super) async fn keep<IO, F>(
             }
         }
     }
-    // Each has been told, and lets what it carries end.
+    // All tunnels were cancelled and drain their connections.
     while tunnels.join_next().await.is_some() {}
 }
 
-/// Which tunnel it was, how long it was open, and why it ended.
+/// Serves a tunnel; returns its number, how long it was open, and why it ended.
 async fn serve<IO>(agent: Agent, io: IO, number: Number, stop: CancellationToken) -> (Number, Duration, String)
 where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let began = Instant::now();
     let ended = agent.serve(io, &stop).await;
-    let why = ended.map_or_else(|error| error.to_string(), |()| "the control plane ended it".to_owned());
+    let why = ended.map_or_else(|error| error.to_string(), |()| "closed by the control plane".to_owned());
     (number, began.elapsed(), why)
 }
 
-/// Says why there is no tunnel, or that there is one less.
+/// Logs that a tunnel is missing, and publishes the state if none is left.
 fn tell_of(replicas: &Replicas, why: String, tell: &watch::Sender<Tunnel>) {
     if replicas.is_empty() {
-        tracing::warn!(error = %why, "no tunnel, trying again");
+        tracing::warn!(error = %why, "no tunnel is open; will retry");
         tell.send_replace(Tunnel::Closed(why));
     } else {
-        tracing::info!(%why, "no tunnel to one replica, trying again");
+        tracing::info!(%why, "a tunnel to a replica was closed; will retry");
     }
 }

@@ -1,4 +1,5 @@
-//! Our client against our server, over TLS with client certificates, with a member that is a real API server.
+//! Tests of the estimator client against the estimator over TLS with client certificates; the member is a real API
+//! server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// How an estimator proves itself and which clients it lets in.
+/// TLS mode of the estimator.
 #[derive(Debug, Clone, Copy)]
 enum Security {
     Plain,
@@ -24,8 +25,8 @@ enum Security {
     Mutual,
 }
 
-/// An estimator of a member with two nodes of 4 cpus, one of which is half taken, and a Deployment with two pods that no
-/// node takes, one of its present template.
+/// An estimator of a member with two nodes of 4 CPUs, one of them half used, and a Deployment with two unschedulable
+/// pods, one of them of the current template.
 struct Site {
     _member: ApiServer,
     address: SocketAddr,
@@ -37,7 +38,7 @@ fn resource(group: &str, name: &str, kind: &str, namespaced: bool) -> Resource {
     Resource::builtin(group, "v1", name, kind, namespaced)
 }
 
-/// Creates an object with its status, and gives it as it is stored.
+/// Creates an object with its status; returns it as stored.
 async fn create(member: &Objects, resource: &Resource, object: Value) -> Value {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     let created = member.create(resource, &namespace, &object).await.unwrap();
@@ -112,10 +113,10 @@ async fn fill(member: &Objects) {
 
 impl Site {
     async fn start(security: Security) -> Self {
-        // A second test of this process finds the provider installed already.
+        // Another test of this process may have installed the provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut config = crowsnest_kube_apiserver::Config::new("m1", Data::Memory);
-        // Nobody is there who would find the nodes ready.
+        // No kubelet would mark the nodes as ready.
         config.disabled_admission = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();
         fill(&Objects::new(member.admin())).await;
@@ -161,7 +162,7 @@ impl Site {
         serde_json::from_value(json!({"spec": spec})).unwrap()
     }
 
-    /// Who trusts an authority and shows a certificate, by their names.
+    /// Estimator clients with this CA and client certificate, by name.
     fn asking(&self, ca: Option<&str>, client: Option<&str>) -> Estimators {
         let file = |name: &str| self.files.path().join(name);
         let options = EstimatorOptions {
@@ -193,10 +194,10 @@ impl Drop for Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_answers_what_fits_and_what_does_not() {
+async fn estimates_are_answered() {
     let site = Site::start(Security::Mutual).await;
     let estimators = site.asking(Some("ours"), Some("ours"));
-    // Two cpus are left of the first node, four of the second.
+    // The first node has two CPUs left, the second four.
     assert_eq!(site.replicas(&estimators, "m1", "1").await, Ok(6));
     assert_eq!(site.replicas(&estimators, "m1", "3").await, Ok(1));
     assert_eq!(site.replicas(&estimators, "m1", "9").await, Ok(0));
@@ -251,10 +252,10 @@ async fn it_answers_what_fits_and_what_does_not() {
 #[case::with_another_authoritys(Security::Mutual, Some("ours"), Some("theirs"), false)]
 #[case::who_trusts_another(Security::Mutual, Some("theirs"), Some("ours"), false)]
 #[case::in_plain_text(Security::Mutual, None, None, false)]
-#[case::nobody_has_to_prove_himself(Security::ServerOnly, Some("ours"), None, true)]
+#[case::clients_need_no_certificate(Security::ServerOnly, Some("ours"), None, true)]
 #[case::both_in_plain_text(Security::Plain, None, None, true)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_let_in(
+async fn clients_are_verified(
     #[case] security: Security,
     #[case] ca: Option<&str>,
     #[case] client: Option<&str>,
@@ -265,7 +266,7 @@ async fn who_is_let_in(
     assert_eq!(answer.as_ref().ok(), expected.then_some(&6), "{answer:?}");
 }
 
-/// Whether a handshake of one version of TLS succeeds.
+/// True if a handshake with this TLS version succeeds.
 async fn agrees(site: &Site, version: &'static rustls::SupportedProtocolVersion, files: &Path) -> bool {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -282,14 +283,14 @@ async fn agrees(site: &Site, version: &'static rustls::SupportedProtocolVersion,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn older_tls_is_refused() {
+async fn older_tls_versions_are_rejected() {
     let site = Site::start(Security::Mutual).await;
     assert!(agrees(&site, &rustls::version::TLS13, site.files.path()).await);
     assert!(!agrees(&site, &rustls::version::TLS12, site.files.path()).await);
 }
 
 #[test]
-fn its_metrics_are_karmadas() {
+fn metrics_match_karmada() {
     let figures = Figures::new();
     figures.note("MaxAvailableReplicas", Instant::now(), true);
     let mut text = String::new();

@@ -1,5 +1,5 @@
 //! `custom.metrics.k8s.io`: values of metrics in all members, as Karmada's metrics adapter serves them. The resources are those that
-//! members list; members are read with our own rights there.
+//! members list; members are read with the account of this server.
 
 mod openapi;
 
@@ -34,8 +34,8 @@ impl Resource for MetricValues {
         &DEFINITION
     }
 
-    /// Members are read with our own rights, so a path must have the same meaning in all of them: no part of it may be more
-    /// than a name.
+    /// Members are read with the account of this server, so a path must have the same meaning in all of them: each part
+    /// must be a plain name.
     fn locate(&self, tail: &str) -> Option<usize> {
         let parts = tail.strip_prefix('/')?.split('/').map(|part| percent_decode_str(part).decode_utf8().ok());
         let parts = parts.map(|part| part.filter(|name| is_name(name))).collect::<Option<Vec<_>>>()?;

@@ -22,14 +22,15 @@ pub(super) fn describe(version: &str, document: &mut Document) {
 
 fn paths(version: &str) -> Map<String, Value> {
     let root = format!("/apis/{NAME}/{version}");
-    let namespace = in_path("namespace", "Of the objects.");
-    let resource = in_path("resource", "The objects' resource, with a dot and its group if it has one.");
-    let object = in_path("name", "The object's name; * for all of them.");
-    let metric = in_path("metric", "The metric's name.");
-    let labels = in_query("labelSelector", "Labels of the objects.");
-    let metrics = in_query("metricLabelSelector", "Labels of the metric.");
+    let namespace = in_path("namespace", "Namespace of the objects.");
+    let resource =
+        in_path("resource", "Resource of the objects, with its group unless it is the core group: deployments.apps.");
+    let object = in_path("name", "Name of the object; * for all objects.");
+    let metric = in_path("metric", "Name of the metric.");
+    let labels = in_query("labelSelector", "Label selector for the objects.");
+    let metrics = in_query("metricLabelSelector", "Label selector for the metric.");
     let answer = value_name(version, "MetricValueList");
-    let summary = "Values of a metric; those of objects of one name in several members are added.";
+    let summary = "Values of a metric; values of objects with the same name in several members are summed.";
     let of_objects = [resource, object, metric.clone(), labels, metrics.clone()];
     let in_namespace = [std::slice::from_ref(&namespace), of_objects.as_slice()].concat();
     let path = |tail: &str, id: &str, parameters: &[Value]| {

@@ -1,5 +1,5 @@
 //! `metrics.k8s.io`: usage of the members' nodes and pods, as Karmada's metrics adapter serves it. The control plane's RBAC
-//! authorizes the request; members are read with our own rights there.
+//! authorizes the request; members are read with the account of this server.
 
 pub mod openapi;
 
@@ -64,8 +64,8 @@ impl Resource for Usage {
     }
 }
 
-/// Members are read with our own rights, so a path must have the same meaning in all of them: no part of it may be more than
-/// a name.
+/// Members are read with the account of this server, so a path must have the same meaning in all of them: each part
+/// must be a plain name.
 pub fn check_names(context: &RequestContext) -> Result<(), ApiError> {
     match is_path_segment(context.namespace()) && is_path_segment(context.name()) {
         true => Ok(()),

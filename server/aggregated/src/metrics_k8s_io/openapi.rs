@@ -8,7 +8,7 @@ use crate::resource::schema::{JSON, in_path, in_query, list, object, reference, 
 
 const FAILURES: [(&str, &str); 4] = [
     ("401", "The caller is not authenticated."),
-    ("403", "The caller has no right to read it in the control plane."),
+    ("403", "The caller is not authorized to read it in the control plane."),
     ("404", "No member has it."),
     ("409", "Several members have it."),
 ];
@@ -44,20 +44,20 @@ impl Get<'_> {
 
 /// Adds the path of a list, or of one object.
 fn path(document: &mut Document, (tail, id): (&str, &str), kind: &str, is_list: bool, parameters: &[Value]) {
-    let summary = if is_list { "Of all members." } else { "Of the one member that has it." };
+    let summary = if is_list { "Usage in all members." } else { "Usage in the member that has the object." };
     let schema = usage_name(&if is_list { format!("{kind}List") } else { kind.to_owned() });
     let get = Get { id, summary, parameters, kind: (NAME, VERSION, kind), schema: &schema };
     document.path(format!("/apis/{NAME}/{VERSION}/{tail}"), get.item());
 }
 
 fn object_name() -> Value {
-    in_path("name", "Of the pod or node; it has to be in one member alone.")
+    in_path("name", "Name of the pod or node, which must exist in a single member.")
 }
 
 fn selectors() -> [Value; 2] {
     [
-        in_query("labelSelector", "Labels of what is measured."),
-        in_query("fieldSelector", "metadata.name and metadata.namespace."),
+        in_query("labelSelector", "Label selector for the pods or nodes."),
+        in_query("fieldSelector", "Field selector; metadata.name and metadata.namespace are supported."),
     ]
 }
 
@@ -68,7 +68,7 @@ pub(super) fn describe_nodes(document: &mut Document) {
 
 pub(super) fn describe_pods(document: &mut Document) {
     let kind = "PodMetrics";
-    let namespace = in_path("namespace", "Of the pods.");
+    let namespace = in_path("namespace", "Namespace of the pods.");
     let in_namespace: Vec<Value> = std::iter::once(namespace.clone()).chain(selectors()).collect();
     path(document, ("pods", "listPodMetricsForAllNamespaces"), kind, true, &selectors());
     path(document, ("namespaces/{namespace}/pods", "listNamespacedPodMetrics"), kind, true, &in_namespace);

@@ -46,14 +46,15 @@ impl Resource for Explanations {
 async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, ApiError> {
     let (namespace, asked) = (context.namespace(), context.name());
     let Some((word, name)) = asked.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
-        let text = format!("{asked:?} names no template: <resource>.<group>:<name> does, as in deployments.apps:web");
+        let text =
+            format!("invalid template {asked:?}: expected <resource>.<group>:<name>, such as deployments.apps:web");
         return Err(ApiError::bad_request(text));
     };
     let reports = reports(server)?;
     let known = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
     let Some(resource) = known else {
-        let scope = if namespace.is_empty() { "without a namespace" } else { "in a namespace" };
-        return Err(ApiError::new(Reason::NotFound, format!("nothing {scope} that is propagated is called {word:?}")));
+        let scope = if namespace.is_empty() { "cluster-scoped" } else { "namespaced" };
+        return Err(ApiError::new(Reason::NotFound, format!("no propagated {scope} resource is named {word:?}")));
     };
     let reader = Reader { delegated: &server.delegated, user: &context.user };
     reader.must(&get(&resource, namespace, name)).await?;
@@ -89,6 +90,6 @@ fn describe(document: &mut Document, definition: &Definition) {
     let content = json!({JSON: {"schema": of(definition.kind)}});
     let get = json!({"operationId": format!("{}-get", definition.resource), "tags": ["propagation"],
         "parameters": parameters, "responses": responses("200", content, &FAILURES),
-        "summary": "Why an object is where it is, and what it waits for."});
+        "summary": "Explains the placement of an object, and what it waits for."});
     document.path(format!("{ROOT}/{scope}{}/{{name}}", definition.resource), json!({"get": get}));
 }

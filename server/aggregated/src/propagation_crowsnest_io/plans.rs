@@ -42,7 +42,7 @@ impl Resource for Plans {
         let content = json!({JSON: {"schema": of("Plan")}});
         let post = json!({"operationId": "plans-create", "tags": ["propagation"],
             "responses": responses("201", content.clone(), &FAILURES),
-            "summary": "What would become of the fleet if these objects were applied or deleted. Nothing is.",
+            "summary": "Previews the effect on the fleet of applying or deleting objects, without changing anything.",
             "requestBody": {"required": true, "content": content}});
         document.path(format!("{ROOT}/plans"), json!({"post": post}));
     }
@@ -214,7 +214,7 @@ impl Planner<'_> {
             let readable = self.0.may_see_proposed(&resource, namespace, name).await?;
             let proposed = reports.propose(resource, role, (object, wish), readable).await?;
             if role == Role::Cluster && proposed.before.is_none() {
-                let detail = "nobody knows what a cluster serves and has room for before it has joined";
+                let detail = "the APIs and capacity of a cluster are unknown before it has joined";
                 return Err(invalid(vec![FieldError::invalid(format!("{field}.metadata.name"), name, detail)]));
             }
             proposal.objects.push(proposed);
@@ -260,8 +260,8 @@ impl Planner<'_> {
 
 /// Effects of a deletion that are not planned.
 const LEFT_OUT: [(&str, &str); 2] = [
-    ("Namespace", "what is in a namespace goes with it; it is not planned"),
-    ("CustomResourceDefinition", "objects of a kind go with its definition; they are not planned"),
+    ("Namespace", "the objects in the namespace are deleted too; this is not planned"),
+    ("CustomResourceDefinition", "the objects of the kind are deleted too; this is not planned"),
 ];
 
 /// Notices for the reader of a plan.
@@ -281,7 +281,7 @@ fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<
     }
     let clusters = || plans.iter().flat_map(|plan| &plan.clusters);
     if manifests && clusters().any(|one| one.change != Change::Removed && one.manifest.is_none()) {
-        notices.push("not every manifest is told: some cannot be made, or there are too many".to_owned());
+        notices.push("some manifests are omitted: they cannot be computed, or there are too many".to_owned());
     }
     notices
 }

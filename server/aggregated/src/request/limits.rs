@@ -26,7 +26,7 @@ struct Bound {
     sending: Mutex<VecDeque<(Instant, Weak<Held>)>>,
 }
 
-/// A permit, until it is taken away.
+/// A permit, until it is released.
 type Held = Mutex<Option<OwnedSemaphorePermit>>;
 
 /// Permit of a request, held until the end of its response. Other requests may take it [`SENDING`] after the response began: a
@@ -39,7 +39,7 @@ const SENDING: Duration = Duration::from_secs(60);
 const SMALL: u64 = 64 * 1024;
 
 impl InFlight {
-    /// The response begins. `size` is that of its body, if it is known.
+    /// Called when the response begins. `size` is the length of its body, if known.
     pub fn sending(self, size: Option<u64>, now: Instant) -> Option<Self> {
         let (bound, held) = self.0.filter(|_| size.is_none_or(|size| size > SMALL))?;
         let mut sending = bound.sending.lock();
@@ -61,7 +61,7 @@ impl Bound {
         permit.ok().map(|permit| InFlight(Some((Arc::clone(self), Arc::new(Mutex::new(Some(permit)))))))
     }
 
-    /// Takes permits away whose time is over.
+    /// Releases expired permits.
     fn reclaim(&self, now: Instant) {
         let mut sending = self.sending.lock();
         while sending.front().is_some_and(|(until, _)| *until <= now) {
@@ -118,7 +118,7 @@ mod tests {
         let refused = admitted("get", false).err().unwrap().into_response();
         assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.headers()["retry-after"], "1");
-        // Writes have their own bound, and what lasts has none.
+        // Writes have their own limit, and long-running requests have none.
         let write = admitted("create", false).unwrap();
         assert!(admitted("patch", false).is_err());
         assert!(admitted("watch", true).is_ok());
@@ -141,7 +141,7 @@ mod tests {
         let next = admitted(now + SENDING);
         assert!(next.is_ok());
         drop(large);
-        assert!(admitted(now + SENDING).is_err(), "its permit is the next one's");
+        assert!(admitted(now + SENDING).is_err(), "the permit belongs to the next request");
         drop(next);
         assert!(admitted(now + SENDING).is_ok());
     }

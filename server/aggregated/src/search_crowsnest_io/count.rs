@@ -18,7 +18,7 @@ pub(super) struct Count;
 
 impl SearchOperation for Count {
     const DEFINITION: Definition = definition("count", "SearchCount");
-    const SUMMARY: &str = "How many objects match.";
+    const SUMMARY: &str = "Number of matching objects.";
     const PARAMETERS: &[Parameter] = &[Q];
     const ANSWERS: Answers = &[(JSON, &["SearchCount"])];
 

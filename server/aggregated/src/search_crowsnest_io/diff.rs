@@ -21,11 +21,10 @@ pub(super) struct Diff;
 
 impl SearchOperation for Diff {
     const DEFINITION: Definition = definition("diff", "ObjectDiff");
-    const SUMMARY: &str =
-        "What differs between two versions of an object, or between it and the one of that name in another cluster.";
+    const SUMMARY: &str = "Differences between two revisions of an object, or between it and the object of the same name in another cluster.";
     const PARAMETERS: &[Parameter] = &[
-        ("from", "string", "A seq, or now; what it was last when absent.", false),
-        ("to", "string", "A seq, or now.", false),
+        ("from", "string", "Older revision: a seq, or now (default: the previous revision).", false),
+        ("to", "string", "Newer revision: a seq, or now.", false),
         ("with", "string", "Another cluster.", false),
     ];
     const NAMES_OBJECT: bool = true;

@@ -1,4 +1,4 @@
-//! `explain`: how a query is understood, and what each part of it finds and costs.
+//! `explain`: how a query is parsed, and the hits and cost of each part.
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
@@ -17,7 +17,7 @@ pub(super) struct Explain;
 
 impl SearchOperation for Explain {
     const DEFINITION: Definition = definition("explain", "SearchExplanation");
-    const SUMMARY: &str = "What a query was taken for, and what each part of it finds and costs.";
+    const SUMMARY: &str = "How a query was parsed, and the hits and cost of each part.";
     const PARAMETERS: &[Parameter] = &[Q];
     const ANSWERS: Answers = &[(JSON, &["SearchExplanation"])];
 

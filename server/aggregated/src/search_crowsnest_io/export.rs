@@ -37,12 +37,17 @@ pub(super) struct Export;
 
 impl SearchOperation for Export {
     const DEFINITION: Definition = definition("export", "SearchExport");
-    const SUMMARY: &str = "All hits of one moment: whole objects as JSON lines, or columns as CSV.";
+    const SUMMARY: &str = "All hits of one snapshot: whole objects as JSON lines, or columns as CSV.";
     const PARAMETERS: &[Parameter] = &[
         Q,
         LIMIT,
         ("format", "string", "jsonl or csv.", false),
-        ("columns", "string", "Of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.", false),
+        (
+            "columns",
+            "string",
+            "Columns of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.",
+            false,
+        ),
     ];
     const ANSWERS: Answers = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
 
@@ -61,7 +66,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
         other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.search(user)?;
-    // A file has no place for remarks, without which an unanswerable query would look like one without hits.
+    // A file has no place for notices, without which an unanswerable query would look like one without hits.
     if let Some(why) = request.unanswerable() {
         return Err(ApiError::bad_request(why));
     }

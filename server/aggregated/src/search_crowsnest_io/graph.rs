@@ -23,8 +23,8 @@ pub(super) struct Graph;
 
 impl SearchOperation for Graph {
     const DEFINITION: Definition = definition("graph", "ObjectGraph");
-    const SUMMARY: &str = "What an object is related to: owners, what is used, events.";
-    const PARAMETERS: &[Parameter] = &[("depth", "integer", "Steps, five at most.", false)];
+    const SUMMARY: &str = "Objects that an object is related to: owners, dependencies, events.";
+    const PARAMETERS: &[Parameter] = &[("depth", "integer", "Maximum number of steps, at most 5.", false)];
     const NAMES_OBJECT: bool = true;
     const ANSWERS: Answers = &[(JSON, &["ObjectGraph"])];
 

@@ -21,8 +21,9 @@ pub(super) struct History;
 
 impl SearchOperation for History {
     const DEFINITION: Definition = definition("history", "ObjectHistory");
-    const SUMMARY: &str = "The versions of an object that are kept, newest first; with seq the manifest of one.";
-    const PARAMETERS: &[Parameter] = &[("seq", "integer", "A version, by the change that began it.", false)];
+    const SUMMARY: &str =
+        "The revisions of an object that are kept, newest first; with seq, the manifest of one revision.";
+    const PARAMETERS: &[Parameter] = &[("seq", "integer", "The seq of a revision.", false)];
     const NAMES_OBJECT: bool = true;
     const ANSWERS: Answers = &[(JSON, &["ObjectHistory", "Object"])];
 

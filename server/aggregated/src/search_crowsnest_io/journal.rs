@@ -86,17 +86,27 @@ pub(super) struct Journal;
 
 impl SearchOperation for Journal {
     const DEFINITION: Definition = definition("journal", "Journal");
-    const SUMMARY: &str = "What moved about an object, and because of what: entries of the fleet's journal with their causes to the root, oldest first.";
+    const SUMMARY: &str = "Changes of an object's placement with their causes up to the root cause, oldest first.";
     const PARAMETERS: &[Parameter] = &[
-        ("about", "string", "KIND/NAMESPACE/NAME, KIND/NAME or NAME, as about: of the query language takes it.", true),
+        (
+            "about",
+            "string",
+            "The object as KIND/NAMESPACE/NAME, KIND/NAME or NAME, as in about: of the query language.",
+            true,
+        ),
         (
             "at",
             "string",
-            "Around which time, as at: takes it: 10:05, now-2h, 2026-08-01T10:05; all that is kept when absent.",
+            "Show entries around this time, as in at: of the query language: 10:05, now-2h, 2026-08-01T10:05 (default: all that are kept).",
             false,
         ),
-        ("within", "string", "How far around it, as 90s or 15m; 5m when absent.", false),
-        ("limit", "integer", "The newest entries about the object, 100 when absent, 1000 at most.", false),
+        ("within", "string", "Period before and after the time, such as 90s or 15m (default 5m).", false),
+        (
+            "limit",
+            "integer",
+            "Maximum number of entries about the object; the newest are returned (default 100, at most 1000).",
+            false,
+        ),
     ];
     const ANSWERS: Answers = &[(JSON, &["Journal"])];
 
@@ -152,13 +162,13 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
 fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, ApiError> {
     if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
         let wanted = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
-        return Err(ApiError::bad_request(format!("about={about:?} names no object: {wanted} does")));
+        return Err(ApiError::bad_request(format!("invalid about={about:?}: expected {wanted}")));
     }
     let time = |name: &str| -> Result<Option<f64>, ApiError> {
         let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
         let moment = instant(text);
-        let moment =
-            moment.ok_or_else(|| ApiError::bad_request(format!("{name}={text:?} is no time such as 10:05")))?;
+        let moment = moment
+            .ok_or_else(|| ApiError::bad_request(format!("invalid {name}={text:?}: expected a time such as 10:05")))?;
         Ok(Some(moment.seconds(now)))
     };
     // A duration is parsed as the moment that long ago.
@@ -316,14 +326,14 @@ mod tests {
         "about=web&at=now-2h&within=1m",
         Ok("about:\"web\" during:2026-01-01T09:59:00Z..2026-01-01T10:01:00Z sort:-last")
     )]
-    #[case::no_time("about=web&at=tea", Err("at=\"tea\" is no time such as 10:05"))]
+    #[case::no_time("about=web&at=tea", Err("invalid at=\"tea\": expected a time such as 10:05"))]
     #[case::no_object(
         "about=a/b/c/d",
-        Err("about=\"a/b/c/d\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
+        Err("invalid about=\"a/b/c/d\": expected KIND/NAMESPACE/NAME, KIND/NAME or NAME")
     )]
     #[case::a_query(
         "about=a\" OR \"",
-        Err("about=\"a\\\" OR \\\"\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
+        Err("invalid about=\"a\\\" OR \\\"\": expected KIND/NAMESPACE/NAME, KIND/NAME or NAME")
     )]
     fn questions(#[case] query: &str, #[case] expected: Result<&str, &str>) {
         let query = Query::parse(Some(query));

@@ -35,19 +35,19 @@ pub(super) struct Logs;
 
 impl SearchOperation for Logs {
     const DEFINITION: Definition = Definition { route: "search.crowsnest.io/logs", ..definition("logs", "FleetLogs") };
-    const SUMMARY: &str = "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.";
+    const SUMMARY: &str = "Logs of the matching pods, ordered by time; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.";
     const PARAMETERS: &[Parameter] = &[
         Q,
-        ("labelSelector", "string", "Of the pods.", false),
-        ("namespace", "string", "Of the pods; may be repeated.", false),
-        ("cluster", "string", "Of the pods; may be repeated.", false),
+        ("labelSelector", "string", "Label selector for the pods.", false),
+        ("namespace", "string", "Namespace of the pods; may be repeated.", false),
+        ("cluster", "string", "Member cluster of the pods; may be repeated.", false),
         ("pod", "string", "Regular expression for names of pods.", false),
         ("container", "string", "Regular expression for names of containers.", false),
         ("init", "boolean", "Include init containers (default true).", false),
         ("ephemeral", "boolean", "Include ephemeral containers (default true).", false),
         ("include", "string", "Regular expression for lines; may be repeated: a line matches one of them.", false),
         ("exclude", "string", "Regular expression for lines to leave out; may be repeated.", false),
-        ("since", "string", "Maximum age of lines, as 90s, 15m, 2h30m or 7d.", false),
+        ("since", "string", "Maximum age of lines, such as 90s, 15m, 2h30m or 7d.", false),
         ("sinceTime", "string", "Earliest time of lines (RFC 3339).", false),
         (
             "tail",
@@ -157,13 +157,13 @@ impl Form {
                 writeln!(text, "{prefix}{}{cut}", line.text)
             }
             LogEvent::Said(of, Said::Refused(refusal)) => {
-                writeln!(text, "crowsnest: {} is not told: {}", source_text(of), refusal.message)
+                writeln!(text, "crowsnest: cannot read {}: {}", source_text(of), refusal.message)
             }
-            LogEvent::Said(of, Said::Left(why)) => writeln!(text, "crowsnest: {} has left: {why}", source_text(of)),
+            LogEvent::Said(of, Said::Left(why)) => writeln!(text, "crowsnest: {} ended: {why}", source_text(of)),
             LogEvent::Said(_, Said::Joined) => Ok(()),
             LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
             LogEvent::Skipped(clusters) => clusters.iter().try_for_each(|skipped| {
-                let age = skipped.age_seconds.map(|age| format!(", pods are those of {age} s ago")).unwrap_or_default();
+                let age = skipped.age_seconds.map(|age| format!(", using its pods of {age} s ago")).unwrap_or_default();
                 writeln!(text, "crowsnest: cluster {}: {}{age}", skipped.cluster, skipped.reason)
             }),
             LogEvent::Failed(why) => writeln!(text, "crowsnest: {why}"),
@@ -173,7 +173,7 @@ impl Form {
             },
         };
         if let Err(error) = written {
-            tracing::error!(%error, "text cannot be written into a string");
+            tracing::error!(%error, "cannot format a log event");
         }
     }
 }
@@ -206,11 +206,11 @@ mod tests {
     #[rstest::rstest]
     #[case::as_it_is(
         Form { prefix: true, timestamps: false },
-        "m1 shop/web-0 web | hello [cut]\ncrowsnest: m1 shop/web-0 web is not told: no\ncrowsnest: m1 shop/web-0 web has left: it is gone\n"
+        "m1 shop/web-0 web | hello [cut]\ncrowsnest: cannot read m1 shop/web-0 web: no\ncrowsnest: m1 shop/web-0 web ended: it is gone\n"
     )]
     #[case::bare(
         Form { prefix: false, timestamps: true },
-        "2026-01-01T00:00:00.500000000Z hello [cut]\ncrowsnest: m1 shop/web-0 web is not told: no\ncrowsnest: m1 shop/web-0 web has left: it is gone\n"
+        "2026-01-01T00:00:00.500000000Z hello [cut]\ncrowsnest: cannot read m1 shop/web-0 web: no\ncrowsnest: m1 shop/web-0 web ended: it is gone\n"
     )]
     fn logs_are_text(#[case] form: Form, #[case] expected: &str) {
         let mut text = String::new();

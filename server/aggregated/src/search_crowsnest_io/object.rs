@@ -10,7 +10,7 @@ pub(super) fn unknown(key: &RecordKey) -> ApiError {
     let (resource, cluster) = (&key.resource().resource, key.cluster());
     ApiError::new(
         Reason::NotFound,
-        format!("{resource} {:?} not found in {cluster}, or it may not be read there", &*key.name),
+        format!("{resource} {:?} not found in {cluster}, or you cannot read it there", &*key.name),
     )
     .with_object(&key.resource().group, resource, &key.name)
 }
@@ -25,11 +25,13 @@ pub(super) fn version<'p>(past: &'p Past, wanted: &str, key: &RecordKey) -> Resu
     let found = match wanted {
         "now" => past.now.as_ref(),
         seq => {
-            let seq =
-                seq.parse().map(Seq).map_err(|_| ApiError::bad_request(format!("{seq:?} is no seq of a version")))?;
+            let seq = seq
+                .parse()
+                .map(Seq)
+                .map_err(|_| ApiError::bad_request(format!("invalid seq {seq:?} of a revision")))?;
             let all = now.chain(past.versions.iter().map(|version| &version.object));
             all.into_iter().find(|object| object.record.seq == seq)
         }
     };
-    found.ok_or_else(|| ApiError::new(Reason::NotFound, format!("no version {wanted} of {:?} is kept", &*key.name)))
+    found.ok_or_else(|| ApiError::new(Reason::NotFound, format!("revision {wanted} of {:?} is not kept", &*key.name)))
 }

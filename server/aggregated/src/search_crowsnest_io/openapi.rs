@@ -15,28 +15,32 @@ pub(super) type Parameter = (&'static str, &'static str, &'static str, bool);
 /// Media types with their possible schemas.
 pub(super) type Answers = &'static [(&'static str, &'static [&'static str])];
 
-pub(super) const Q: Parameter = ("q", "string", "The query, in the language of docs/QUERY.md.", false);
-pub(super) const LIMIT: Parameter =
-    ("limit", "integer", "Hits of one page, 5000 at most; limit: in the query wins.", false);
-pub(super) const CURSOR: Parameter = ("cursor", "string", "Where the page before ended, as its answer said.", false);
+pub(super) const Q: Parameter = ("q", "string", "Search query, in the language of docs/QUERY.md.", false);
+pub(super) const LIMIT: Parameter = (
+    "limit",
+    "integer",
+    "Maximum number of hits of a page, at most 5000; limit: in the query takes precedence.",
+    false,
+);
+pub(super) const CURSOR: Parameter = ("cursor", "string", "Cursor of the previous page's response.", false);
 pub(super) const FACETS: Parameter = (
     "facets",
     "string",
-    "Fields whose values are counted over all hits, separated by commas; label:KEY counts the values of a label.",
+    "Fields to count values of over all hits, separated by commas; label:KEY counts the values of a label.",
     false,
 );
 pub(super) const COLUMNS: Parameter = (
     "columns",
     "string",
-    "What each hit has beyond its fields, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
+    "Additional columns of each hit, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
     false,
 );
 const OBJECT: [Parameter; 5] = [
-    ("cluster", "string", "The member's name.", true),
-    ("apiVersion", "string", "Group and version.", true),
-    ("resource", "string", "Plural of the kind.", true),
-    ("namespace", "string", "Empty for objects without one.", false),
-    ("name", "string", "The object's name.", true),
+    ("cluster", "string", "Name of the member cluster.", true),
+    ("apiVersion", "string", "API version of the object.", true),
+    ("resource", "string", "Resource of the object (plural).", true),
+    ("namespace", "string", "Namespace of the object; empty for cluster-scoped objects.", false),
+    ("name", "string", "Name of the object.", true),
 ];
 
 pub(super) const TEXT: &str = "text/plain";
@@ -55,8 +59,8 @@ pub(super) struct Operation {
 pub(super) const FAILURES: [(&str, &str); 5] = [
     ("400", "A parameter cannot be parsed, or the query cannot be answered."),
     ("401", "The caller is not authenticated."),
-    ("403", "The caller has no right to search."),
-    ("404", "There is no such object, or the caller has no right to read it."),
+    ("403", "The caller is not authorized to search."),
+    ("404", "The object does not exist, or the caller is not authorized to read it."),
     ("422", "Parameters or the body are invalid; the causes name the fields."),
 ];
 

@@ -41,7 +41,8 @@ impl<'q> Parameters<'q> {
 
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let number = text.parse().map_err(|_| ApiError::bad_request(format!("{name}={text:?} is no number")))?;
+        let number =
+            text.parse().map_err(|_| ApiError::bad_request(format!("invalid {name}={text:?}: expected a number")))?;
         Ok(Some(number))
     }
 

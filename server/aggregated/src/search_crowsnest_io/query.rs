@@ -26,7 +26,7 @@ pub(super) struct Query;
 impl SearchOperation for Query {
     const DEFINITION: Definition =
         Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
-    const SUMMARY: &str = "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
+    const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
     const PARAMETERS: &[Parameter] =
         &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
     const ANSWERS: Answers = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];

@@ -21,10 +21,9 @@ pub(super) struct Suggest;
 
 impl SearchOperation for Suggest {
     const DEFINITION: Definition = definition("suggest", "SearchSuggestions");
-    const SUMMARY: &str =
-        "What may be written at a place of a query: fields, or values with how many objects have them.";
+    const SUMMARY: &str = "Completions at a position of a query: fields, or values with their number of objects.";
     const PARAMETERS: &[Parameter] =
-        &[Q, ("cursor", "integer", "Bytes of the query before the place; its end when absent.", false), LIMIT];
+        &[Q, ("cursor", "integer", "Byte offset of the position (default: the end of the query).", false), LIMIT];
     const ANSWERS: Answers = &[(JSON, &["SearchSuggestions"])];
 
     fn schemas(document: &mut Document) {

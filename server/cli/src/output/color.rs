@@ -1,4 +1,4 @@
-//! Whether and how lines are coloured: in a terminal, unless `NO_COLOR` or a terminal that can't says otherwise.
+//! Colours of the output: used in terminals unless `NO_COLOR` is set or the terminal is `dumb`.
 
 use clap::Args;
 
@@ -18,13 +18,13 @@ enum Color {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ColorArgs {
-    /// Colours: auto is in a terminal, unless NO_COLOR is set
+    /// Colour the output: auto (in a terminal, unless NO_COLOR is set), always or never
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     color: Color,
 }
 
 impl ColorArgs {
-    /// For what goes to standard output.
+    /// True if standard output is to be coloured.
     pub(crate) fn painted(self) -> bool {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -36,7 +36,7 @@ impl ColorArgs {
     }
 }
 
-/// A text in a colour.
+/// Wraps a text in the escape sequences of a colour.
 pub(crate) fn paint(text: &str, color: Option<u8>) -> String {
     match color {
         Some(color) if !text.is_empty() => format!("\x1b[{color}m{text}\x1b[0m"),
@@ -44,11 +44,11 @@ pub(crate) fn paint(text: &str, color: Option<u8>) -> String {
     }
 }
 
-/// Of a cell below a head, where it is one that says how something is.
+/// The colour of a cell below a status column's header; `None` for other columns.
 pub(crate) fn of_cell(head: &str, cell: &str) -> Option<u8> {
     match head {
         "STATUS" | "PHASE" | "TYPE" | "HEALTH" => of_state(cell),
-        // Fewer than there should be.
+        // Not all are ready.
         "READY" => match cell.split_once('/') {
             Some((ready, all)) if ready != all => Some(YELLOW),
             Some(_) => None,

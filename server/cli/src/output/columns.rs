@@ -1,4 +1,4 @@
-//! `custom-columns`: a table of what paths find, `NAME:.metadata.name,RSRC:.metadata.resourceVersion`. Pure.
+//! `custom-columns`: tables of JSONPath results, such as `NAME:.metadata.name,RSRC:.metadata.resourceVersion`. Pure.
 
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ impl CustomColumns {
         parts(text).into_iter().map(column).collect::<Result<_, String>>().map(Self)
     }
 
-    /// Heads in the first line of a file, paths in the second, between blanks.
+    /// Parses a `custom-columns-file`: headers in the first line, paths in the second, separated by blanks.
     pub(super) fn parse_file(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let mut words = || lines.next().unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -45,7 +45,7 @@ impl CustomColumns {
     }
 }
 
-/// At commas, but for those in brackets.
+/// Splits at commas outside of brackets.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0_usize, 0);
     for (at, byte) in text.bytes().enumerate() {
@@ -63,7 +63,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A path as kubectl takes it here: with or without braces, with or without the dot it begins with.
+/// Parses a path as kubectl does in this format: braces and the leading dot are optional.
 pub(crate) fn relaxed(text: &str) -> Result<JsonPath, String> {
     let inner = text.trim();
     let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner);

@@ -1,11 +1,11 @@
-//! `go-template`: Go's text templates over a document, with what kubectl adds to them. Numbers are Go's floats, as JSON is read there.
+//! `go-template`: Go's text/template over a document with kubectl's functions. Numbers are float64, as Go decodes JSON.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use gotmpl::{Template, TemplateError, Value as Told};
+use gotmpl::{Template, TemplateError, Value as TemplateValue};
 use serde_json::Value;
 
-/// Kept as its text: what was parsed can be neither shown nor compared.
+/// Keeps the template's source; the parsed form implements neither `Debug` nor `PartialEq`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GoTemplate(String);
 
@@ -16,7 +16,7 @@ impl GoTemplate {
     }
 
     pub(super) fn filled(&self, root: &Value) -> Result<String, TemplateError> {
-        template(&self.0)?.execute_to_string(&told(root))
+        template(&self.0)?.execute_to_string(&template_value(root))
     }
 }
 
@@ -24,37 +24,37 @@ fn template(text: &str) -> Result<Template, TemplateError> {
     Template::new("output").func("exists", exists).func("base64decode", decoded).parse(text)
 }
 
-/// Whether there is something at a path of names and indices.
-fn exists(arguments: &[Told]) -> Result<Told, TemplateError> {
+/// kubectl's `exists`: true if the path of keys and indices leads to a value.
+fn exists(arguments: &[TemplateValue]) -> Result<TemplateValue, TemplateError> {
     let Some((root, path)) = arguments.split_first() else {
-        return Err(TemplateError::Exec("exists wants something to look into".to_owned()));
+        return Err(TemplateError::Exec("exists requires a value and a path".to_owned()));
     };
     let mut at = root.clone();
     for step in path {
         at = match at.index(step) {
-            Ok(Told::Nil) | Err(_) => return Ok(Told::Bool(false)),
+            Ok(TemplateValue::Nil) | Err(_) => return Ok(TemplateValue::Bool(false)),
             Ok(next) => next,
         };
     }
-    Ok(Told::Bool(true))
+    Ok(TemplateValue::Bool(true))
 }
 
-fn decoded(arguments: &[Told]) -> Result<Told, TemplateError> {
-    let text = arguments.first().and_then(Told::as_str).unwrap_or_default();
+fn decoded(arguments: &[TemplateValue]) -> Result<TemplateValue, TemplateError> {
+    let text = arguments.first().and_then(TemplateValue::as_str).unwrap_or_default();
     let bytes = STANDARD.decode(text).map_err(|error| TemplateError::Exec(format!("base64 decode failed: {error}")))?;
-    Ok(Told::String(String::from_utf8_lossy(&bytes).as_ref().into()))
+    Ok(TemplateValue::String(String::from_utf8_lossy(&bytes).as_ref().into()))
 }
 
-fn told(value: &Value) -> Told {
+fn template_value(value: &Value) -> TemplateValue {
     match value {
-        Value::Null => Told::Nil,
-        Value::Bool(flag) => Told::Bool(*flag),
-        Value::Number(number) => Told::Float(number.as_f64().unwrap_or_default()),
-        Value::String(text) => Told::String(text.as_str().into()),
-        Value::Array(items) => Told::List(items.iter().map(told).collect()),
+        Value::Null => TemplateValue::Nil,
+        Value::Bool(flag) => TemplateValue::Bool(*flag),
+        Value::Number(number) => TemplateValue::Float(number.as_f64().unwrap_or_default()),
+        Value::String(text) => TemplateValue::String(text.as_str().into()),
+        Value::Array(items) => TemplateValue::List(items.iter().map(template_value).collect()),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| (name.as_str().into(), told(value)));
-            Told::Map(std::sync::Arc::new(fields.collect()))
+            let fields = fields.iter().map(|(name, value)| (name.as_str().into(), template_value(value)));
+            TemplateValue::Map(std::sync::Arc::new(fields.collect()))
         }
     }
 }

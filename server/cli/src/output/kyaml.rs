@@ -1,12 +1,11 @@
-//! KYAML: YAML that leaves nothing to guess. Values that are texts stand in quotes, maps and lists in brackets, so that blanks mean
-//! nothing. Pure.
+//! KYAML (KEP-5295): YAML in flow style with quoted strings, independent of whitespace. Pure.
 
 use serde_json::Value;
 
-/// Words that YAML may take for something else than a text.
+/// Plain scalars that YAML parsers may read as something other than a string.
 const AMBIGUOUS: [&str; 10] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan"];
 
-/// A document, with the mark that begins one.
+/// Renders a document with its `---` marker.
 pub(super) fn written(document: &Value) -> String {
     let mut text = "---\n".to_owned();
     write(&mut text, document, 0);
@@ -28,7 +27,7 @@ fn write(text: &mut String, value: &Value, indent: usize) {
             }
             text.push_str(&format!("{}}}", " ".repeat(indent)));
         }
-        // What has brackets of its own begins beside the list's.
+        // Nested lists and objects open on the line of the list.
         Value::Array(items) if !items.is_empty() && items.iter().all(|item| item.is_object() || item.is_array()) => {
             text.push('[');
             for (at, item) in items.iter().enumerate() {
@@ -50,7 +49,7 @@ fn write(text: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// In quotes where it may be taken for something else than a text.
+/// Quotes keys that could be read as something other than a string.
 fn key(name: &str) -> String {
     let begins = name.chars().next().is_some_and(|first| first.is_ascii_alphabetic());
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
@@ -66,7 +65,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn documents_leave_nothing_to_guess() {
+    fn documents_are_unambiguous() {
         let document = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "no", "labels": {}, "annotations": {"on": "a\nb", "x.y/z": "1"}},
             "spec": {"clusterIPs": ["10.0.0.1"], "ports": [{"port": 80}, {"port": 443}], "tries": [], "ready": true}});
         let expected = "---\n{\n  apiVersion: \"v1\",\n  kind: \"Service\",\n  metadata: {\n    annotations: {\n      \"on\": \"a\\nb\",\n      x.y/z: \"1\",\n    },\n    \

@@ -1,5 +1,4 @@
-//! `-o`: the formats that objects are printed in, by kubectl's names and with kubectl's words for what makes no sense. What a command
-//! shows as a table is the command's own business.
+//! `-o`: kubectl's output formats, with kubectl's error texts. Tables are rendered by the verbs themselves.
 
 use std::io::{self, Write};
 
@@ -19,7 +18,7 @@ mod kyaml;
 mod path;
 pub mod terminal;
 
-/// What a template may be given as, beside the format's own name.
+/// Alternative names and spellings that take a template.
 const TEMPLATES: [&str; 8] = [
     "go-template",
     "go-template-file",
@@ -31,7 +30,7 @@ const TEMPLATES: [&str; 8] = [
     "json",
 ];
 
-/// One format by its name.
+/// A parsed output format.
 #[derive(Debug, Clone)]
 pub(crate) enum Format {
     Table,
@@ -49,17 +48,17 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Of a command that shows objects: what `kubectl get` knows.
+    /// Parses a format of `kubectl get`.
     pub(crate) fn of_objects(text: &str) -> Result<Self, String> {
         Self::read(text, &["custom-columns", "custom-columns-file", "kyaml", "name", "wide", "yaml"])
     }
 
-    /// Of a command that prints one object: what `kubectl apply` knows.
+    /// Parses a format of verbs that print single objects, as `kubectl apply`.
     pub(crate) fn of_an_object(text: &str) -> Result<Self, String> {
         Self::read(text, &["kyaml", "name", "yaml"])
     }
 
-    /// Of a command that shows what a search finds.
+    /// Parses a format of verbs that print search hits.
     pub(crate) fn of_hits(text: &str) -> Result<Self, String> {
         Self::read(
             text,
@@ -104,12 +103,12 @@ impl Format {
         }
     }
 
-    /// Rows are printed, no documents.
+    /// True for formats that print rows instead of documents.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
 
-    /// Prints a document: an object, or a list of some. `name` is what an object is called on the command line.
+    /// Prints a document: an object or a List. `name` returns an object's name on the command line (`kind/name`).
     pub(crate) fn print(
         &self,
         out: &mut impl Write,
@@ -125,7 +124,7 @@ impl Format {
             Self::JsonPath(template) => out.write_all(template.filled(document).as_bytes())?,
             Self::JsonPathAsJson(template) => {
                 let found = serde_json::to_string_pretty(&template.found(document));
-                writeln!(out, "{}", found.context("printing what was found")?)?;
+                writeln!(out, "{}", found.context("cannot print the result")?)?;
             }
             Self::GoTemplate(template) => {
                 let filled = template.filled(document).map_err(|why| anyhow!("error executing template: {why}"))?;
@@ -136,7 +135,7 @@ impl Format {
         Ok(())
     }
 
-    /// Prints one more document of several that come one behind the other.
+    /// Prints one more document of a stream of documents.
     pub(crate) fn next(
         &self,
         out: &mut impl Write,
@@ -153,7 +152,7 @@ impl Format {
     }
 }
 
-/// Those of a list, or the one object.
+/// The items of a List, or the object itself.
 pub(crate) fn items(document: &Value) -> &[Value] {
     let is_list = document.get("kind").and_then(Value::as_str).is_none_or(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
@@ -173,7 +172,7 @@ fn unknown(text: &str, more: &[&str]) -> String {
     format!("unable to match a printer suitable for the output format {text:?}, allowed formats are: {known}")
 }
 
-/// A line of CSV: cells with commas, quotes or line breaks are quoted.
+/// Writes a line of CSV; cells with commas, quotes or line breaks are quoted.
 pub(crate) fn csv(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
     let quoted = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
@@ -248,7 +247,7 @@ mod tests {
     #[case("go-template={{nosuch .}}", "error executing template: undefined function: nosuch")]
     #[case("custom-columns=", "custom-columns format specified but no custom columns given")]
     #[case("custom-columns=NAME", "unexpected custom-columns spec: NAME, expected <header>:<json-path-expr>")]
-    fn what_makes_no_sense_is_refused(#[case] format: &str, #[case] expected: &str) {
+    fn invalid_formats_are_rejected(#[case] format: &str, #[case] expected: &str) {
         let refused = printed(format, &object()).unwrap_err();
         assert!(refused.starts_with(expected), "{refused}");
     }
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_come_one_by_one() {
+    fn documents_are_separated() {
         let told = |format: &str| {
             let mut out = Vec::new();
             let format = Format::of_objects(format).unwrap();
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_csv_are_quoted_where_they_must() {
+    fn csv_cells_are_quoted_if_necessary() {
         let mut out = Vec::new();
         csv(&mut out, &["a".to_owned(), "b,\"c\"".to_owned(), String::new()]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "a,\"b,\"\"c\"\"\",\n");

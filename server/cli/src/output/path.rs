@@ -1,4 +1,5 @@
-//! `jsonpath`: a text with JSONPaths in braces, `{.metadata.name}{"\n"}{range .spec.items[*]}{.name} {end}`. Pure.
+//! `jsonpath` templates: text with JSONPath expressions and ranges in braces, `{.metadata.name}{"\n"}{range
+//! .spec.items[*]}{.name} {end}`. Pure.
 
 use crowsnest_apimachinery::jsonpath::{self, JsonPath};
 use serde_json::Value;
@@ -10,7 +11,7 @@ pub(crate) struct PathTemplate(Vec<Part>);
 enum Part {
     Text(String),
     Path(JsonPath),
-    /// What is in it once for each thing that is found.
+    /// A `range` block: its parts are printed for each value of the path.
     Range(JsonPath, Vec<Part>),
 }
 
@@ -29,10 +30,10 @@ impl PathTemplate {
 }
 
 fn read(text: &str) -> Result<PathTemplate, String> {
-    // Ranges that are open, the outermost first, with what is before the next one.
+    // Open ranges, outermost first, with the parts before each.
     let mut open: Vec<(JsonPath, Vec<Part>)> = Vec::new();
     let mut parts = Vec::new();
-    // A path may stand without braces.
+    // A bare path needs no braces.
     let braced = if text.contains('{') { text.to_owned() } else { format!("{{{text}}}") };
     let mut rest = braced.as_str();
     while let Some((before, behind)) = rest.split_once('{') {
@@ -61,7 +62,7 @@ fn read(text: &str) -> Result<PathTemplate, String> {
     if open.is_empty() { Ok(PathTemplate(parts)) } else { Err("unclosed range".to_owned()) }
 }
 
-/// What is up to the brace that closes an action, and what is behind it. Braces in quotes close nothing.
+/// Splits at the brace that closes an action; braces in quotes do not count.
 fn action(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     let mut escaped = false;
@@ -78,7 +79,7 @@ fn action(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// A text in quotes, with what is escaped as Go has it.
+/// Removes the quotes and resolves Go's escape sequences.
 fn unquoted(text: &str) -> Result<String, String> {
     let quote = text.chars().next().unwrap_or_default();
     let inner = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));

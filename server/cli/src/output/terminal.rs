@@ -1,22 +1,22 @@
-//! Standard output for text with values of others: objects, messages, names. Control characters in them are shown, not obeyed, so
-//! that no object can move the cursor, change the terminal's title or hide lines. kubectl does the same for its tables.
+//! Standard output and error for text from other sources: objects, messages, names. Control characters are escaped, so
+//! that no object can move the cursor, set the terminal's title or hide lines. kubectl does the same for its tables.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::color::{CYAN, GREEN, RED, YELLOW};
 
-/// Standard output; of escape sequences it writes only those of [`super::color::paint`].
+/// Returns standard output; only colour sequences written by [`super::color::paint`] pass unescaped.
 pub fn stdout() -> Terminal<io::StdoutLock<'static>> {
     Terminal::new(io::stdout().lock())
 }
 
-/// Standard error, for messages with text of others.
+/// Returns standard error with the same escaping.
 pub fn stderr() -> Terminal<io::StderrLock<'static>> {
     Terminal::new(io::stderr().lock())
 }
 
-/// A cell of a table with its control characters shown.
+/// Escapes the control characters of a table cell.
 pub(crate) fn shown(cell: &str) -> Cow<'_, str> {
     let mut out = Cow::Borrowed(cell);
     if cell.chars().any(char::is_control) {
@@ -27,7 +27,8 @@ pub(crate) fn shown(cell: &str) -> Cow<'_, str> {
     out
 }
 
-/// Caret notation for most; `\r` and other escapes for the rest. Line breaks and tabs stay.
+/// Escapes a control character: caret notation for most, Rust escapes for `\r` and others. Line breaks and tabs are
+/// kept.
 fn show(c: char, out: &mut String) {
     match c {
         '\n' | '\t' => out.push(c),
@@ -39,14 +40,14 @@ fn show(c: char, out: &mut String) {
     }
 }
 
-/// See [`stdout`].
+/// A writer that escapes control characters; see [`stdout`].
 pub struct Terminal<W: Write> {
     inner: W,
-    /// The beginning of a character or an escape sequence.
+    /// An incomplete character or escape sequence from the previous write.
     held: Vec<u8>,
 }
 
-/// Longest sequence of ours: `ESC [ 3 1 m`.
+/// Length of the longest colour sequence: `ESC [ 3 1 m`.
 const LONGEST: usize = 5;
 
 impl<W: Write> Terminal<W> {
@@ -54,7 +55,7 @@ impl<W: Write> Terminal<W> {
         Self { inner, held: Vec::new() }
     }
 
-    /// Shows what is held and begins with nothing.
+    /// Escapes and writes an incomplete sequence.
     fn release(&mut self) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
         self.inner.write_all(shown(&String::from_utf8_lossy(&held)).as_bytes())
@@ -85,9 +86,9 @@ impl<W: Write> Terminal<W> {
 }
 
 enum Sequence {
-    /// So many bytes.
+    /// A colour sequence of so many bytes.
     Ours(usize),
-    /// More may come.
+    /// Possibly the start of a colour sequence.
     Begun,
     Other,
 }
@@ -116,7 +117,7 @@ impl<W: Write> Write for Terminal<W> {
                     let (valid, after) = rest.split_at(error.valid_up_to());
                     self.text(&String::from_utf8_lossy(valid))?;
                     let Some(length) = error.error_len() else {
-                        // The character goes on in the next call.
+                        // The rest of the character arrives with the next write.
                         self.held.extend_from_slice(after);
                         break;
                     };
@@ -136,7 +137,7 @@ impl<W: Write> Write for Terminal<W> {
 
 impl<W: Write> Drop for Terminal<W> {
     fn drop(&mut self) {
-        // Nobody is there any more who could be told.
+        // A destructor cannot report the error.
         drop(self.release());
     }
 }
@@ -174,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_obeyed(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 0..6)) {
+        fn no_control_character_passes(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 0..6)) {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             let mut text = written(&parts);
             for code in [0, RED, GREEN, YELLOW, CYAN] {

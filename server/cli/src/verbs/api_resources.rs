@@ -1,4 +1,4 @@
-//! `crowsnest api-resources` and `api-versions`: what the control plane serves, or a member.
+//! `crowsnest api-resources` and `api-versions`: lists what the control plane or a member serves.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -16,13 +16,13 @@ use crate::output::terminal;
 use crate::pager;
 use crate::reach;
 
-/// Who is asked.
+/// Flags that select the API server.
 #[derive(Debug, Args)]
 struct ServedArgs {
-    /// What this cluster serves [default: what the control plane does]
+    /// Member cluster to query [default: the control plane]
     #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
     cluster: Option<String>,
-    /// The control plane's, or with --cluster a member's
+    /// Query the control plane (karmada) or, with --cluster, a member (members)
     #[arg(short = 's', long, value_enum, value_name = "SCOPE")]
     operation_scope: Option<OperationScope>,
     #[command(flatten)]
@@ -48,28 +48,28 @@ enum SortBy {
     after_help = "Examples:\n  crowsnest api-resources\n  crowsnest api-resources --cluster member1 --api-group apps\n  crowsnest api-resources --verbs list,watch -o name"
 )]
 pub struct ApiResourcesArgs {
-    /// Of this group; the core one is ''
+    /// Limit to resources in this API group; '' is the core group
     #[arg(long, value_name = "GROUP")]
     api_group: Option<String>,
-    /// That are in namespaces, or are not
+    /// Limit to namespaced resources, or with =false to cluster-scoped ones
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     namespaced: Option<bool>,
-    /// That know all of these verbs, by comma
+    /// Limit to resources that support these verbs, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "VERBS")]
     verbs: Vec<String>,
-    /// That are in all of these categories, by comma
+    /// Limit to resources that belong to these categories, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "CATEGORIES")]
     categories: Vec<String>,
-    /// wide (with verbs and categories), name, json, yaml
+    /// Output format: wide (with verbs and categories), name, json or yaml
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
-    /// As kubectl has it: nothing is kept of what was asked before
+    /// Accepted for kubectl's sake; discovery is never cached
     #[arg(long, hide = true)]
     cached: bool,
-    /// As karmadactl has it: what is served has none
+    /// Accepted for karmadactl's sake; the output has no managed fields
     #[arg(long, hide = true)]
     show_managed_fields: bool,
-    /// [default: by group]
+    /// Sort the list by name or kind [default: by group]
     #[arg(long, value_enum, value_name = "BY")]
     sort_by: Option<SortBy>,
     #[arg(long)]
@@ -91,7 +91,10 @@ impl ServedArgs {
         let client = reach::one(config, self.cluster.as_deref(), self.operation_scope)?;
         let served = crowsnest_members::discovery::discover(&client).await?;
         for group in &served.stale {
-            writeln!(terminal::stderr(), "warning: {group}: who serves it does not answer")?;
+            writeln!(
+                terminal::stderr(),
+                "warning: cannot list the resources of {group}: its API server is unavailable"
+            )?;
         }
         Ok(served)
     }
@@ -110,7 +113,7 @@ pub(crate) async fn run_versions(args: ApiVersionsArgs) -> anyhow::Result<ExitCo
     finished(versions.iter().try_for_each(|version| writeln!(out, "{version}")).map_err(Into::into))
 }
 
-/// Whoever reads may have seen enough.
+/// Treats a closed pipe as success.
 fn finished(printed: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     match printed {
         Err(error) if !is_broken_pipe(&error) => Err(error),
@@ -156,7 +159,7 @@ fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -
     Ok(columns::write(out, &rows)?)
 }
 
-/// What kubectl calls an APIResourceList, of all groups.
+/// An APIResourceList of all groups, as kubectl prints it.
 fn list(found: &[&ApiResource]) -> Value {
     let one = |resource: &&ApiResource| {
         json!({"name": &*resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
@@ -227,7 +230,7 @@ mod tests {
         "-o wide --no-headers --api-group apps",
         "deployments   deploy   apps/v1   true   Deployment   get,list   all\n"
     )]
-    fn what_is_served_is_listed(#[case] line: &str, #[case] expected: &str) {
+    fn resources_are_listed(#[case] line: &str, #[case] expected: &str) {
         let args = Asked::parse_from(std::iter::once("api-resources").chain(line.split_whitespace())).resources;
         let resources = vec![
             resource("apps", "deployments", "Deployment", "deploy", true),

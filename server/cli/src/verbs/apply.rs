@@ -1,5 +1,5 @@
-//! `crowsnest apply`: objects of files as they should be in the control plane, by server-side apply; with clusters also a policy for each,
-//! named as `karmadactl apply` names it.
+//! `crowsnest apply`: applies manifests to the control plane by server-side apply. With `--clusters` it also applies a
+//! policy per object, named as by `karmadactl apply`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -27,20 +27,20 @@ use prune::{Applied, PruneArgs};
 mod prune;
 
 const POLICIES: &str = "policy.karmada.io/v1alpha1";
-/// Kinds of these are for the control plane: nothing propagates them.
+/// Group suffix of the control plane's own kinds, which are not propagated.
 const OURS: &str = ".karmada.io";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DryRun {
-    /// Write
+    /// Persist the changes
     None,
-    /// Ask nobody to
+    /// Send no request that changes objects
     Client,
-    /// Have the control plane look at it
+    /// Send dry-run requests to the control plane
     Server,
 }
 
-/// What becomes of fields that a kind does not have.
+/// Validation of fields that the kind does not have (`fieldValidation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Validation {
     #[value(alias = "true")]
@@ -51,7 +51,7 @@ pub(crate) enum Validation {
 }
 
 impl Validation {
-    /// As the API has it.
+    /// The value in the API.
     fn word(self) -> &'static str {
         match self {
             Self::Strict => "Strict",
@@ -63,80 +63,80 @@ impl Validation {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest apply -f web.yaml                        in the control plane alone\n  crowsnest apply -f web.yaml -C member1,member2     and a policy that puts it there\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest apply -k overlays/prod --all-clusters\n  crowsnest apply -f shop/ -l app=shop --prune       and what was applied so before goes\n  crowsnest plan -f web.yaml                         what would become of the fleet"
+    after_help = "Examples:\n  crowsnest apply -f web.yaml                        to the control plane only\n  crowsnest apply -f web.yaml -C member1,member2     and propagate it\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest apply -k overlays/prod --all-clusters\n  crowsnest apply -f shop/ -l app=shop --prune       and delete what is no longer in the files\n  crowsnest plan -f web.yaml                         preview the effect on the fleet"
 )]
 pub struct ApplyArgs {
     #[command(flatten)]
     sources: SourceArgs,
-    /// Of the files' objects those with these labels
+    /// Label selector that limits the objects in the files
     #[arg(short = 'l', long, visible_alias = "labels")]
     selector: Option<String>,
-    /// Of objects that say none [default: that of the kubeconfig's context]
+    /// Namespace of objects that name none [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Propagate each object to these clusters, by comma
+    /// Clusters to propagate each object to, separated by commas
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
     /// Propagate each object to all clusters
     #[arg(long, conflicts_with = "clusters")]
     all_clusters: bool,
-    /// Write nothing: client asks nobody, server has the control plane look at it
+    /// Preview only: none (write), client (send no write request) or server (send dry-run requests)
     #[arg(long, value_enum, default_value = "none", num_args = 0..=1, default_missing_value = "client", require_equals = true)]
     dry_run: DryRun,
-    /// Take fields over that others wrote
+    /// Take over fields that other managers own
     #[arg(long)]
     force_conflicts: bool,
-    /// As kubectl has it: it always is
+    /// Accepted for kubectl's sake; apply is always server-side
     #[arg(long, hide = true)]
     server_side: bool,
-    /// As kubectl has it: fields that others wrote are taken over by --force-conflicts alone
+    /// Accepted for kubectl's sake; only --force-conflicts takes over fields
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     overwrite: Option<bool>,
-    /// As kubectl has it: the server knows how its kinds are merged
+    /// Accepted for kubectl's sake; the server merges by its own schemas
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     openapi_patch: Option<bool>,
-    /// As kubectl has it, which refuses it with --server-side
+    /// Rejected, as kubectl rejects it with --server-side
     #[arg(long, hide = true)]
     force: bool,
     #[command(flatten)]
     prune: PruneArgs,
-    /// What becomes of fields that a kind does not have: strict is an error, warn a warning, ignore nothing
+    /// Validation of unknown fields: strict (reject), warn or ignore
     #[arg(long, value_enum, default_value = "strict", num_args = 0..=1, default_missing_value = "strict", require_equals = true, hide_short_help = true)]
     validate: Validation,
-    /// Of each object this alone, as status
+    /// Subresource to apply instead of the object, such as status
     #[arg(long, value_name = "SUBRESOURCE", hide_short_help = true)]
     subresource: Option<String>,
-    /// Who is noted as the one that wrote
+    /// Name of the field manager
     #[arg(long, default_value = "crowsnest-apply", value_name = "NAME")]
     field_manager: String,
-    /// json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE [default: a line for each object]
+    /// Output format: json, yaml, name, jsonpath=TEMPLATE or go-template=TEMPLATE [default: one line per object]
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
     output: Option<Format>,
-    /// With metadata.managedFields, in JSON and YAML
+    /// Show metadata.managedFields in JSON and YAML
     #[arg(long, hide_short_help = true)]
     show_managed_fields: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-/// Who writes, and how.
+/// Options of write requests.
 pub(crate) struct Writing<'a> {
     pub(crate) client: &'a kube::Client,
     pub(crate) dry_run: DryRun,
     pub(crate) force: bool,
     pub(crate) manager: &'a str,
     pub(crate) validation: Validation,
-    /// What of an object is written, where that is not all of it.
+    /// The subresource to write instead of the object.
     pub(crate) subresource: Option<&'a str>,
 }
 
 pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     if args.sources.is_empty() {
-        bail!("nothing is named to apply: -f FILE, -f - or -k FOLDER");
+        bail!("must specify one of -f and -k");
     }
     if args.force {
         bail!(
-            "--force deletes and creates anew: delete what is in the way, or take fields over with --force-conflicts"
+            "--force cannot be used with server-side apply; delete the object, or take over its fields with --force-conflicts"
         );
     }
     let selector = args.selector.as_deref();
@@ -164,7 +164,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let mut all = Applied::default();
     for mut object in objects {
         if find(&served, &object).is_none() {
-            // One of the objects before may have been what defines it.
+            // An earlier object may have been the CustomResourceDefinition of this one.
             served = crowsnest_members::discovery::discover(&client).await?;
         }
         place(&mut object, &served, args.namespace.as_deref(), &default)?;
@@ -198,7 +198,7 @@ fn known(named: &[String], there: &[String]) -> anyhow::Result<()> {
     let missing: Vec<&str> = named.iter().filter(|name| !there.contains(name)).map(String::as_str).collect();
     match missing.is_empty() {
         true => Ok(()),
-        false => bail!("cluster {} does not exist; there are: {}", missing.join(", "), there.join(", ")),
+        false => bail!("cluster {} does not exist; the clusters are {}", missing.join(", "), there.join(", ")),
     }
 }
 
@@ -207,7 +207,7 @@ fn is_propagated(object: &Value) -> bool {
     !group.ends_with(OURS)
 }
 
-/// What puts an object into clusters; into all of them where none is named.
+/// Builds the policy that propagates an object to the clusters, or to all clusters if the list is empty.
 pub(crate) fn policy(object: &Value, clusters: &[String], dependencies: bool) -> anyhow::Result<Value> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
     let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
@@ -235,7 +235,7 @@ fn find<'s>(served: &'s ApiResources, object: &Value) -> Option<&'s ApiResource>
     served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version)
 }
 
-/// Where an object is served, its name left out.
+/// The collection path of an object's resource.
 pub(crate) fn collection(served: &ApiResources, object: &Value) -> anyhow::Result<String> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
     let known = find(served, object);
@@ -259,7 +259,7 @@ impl Writing<'_> {
         }
     }
 
-    /// The object as it is afterwards, and what was done to it.
+    /// Applies an object; returns the result and what happened to it.
     async fn apply(&self, served: &ApiResources, object: &Value) -> anyhow::Result<(Value, &'static str)> {
         let path = format!("{}/{}", collection(served, object)?, path_segment(text(object, "/metadata/name")));
         let before = self.read(&path).await?;
@@ -281,9 +281,13 @@ impl Writing<'_> {
         let applied: Value = match self.send(request).await {
             Ok(applied) => applied,
             Err(kube::Error::Api(status)) if status.code == 409 && !force => {
-                bail!("{}: {}; --force-conflicts takes these fields over", named(served, object), status.message)
+                bail!(
+                    "cannot apply {}: {}; use --force-conflicts to take over these fields",
+                    named(served, object),
+                    status.message
+                )
             }
-            Err(error) => bail!("{}: {}", named(served, object), failure(None, &error)),
+            Err(error) => bail!("cannot apply {}: {}", named(served, object), failure(None, &error)),
         };
         let version = |object: &Value| text(object, "/metadata/resourceVersion").to_owned();
         let how = match &before {
@@ -294,11 +298,11 @@ impl Writing<'_> {
         Ok((applied, how))
     }
 
-    /// What is answered; what the server warns of is told.
+    /// Sends a request and prints the server's warnings to standard error.
     async fn send(&self, request: http::Request<Body>) -> Result<Value, kube::Error> {
         let (object, headers) = answered(self.client, request).await?;
         for warning in warnings(&headers) {
-            // A closed standard error changes nothing.
+            // Warnings are best effort: a closed standard error must not fail the request.
             let _ = writeln!(terminal::stderr(), "warning: {warning}");
         }
         Ok(object)
@@ -309,7 +313,8 @@ impl Writing<'_> {
     }
 }
 
-/// But for who wrote and when: what is only looked at gets no new version.
+/// Compares two objects without managed fields and resourceVersion; an apply that changes nothing else is reported as
+/// unchanged.
 fn same(before: &Value, after: &Value) -> bool {
     let shown = |object: &Value| {
         let mut object = object.clone();
@@ -327,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_are_karmadactls() {
+    fn policies_match_karmadactl() {
         let deployment =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}});
         let told = policy(&deployment, &["m1".to_owned()], true).unwrap();
@@ -344,10 +349,10 @@ mod tests {
     }
 
     #[test]
-    fn clusters_have_to_be_there() {
+    fn unknown_clusters_are_rejected() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert!(known(&names(&["m1"]), &names(&["m1", "m2"])).is_ok());
         let error = known(&names(&["m1", "m3"]), &names(&["m1", "m2"])).unwrap_err();
-        assert_eq!(error.to_string(), "cluster m3 does not exist; there are: m1, m2");
+        assert_eq!(error.to_string(), "cluster m3 does not exist; the clusters are m1, m2");
     }
 }

@@ -1,4 +1,4 @@
-//! `crowsnest attach`: the input and output of a container that runs, whichever cluster its pod is in.
+//! `crowsnest attach`: attaches to a running container in any cluster.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::process::{ContainerArgs, StreamArgs, attend, ended};
     after_help = "Examples:\n  crowsnest attach -n shop web-0\n  crowsnest attach -n shop --cluster member1 deploy/web -c web\n  crowsnest attach -n shop web-0 -it"
 )]
 pub struct AttachArgs {
-    /// The pod, or TYPE/NAME: one of its pods that runs is taken
+    /// Pod, or TYPE/NAME to choose one of its running pods
     #[arg(value_name = "POD")]
     pod: String,
     #[command(flatten)]
@@ -29,9 +29,9 @@ pub(crate) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let terminal = args.streams.terminal()?;
     let parameters = found.parameters(args.streams.stdin, terminal.is_some());
     let process = found.pods.attach(&found.pod.name_any(), &parameters).await;
-    let process = process.with_context(|| format!("attaching to {}", found.named()))?;
+    let process = process.with_context(|| format!("cannot attach to {}", found.named()))?;
     if terminal.is_some() && !args.streams.quiet {
-        // A shell shows its prompt once.
+        // A shell printed its prompt before the client attached.
         write!(terminal::stderr(), "If you don't see a command prompt, try pressing enter.\r\n")?;
     }
     let status = attend(process).await;

@@ -1,4 +1,5 @@
-//! `crowsnest cordon` and `crowsnest uncordon`: the taint that keeps new workloads out of a cluster and leaves what is there.
+//! `crowsnest cordon` and `crowsnest uncordon`: set and remove the taint that keeps new workloads off a cluster;
+//! running ones stay.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,9 +15,9 @@ use crate::connection::ConnectionArgs;
 
 #[derive(Debug, Args)]
 pub struct CordonArgs {
-    /// The cluster
+    /// Cluster name
     name: ClusterName,
-    /// Only say what would be done
+    /// Preview only: do not change the Cluster
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -37,7 +38,7 @@ impl Wanted {
         }
     }
 
-    /// The taints as they should be; `None` where they are so already.
+    /// The taints to write; `None` if they are already as requested.
     fn apply(self, taints: &[Taint]) -> Option<Vec<Taint>> {
         let cordons = |taint: &Taint| taint.key == UNSCHEDULABLE && taint.effect == NO_SCHEDULE;
         match (self, taints.iter().any(cordons)) {
@@ -76,7 +77,7 @@ mod tests {
     #[case::already(Wanted::Cordoned, &["cluster.karmada.io/unschedulable:NoSchedule"], None)]
     #[case::uncordoned(Wanted::Uncordoned, &["cluster.karmada.io/unschedulable:NoSchedule", "a:NoSchedule"], Some(vec!["a:NoSchedule"]))]
     #[case::never_was(Wanted::Uncordoned, &["a:NoSchedule"], None)]
-    fn one_taint_comes_and_goes(#[case] wanted: Wanted, #[case] given: &[&str], #[case] expected: Option<Vec<&str>>) {
+    fn taint_is_added_and_removed(#[case] wanted: Wanted, #[case] given: &[&str], #[case] expected: Option<Vec<&str>>) {
         let taint = |text: &&str| {
             let (key, effect) = text.split_once(':').unwrap();
             Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() }

@@ -1,4 +1,5 @@
-//! `crowsnest cp`: files to and from a container, whichever cluster its pod is in, by the container's own `tar` as `kubectl cp` does it.
+//! `crowsnest cp`: copies files to and from a container in any cluster with the container's own `tar`, as `kubectl cp`
+//! does.
 
 mod archive;
 mod place;
@@ -20,30 +21,30 @@ use crate::output::terminal;
 use crate::process::{ContainerArgs, Found};
 use place::{Place, Remote};
 
-/// How much of what a container says of a failure is told.
+/// Maximum length of the container's error output in messages, in bytes.
 const MOST_SAID: u64 = 8 << 10;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest cp ./conf web-0:/etc/app -n shop\n  crowsnest cp shop/web-0:/var/log/app.log ./app.log\n  crowsnest cp member1/shop/web-0:/etc/app ./app -c web\n\nThe container has to have tar. Links in what is copied here are left out."
+    after_help = "Examples:\n  crowsnest cp ./conf web-0:/etc/app -n shop\n  crowsnest cp shop/web-0:/var/log/app.log ./app.log\n  crowsnest cp member1/shop/web-0:/etc/app ./app -c web\n\nThe container image must include tar. Symbolic links are not copied from a container."
 )]
 pub struct CpArgs {
-    /// A file or folder here, or [[CLUSTER/]NAMESPACE/]POD:PATH
+    /// Source: a local file or folder, or [[CLUSTER/]NAMESPACE/]POD:PATH
     #[arg(value_name = "FROM")]
     from: Place,
-    /// Where to: one of the two is in a container
+    /// Destination; one of the two must be in a container
     #[arg(value_name = "TO")]
     to: Place,
-    /// The pod's cluster [default: the one that has a pod of that name]
+    /// Cluster of the pod [default: the only cluster that has a pod of this name]
     #[arg(short = 'C', long, visible_alias = "clusters")]
     cluster: Option<String>,
-    /// The pod's namespace [default: that of the kubeconfig's context]
+    /// Namespace of the pod [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container [default: the one its pod's annotation names, or the first one]
+    /// Container name [default: the pod's `kubectl.kubernetes.io/default-container` annotation, or the first container]
     #[arg(short, long)]
     container: Option<String>,
-    /// Neither owners nor rights of files go along
+    /// Do not preserve owners and permissions in the destination
     #[arg(long)]
     no_preserve: bool,
     #[command(flatten)]
@@ -62,25 +63,27 @@ pub(crate) async fn run(args: CpArgs) -> anyhow::Result<ExitCode> {
     match (from, to) {
         (Place::Here(from), Place::There(to)) => {
             let name = from.file_name().map(|name| name.to_string_lossy().into_owned());
-            let name = name.with_context(|| format!("{} names no file that could be copied", from.display()))?;
-            std::fs::symlink_metadata(&from).with_context(|| format!("reading {}", from.display()))?;
+            let name = name.with_context(|| format!("cannot copy {}: it has no file name", from.display()))?;
+            std::fs::symlink_metadata(&from).with_context(|| format!("cannot read {}", from.display()))?;
             upload(&find(&to).await?, &from, &to, &name, no_preserve).await?;
         }
         (Place::There(from), Place::Here(to)) => download(&find(&from).await?, &from, &to, no_preserve).await?,
-        (Place::Here(_), Place::Here(_)) => bail!("one of the two has to be in a container: POD:PATH"),
+        (Place::Here(_), Place::Here(_)) => {
+            bail!("one of source and destination must be in a container, given as POD:PATH")
+        }
         (Place::There(_), Place::There(_)) => {
-            bail!("one of the two has to be here: there is no way from one container to another")
+            bail!("one of source and destination must be a local file; copying between containers is not supported")
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A command that says nothing of note; true when it succeeds.
+/// Runs a command without output; true if it succeeds.
 async fn holds(found: &Found, command: &[&str]) -> anyhow::Result<bool> {
     let mut process = begin(found, command, false).await?;
     let status = process.take_status();
     let (out, err) = (process.stdout(), process.stderr());
-    tokio::try_join!(said(out), said(err)).context("asking the container")?;
+    tokio::try_join!(said(out), said(err)).context("cannot read the output of the container")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
@@ -91,10 +94,10 @@ async fn holds(found: &Found, command: &[&str]) -> anyhow::Result<bool> {
 async fn begin(found: &Found, command: &[&str], stdin: bool) -> anyhow::Result<AttachedProcess> {
     let process =
         found.pods.exec(&found.pod.name_any(), command.iter().copied(), &found.parameters(stdin, false)).await;
-    process.with_context(|| format!("running {} in {}", command.first().unwrap_or(&"nothing"), found.named()))
+    process.with_context(|| format!("cannot run {} in {}", command.first().unwrap_or(&"nothing"), found.named()))
 }
 
-/// The beginning of what is said, to its end.
+/// Reads to the end and returns the first `MOST_SAID` bytes as text.
 async fn said(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
     let mut text = Vec::new();
     if let Some(mut from) = from {
@@ -104,19 +107,19 @@ async fn said(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
-/// How tar ended, with what it said of it.
+/// Checks tar's exit status; the error carries its error output.
 fn ended(found: &Found, status: Option<Status>, said: &str) -> anyhow::Result<()> {
     let status =
-        status.ok_or_else(|| anyhow!("the connection to {} broke off before all was copied", found.named()))?;
+        status.ok_or_else(|| anyhow!("the connection to {} was lost before the copy was complete", found.named()))?;
     if status.status.as_deref() == Some("Success") {
         return Ok(());
     }
-    let why = if said.is_empty() { status.message.as_deref().unwrap_or("no reason was told") } else { said };
-    bail!("tar in {}: {why}", found.named())
+    let why = if said.is_empty() { status.message.as_deref().unwrap_or("unknown reason") } else { said };
+    bail!("tar failed in {}: {why}", found.named())
 }
 
 async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve: bool) -> anyhow::Result<()> {
-    // Into a folder that is there, under its own name.
+    // An existing folder receives the source under its own name.
     let is_folder = holds(found, &["test", "-d", &to.path]).await?;
     let destination = to.destination(name, is_folder)?;
     let (folder, base) = place::split(&destination);
@@ -129,22 +132,22 @@ async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve
     let mut process = begin(found, &command, true).await?;
     let status = process.take_status();
     let (out, err) = (process.stdout(), process.stderr());
-    let input = process.stdin().context("the container takes no input")?;
+    let input = process.stdin().context("the container has no standard input")?;
     let (from, base) = (from.to_owned(), base.to_owned());
     let writing = tokio::task::spawn_blocking(move || {
         let mut input = SyncIoBridge::new(input);
         archive::write(&mut input, &from, Path::new(&base))?;
         input.shutdown()
     });
-    let (_, told) = tokio::try_join!(said(out), said(err)).context("copying")?;
-    let written = writing.await.context("writing the archive")?;
+    let (_, told) = tokio::try_join!(said(out), said(err)).context("cannot read the output of the container")?;
+    let written = writing.await.context("cannot write the archive")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
-    // Where tar fails it takes no more, and says why.
+    // When tar fails, writing fails too; tar's own reason is the better error.
     ended(found, status, &told)?;
-    written.with_context(|| format!("copying to {}", found.named()))
+    written.with_context(|| format!("cannot copy to {}", found.named()))
 }
 
 async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) -> anyhow::Result<()> {
@@ -154,20 +157,20 @@ async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) ->
     let named = if base.starts_with('-') { format!("./{base}") } else { base.to_owned() };
     let mut process = begin(found, &["tar", "cf", "-", "-C", folder, &named], false).await?;
     let status = process.take_status();
-    let output = process.stdout().context("the container gives no output")?;
+    let output = process.stdout().context("the container has no standard output")?;
     let err = process.stderr();
     let base = base.to_owned();
     let reading = tokio::task::spawn_blocking(move || {
         archive::read(SyncIoBridge::new(output), Path::new(&base), &to, !no_preserve)
     });
-    let told = said(err).await.context("copying")?;
-    let read = reading.await.context("reading the archive")?;
+    let told = said(err).await.context("cannot read the output of the container")?;
+    let read = reading.await.context("cannot read the archive")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
     ended(found, status, &told)?;
-    for left_out in read.with_context(|| format!("copying from {}", found.named()))? {
+    for left_out in read.with_context(|| format!("cannot copy from {}", found.named()))? {
         writeln!(terminal::stderr(), "warning: {left_out}")?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! `crowsnest describe`: an object as `kubectl describe` shows one of its kind, with its events, or all objects of a kind; of one cluster, of
-//! all that have it, or of the control plane.
+//! `crowsnest describe`: objects with their events as `kubectl describe` shows them, from one cluster, all clusters
+//! that have them, or the control plane.
 
 mod kinds;
 pub(crate) mod render;
@@ -24,41 +24,41 @@ use crate::reach::{self, failure, said};
 use crate::sources::SourceArgs;
 use crate::{pager, waiting};
 
-/// Clusters, and objects, that are asked about at once.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 16;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest describe deploy/web -n shop\n  crowsnest describe pod web-0 -n shop --cluster member1\n  crowsnest describe pods -n shop -l app=web\n  crowsnest describe pods web -n shop                  all whose names begin so, where none is called so\n  crowsnest describe propagationpolicy/web -s karmada"
+    after_help = "Examples:\n  crowsnest describe deploy/web -n shop\n  crowsnest describe pod web-0 -n shop --cluster member1\n  crowsnest describe pods -n shop -l app=web\n  crowsnest describe pods web -n shop                  by prefix, if no pod has this exact name\n  crowsnest describe propagationpolicy/web -s karmada"
 )]
 pub struct DescribeArgs {
-    /// The object: KIND/NAME, or KIND NAME; of a kind alone all of them
+    /// Object as KIND/NAME or KIND NAME; a KIND alone describes all its objects
     #[arg(value_name = "KIND/NAME", num_args = 1..=2, required_unless_present_any = ["filenames", "kustomize"], conflicts_with_all = ["filenames", "kustomize"])]
     object: Vec<String>,
-    /// Its namespace [default: that of the kubeconfig's context]
+    /// Namespace of the object [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
     #[command(flatten)]
     sources: SourceArgs,
-    /// All objects of the kind with these labels
+    /// Label selector for the objects of the kind
     #[arg(short = 'l', long, visible_alias = "labels")]
     selector: Option<String>,
-    /// All objects of the kind, of all namespaces
+    /// Describe the objects of the kind in all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// In these clusters, by comma [default: all that have it]
+    /// Member clusters, separated by commas [default: all that have the object]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// Whose: the control plane's, the members' or both
+    /// Objects to describe: those of the control plane (karmada), of the members, or all
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", default_value = "members")]
     operation_scope: OperationScope,
-    /// With its events
+    /// Show the events of the object
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     show_events: bool,
-    /// Objects of a page, where all of a kind are asked for; 0 for all at once
+    /// Page size of list requests in objects; 0 disables paging
     #[arg(long, default_value_t = 500, value_name = "N", hide_short_help = true)]
     chunk_size: usize,
-    /// Exit with 0 even when clusters were left out
+    /// Exit with 0 even if the result is partial
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -67,13 +67,13 @@ pub struct DescribeArgs {
 
 pub(crate) async fn run(args: DescribeArgs) -> anyhow::Result<ExitCode> {
     match describe(&args).await {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         told => told,
     }
 }
 
-/// What was described, and who could not be asked, and why.
+/// Rendered objects, and the clusters that failed with the reason.
 #[derive(Default)]
 struct Told {
     descriptions: Vec<String>,
@@ -100,7 +100,7 @@ async fn tell(args: &DescribeArgs) -> anyhow::Result<Told> {
     let of_a_kind = args.selector.is_some() || args.all_namespaces;
     if !args.sources.is_empty() {
         if of_a_kind {
-            bail!("files name their objects: -l and -A go with a kind alone");
+            bail!("-l and -A require a KIND, not files");
         }
         let mut told = Told::default();
         for object in args.sources.objects().await? {
@@ -114,7 +114,7 @@ async fn tell(args: &DescribeArgs) -> anyhow::Result<Told> {
     match object.kind_alone() {
         Some(word) => every(args, word).await,
         None if of_a_kind => {
-            bail!("an object is named: -l and -A go with a kind alone, as in `crowsnest describe pods -l app=web`")
+            bail!("-l and -A require a KIND without NAME, as in `crowsnest describe pods -l app=web`")
         }
         None => named(args, &object).await,
     }
@@ -129,13 +129,13 @@ impl DescribeArgs {
         }
     }
 
-    /// Clusters that are named; none where all are meant.
+    /// The clusters of `--clusters`; `None` for all.
     fn named(&self) -> Option<Vec<String>> {
         Some(self.clusters.clone()).filter(|named| !named.is_empty() && *named != ["all"])
     }
 }
 
-/// The object of a name, wherever it is; where it is nowhere, those whose names begin so.
+/// Describes the object of this name; without an exact match, the objects whose names start with it.
 async fn named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Result<Told> {
     let asked = object.resolve(&args.connection, &args.clusters).await?;
     let nowhere = match exactly(args, &asked).await {
@@ -182,7 +182,7 @@ async fn exactly(args: &DescribeArgs, asked: &Asked) -> anyhow::Result<Told> {
     Ok(told)
 }
 
-/// Whom to ask; the control plane has no name.
+/// Clients to read from, with the cluster's name; the control plane has none.
 type Sources = Vec<(Option<String>, kube::Client)>;
 
 async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kube::Client) -> anyhow::Result<Sources> {
@@ -203,7 +203,7 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
     Ok(sources)
 }
 
-/// All objects of a kind, cluster by cluster.
+/// Describes all objects of a kind, cluster by cluster.
 async fn every(args: &DescribeArgs, word: &str) -> anyhow::Result<Told> {
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
@@ -217,7 +217,7 @@ async fn every(args: &DescribeArgs, word: &str) -> anyhow::Result<Told> {
     listing(args, &kind, &path, &sources, None).await
 }
 
-/// The objects of a list, of each source; those whose names begin so.
+/// Describes the objects of a list from each source; with `beginning`, those whose names start with it.
 async fn listing(
     args: &DescribeArgs,
     kind: &Kind,
@@ -246,7 +246,7 @@ async fn listing(
     }
     told.descriptions = futures::stream::iter(found)
         .map(|(cluster, client, mut object)| async move {
-            // What is in a list does not say its kind.
+            // Items of a list omit apiVersion and kind.
             object["apiVersion"] = kind.gvr.api_version().into();
             object["kind"] = kind.kind.as_str().into();
             one(args, client, cluster, &object).await
@@ -263,7 +263,7 @@ async fn one(args: &DescribeArgs, client: &kube::Client, cluster: Option<&str>, 
     render::description(object, cluster, &related, events.as_ref(), jiff::Timestamp::now())
 }
 
-/// Other objects that are told of with it.
+/// Related objects that the description includes.
 async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
     let wanted = kinds::wanted(object).into_iter();
     let asked = wanted.map(|(what, path)| async move {
@@ -273,7 +273,7 @@ async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
     futures::future::join_all(asked).await.into_iter().collect()
 }
 
-/// The objects of a list, page by page, or the one object that is served there; none where the kind is not known.
+/// The items of a list, read page by page, or the single object at the path. Empty if the kind is not served.
 async fn listed(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
@@ -301,13 +301,13 @@ async fn listed(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Va
     }
 }
 
-/// The events about an object, the latest last; or why there are none.
+/// The events about an object, latest last, or the error of reading them.
 async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, String> {
     let namespace = Some(text(object, "/metadata/namespace")).filter(|namespace| !namespace.is_empty());
     let namespace = namespace.unwrap_or("default");
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
     let mut selector = format!("involvedObject.name={name},involvedObject.kind={kind}");
-    // Kubelets call their node by its name where others say its UID.
+    // Kubelets set involvedObject.uid of their Node to its name instead of its UID.
     if kind != "Node" {
         selector.push_str(&format!(",involvedObject.uid={}", text(object, "/metadata/uid")));
     }

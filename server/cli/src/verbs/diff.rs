@@ -1,5 +1,6 @@
-//! `crowsnest diff`: how an object of the members differs from what it should be, from the one of that name in other clusters, or from
-//! what it was. Exit codes are those of `kubectl diff`: 0 the same, 1 different, more an error.
+//! `crowsnest diff`: compares an object of members with its desired state, with other clusters' objects of the same
+//! name, or with a previous revision. Exit codes are those of `kubectl diff`: 0 no differences, 1 differences, above 1
+//! an error.
 
 mod compare;
 
@@ -32,24 +33,24 @@ const FAILED: u8 = 2;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest diff deploy/web -n shop                              as it should be, and as each member has it\n  crowsnest diff deploy/web -n shop --cluster member1 --with member2\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120 --to now   versions of `crowsnest history`\n\nExit codes: 0 the same, 1 different, more an error."
+    after_help = "Examples:\n  crowsnest diff deploy/web -n shop                              desired state and each member's object\n  crowsnest diff deploy/web -n shop --cluster member1 --with member2\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120 --to now   revisions of `crowsnest history`\n\nExit codes: 0 no differences, 1 differences, above 1 an error."
 )]
 pub struct DiffArgs {
     #[command(flatten)]
     object: ObjectArgs,
-    /// In these clusters, by comma [default: all it is propagated to]
+    /// Member clusters, separated by commas [default: all that the object is propagated to]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// Compare with the object of that name in these clusters, by comma
+    /// Compare with the object of the same name in these clusters, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "CLUSTERS", conflicts_with = "from")]
     with: Vec<String>,
-    /// Compare versions: from this one, by its SEQ in `crowsnest history`
+    /// Compare revisions, starting from this SEQ of `crowsnest history`
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
-    /// To this version, a SEQ or `now`
+    /// Revision to compare with: a SEQ of `crowsnest history`, or `now`
     #[arg(long, value_name = "SEQ", default_value = "now", requires = "from")]
     to: String,
-    /// The status, too
+    /// Compare the status too
     #[arg(long)]
     status: bool,
     #[command(flatten)]
@@ -61,7 +62,7 @@ pub struct DiffArgs {
 pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
     match compared(&args).await {
         Ok(code) => Ok(code),
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             crate::fail(&error);
@@ -83,13 +84,13 @@ async fn compared(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     Ok(if differs { ExitCode::from(DIFFERENT) } else { ExitCode::SUCCESS })
 }
 
-/// Two texts and what each is.
+/// Two texts to compare, with their labels.
 struct Pair {
     names: [String; 2],
     texts: [String; 2],
 }
 
-/// True when there is a difference.
+/// Prints the diffs; true if there is any difference.
 fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
     pager::begin();
     let mut out = terminal::stdout();
@@ -115,7 +116,7 @@ fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
 
 async fn between_clusters(args: &DiffArgs, asked: &Asked) -> anyhow::Result<Vec<Pair>> {
     let [cluster] = args.clusters.as_slice() else {
-        bail!("say which cluster is compared with those of --with: --cluster NAME");
+        bail!("--with requires one cluster to compare with; name it with --cluster");
     };
     let name = |cluster: &str| format!("{cluster}/{}", asked.called());
     let own = compare::neutral(&asked.read_in(cluster).await?, args.status);
@@ -131,13 +132,13 @@ async fn between_versions(args: &DiffArgs, asked: &Asked, from: u64) -> anyhow::
     let cluster = match args.clusters.as_slice() {
         [] => asked.cluster(None).await?,
         [one] => one.clone(),
-        _ => bail!("versions are those of one cluster: say which one with --cluster"),
+        _ => bail!("revisions belong to one cluster; name it with --cluster"),
     };
-    // What is now is the newest version, or the object itself.
+    // `now` is the live object.
     let version = async |wanted: &str| match wanted {
         "now" => asked.read_in(&cluster).await,
         seq if seq.parse::<u64>().is_ok() => asked.ask("history", &cluster, &format!("&seq={seq}")).await,
-        other => bail!("--to {other:?} is no SEQ of `crowsnest history`, nor `now`"),
+        other => bail!("invalid --to {other:?}: expected a SEQ of `crowsnest history`, or `now`"),
     };
     let from = from.to_string();
     let neutral = |object: &Value| compare::neutral(object, args.status);
@@ -147,7 +148,7 @@ async fn between_versions(args: &DiffArgs, asked: &Asked, from: u64) -> anyhow::
     Ok(Pair { names: [name(&from), name(&args.to)], texts })
 }
 
-/// What the control plane's Works say, beside what members have.
+/// Compares the manifests in Works with the members' objects.
 async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let works = works(asked).await?;
     let wanted: Vec<&(String, Value)> = match args.clusters.as_slice() {
@@ -156,7 +157,7 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|name| {
                 works.iter().find(|(cluster, _)| cluster == name).ok_or_else(|| {
-                    anyhow!("{} is not propagated to {name}: `crowsnest explain` tells why", asked.called())
+                    anyhow!("{} is not propagated to {name}; `crowsnest explain` shows why", asked.called())
                 })
             })
             .collect::<anyhow::Result<_>>()?,
@@ -165,18 +166,18 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let (mut pairs, mut refused) = (Vec::new(), Vec::new());
     for (cluster, desired) in wanted {
         let name = |what: &str| format!("{cluster}/{} {what}", asked.called());
-        let names = [name("as it is"), name("as it should be")];
+        let names = [name("live"), name("desired")];
         match asked.read(&reach::member(&asked.config, cluster)?, Some(cluster)).await {
             Ok(None) => {
                 pairs.push(Pair { names, texts: compare::texts(None, &compare::wanted(desired)) });
             }
             Ok(Some(live)) => {
                 let mut desired = desired.clone();
-                // What members may keep is no difference.
+                // Fields that the interpreter retains from the live object are not differences.
                 interpreter
                     .retain(&mut desired, &live)
                     .await
-                    .with_context(|| format!("{cluster}: asking what the member may keep"))?;
+                    .with_context(|| format!("{cluster}: cannot determine the retained fields"))?;
                 let desired = compare::wanted(&desired);
                 let live = compare::within(&live, &desired);
                 pairs.push(Pair { names, texts: compare::texts(Some(&live), &desired) });
@@ -196,12 +197,12 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// By cluster, what its Work wants the object to be.
+/// The manifest in the Work of each cluster.
 async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     let called = asked.called();
     let template = asked.read(&asked.control_plane, None).await?;
     let template = template.ok_or_else(|| {
-        anyhow!("the control plane has no {called}, so nothing says how it should be: compare clusters with --cluster and --with")
+        anyhow!("the control plane has no {called}, so there is no desired state; compare clusters with --cluster and --with")
     })?;
     let (place, id) = match &asked.namespace {
         Some(namespace) => {
@@ -218,11 +219,12 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
             break;
         }
     }
-    let binding = binding.ok_or_else(|| anyhow!("{called} is propagated nowhere: `crowsnest explain` tells why"))?;
+    let binding =
+        binding.ok_or_else(|| anyhow!("{called} is not propagated to any cluster; `crowsnest explain` shows why"))?;
     let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
     let works = format!("{WORKS}?labelSelector={}", percent_encoded(&format!("{id}={value}")));
     let list = reach::find(&asked.control_plane, None, &works).await?;
-    let list = list.context("the control plane serves no Works")?;
+    let list = list.context("the control plane does not serve Works")?;
     let mut works = Vec::new();
     for work in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         let cluster = cluster_of_execution_namespace(text(work, "/metadata/namespace"));
@@ -233,7 +235,7 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     }
     works.sort_by(|one, other| one.0.cmp(&other.0));
     match works.is_empty() {
-        true => bail!("{called} is propagated nowhere: `crowsnest explain` tells why"),
+        true => bail!("{called} is not propagated to any cluster; `crowsnest explain` shows why"),
         false => Ok(works),
     }
 }

@@ -1,4 +1,4 @@
-//! `crowsnest events`: what happened in all clusters, the latest last, as the cache keeps it; with `-w` what happens after that, too.
+//! `crowsnest events`: lists the events of all clusters from the cache, latest last; with `-w` it streams new ones.
 
 mod watch;
 
@@ -30,41 +30,42 @@ const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-fro
     after_help = "Examples:\n  crowsnest events -n shop\n  crowsnest events pod/web-0 -n shop\n  crowsnest events -A --types Warning --since 15m\n  crowsnest events -A reason:BackOff region:eu-west -o jsonl\n  crowsnest events -A --types Warning -w"
 )]
 pub struct EventsArgs {
-    /// KIND/NAME the events are about, or a query in the language of searches
+    /// KIND/NAME of the involved object, or a search query
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
-    /// The object the events are about, as `kubectl events --for`
+    /// Show the events of this object only, as `kubectl events --for`
     #[arg(long = "for", value_name = "KIND/NAME", conflicts_with = "query")]
     about: Option<String>,
-    /// Of this namespace [default: that of the kubeconfig's context]
+    /// Namespace of the events [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Of all namespaces
+    /// Show the events of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Of these clusters, by comma [default: all]
+    /// Member clusters, separated by commas [default: all]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// Of these types, by comma: Normal, Warning
+    /// Event types, separated by commas: Normal, Warning
     #[arg(long, value_delimiter = ',', value_name = "TYPES")]
     types: Vec<String>,
-    /// Those of the last while, as 90s, 15m, 2h or 7d
+    /// Show events of this last period only, such as 90s, 15m, 2h or 7d
     #[arg(long, value_name = "DURATION")]
     since: Option<String>,
-    /// The latest ones, that many at most
+    /// Maximum number of events; the latest are shown
     #[arg(long, default_value_t = 500)]
     limit: usize,
-    /// Go on with what happens
+    /// Watch for new events after listing
     #[arg(short, long)]
     watch: bool,
-    /// table, json, jsonl, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    /// Output format: table, json, jsonl, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
+    /// custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
     output: Format,
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     color: ColorArgs,
-    /// Exit with 0 even when clusters were left out
+    /// Exit with 0 even if the result is partial
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -72,7 +73,7 @@ pub struct EventsArgs {
 }
 
 impl EventsArgs {
-    /// What is searched for, in a namespace or in all.
+    /// Builds the search query; without a namespace it covers all namespaces.
     fn search(&self, namespace: Option<&str>) -> String {
         let mut parts = vec!["kind:event".to_owned()];
         parts.extend(self.about.iter().map(|object| format!("about:{object}")));
@@ -89,13 +90,13 @@ impl EventsArgs {
                 .map(|(name, list)| format!("{name}:{}", list.join(","))),
         );
         parts.extend(self.since.iter().map(|since| format!("last:<{since}")));
-        // Those that are left out when there are too many are the oldest.
+        // The sort order makes the limit drop the oldest events.
         parts.push("sort:-last".to_owned());
         parts.join(" ")
     }
 }
 
-/// `pod/web-0`, and no part of a query.
+/// True for `pod/web-0`, false for parts of a query.
 fn is_object(text: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
@@ -104,7 +105,7 @@ fn is_object(text: &str) -> bool {
 
 pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     if matches!(args.output, Format::Csv) {
-        bail!("events are not printed as CSV: `crowsnest search -o csv kind:event` is");
+        bail!("events has no output format csv; use `crowsnest search -o csv kind:event`");
     }
     let config = args.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -115,7 +116,7 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
         false => once(&args, &client, &query).await,
     };
     match told {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         told => told,
     }
@@ -124,7 +125,7 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
 async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
     let mut events = export(client, query, args.limit).await?;
     events.sort_by_cached_key(seen);
-    let partial = complain(client, query, events.len()).await?;
+    let partial = print_warnings(client, query, events.len()).await?;
     pager::begin();
     print(args, &events)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
@@ -136,14 +137,14 @@ async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Res
     let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let mut lines = std::pin::pin!(stream.lines());
     let mut events = Vec::new();
-    while let Some(line) = lines.try_next().await.context("reading events")? {
-        events.push(serde_json::from_str(&line).context("reading an event")?);
+    while let Some(line) = lines.try_next().await.context("cannot read the events")? {
+        events.push(serde_json::from_str(&line).context("cannot decode an event")?);
     }
     Ok(events)
 }
 
-/// Tells what is missing; true when clusters were left out.
-async fn complain(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
+/// Reports on standard error what the result lacks; true if clusters were left out.
+async fn print_warnings(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
     let path = format!("{SEARCH}/count?q={}", percent_encoded(query));
     let answer = reach::ask(client, &path).await?;
     let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -158,7 +159,7 @@ async fn complain(client: &kube::Client, query: &str, shown: usize) -> anyhow::R
     match shown {
         0 => writeln!(err, "No events found for {query:?}")?,
         shown if total > shown as u64 => {
-            writeln!(err, "the latest {shown} of {total} shown; raise --limit or narrow the query")?
+            writeln!(err, "showing the latest {shown} of {total}; raise --limit or narrow the query")?
         }
         _ => {}
     }
@@ -234,7 +235,7 @@ mod tests {
         "-C m1,m2 --types Warning --since 15m",
         "kind:event namespace:=shop cluster:m1,m2 type:Warning last:<15m sort:-last"
     )]
-    fn arguments_are_a_query(#[case] line: &str, #[case] expected: &str) {
+    fn arguments_become_a_query(#[case] line: &str, #[case] expected: &str) {
         let args = Asked::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
         assert_eq!(args.search(Some("shop")), expected);
     }

@@ -1,4 +1,4 @@
-//! `crowsnest exec`: a command in a container, whichever cluster its pod is in. Its exit code is ours.
+//! `crowsnest exec`: runs a command in a container of any cluster and exits with its exit code.
 
 use std::process::ExitCode;
 
@@ -15,17 +15,17 @@ use crate::process::{ContainerArgs, StreamArgs, attend, ended};
     after_help = "Examples:\n  crowsnest exec -n shop web-0 -- ls /\n  crowsnest exec --cluster member1 -n shop web-0 -c web -it -- sh\n  crowsnest exec -n shop deploy/web -- ls /"
 )]
 pub struct ExecArgs {
-    /// The pod, or TYPE/NAME: one of its pods that runs is taken
+    /// Pod, or TYPE/NAME to choose one of its running pods
     #[arg(value_name = "POD", required_unless_present = "filename")]
     pod: Option<String>,
-    /// A file that says which, in its place
+    /// File with the manifest of the pod or workload, instead of its name
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with = "pod", hide_short_help = true)]
     filename: Option<String>,
     #[command(flatten)]
     container: ContainerArgs,
     #[command(flatten)]
     streams: StreamArgs,
-    /// The command and its arguments
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -34,13 +34,13 @@ pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let pod = match (&args.pod, &args.filename) {
         (Some(pod), _) => pod.clone(),
         (None, Some(file)) => named_in(file).await?,
-        (None, None) => bail!("say which pod, or -f FILE"),
+        (None, None) => bail!("pod or type/name must be specified"),
     };
     let found = args.container.find(&pod).await?;
     let terminal = args.streams.terminal()?;
     let parameters = found.parameters(args.streams.stdin, terminal.is_some());
     let process = found.pods.exec(&found.pod.name_any(), args.command.clone(), &parameters).await;
-    let process = process.with_context(|| format!("running a command in {}", found.named()))?;
+    let process = process.with_context(|| format!("cannot run a command in {}", found.named()))?;
     let status = attend(process).await;
     drop(terminal);
     ended(status?)
@@ -50,6 +50,6 @@ pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
 async fn named_in(file: &str) -> anyhow::Result<String> {
     match files::read(&[file.to_owned()], false).await?.as_slice() {
         [one] => Ok(format!("{}/{}", text(&one.body, "/kind").to_lowercase(), text(&one.body, "/metadata/name"))),
-        several => bail!("{file} has {} objects: one has the pod that is meant", several.len()),
+        several => bail!("{file} has {} objects; expected one", several.len()),
     }
 }

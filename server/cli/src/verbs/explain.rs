@@ -1,5 +1,5 @@
-//! `crowsnest explain`: why an object of the control plane is in its clusters, as `propagation.crowsnest.io` tells it; of a kind alone, or
-//! a path into one, what its fields are.
+//! `crowsnest explain`: shows why an object of the control plane is in its clusters, from the API
+//! `propagation.crowsnest.io`. With a kind, or a path of its fields, it documents the fields as `kubectl explain` does.
 
 mod schema;
 
@@ -33,27 +33,27 @@ pub(crate) enum Output {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest explain deployment/web -n shop\n  crowsnest explain clusterrole/reader -o yaml\n  crowsnest explain resourcebinding/web-deployment -n shop\n  crowsnest explain deployments.spec.strategy                  what the fields of a kind are\n  crowsnest explain pods.spec --recursive --cluster member1    as a member knows them"
+    after_help = "Examples:\n  crowsnest explain deployment/web -n shop\n  crowsnest explain clusterrole/reader -o yaml\n  crowsnest explain resourcebinding/web-deployment -n shop\n  crowsnest explain deployments.spec.strategy                  documentation of fields\n  crowsnest explain pods.spec --recursive --cluster member1    as a member documents them"
 )]
 pub struct ExplainArgs {
-    /// The object in the control plane, or its binding; or a kind and a path of its fields, as pods.spec.containers
+    /// Object in the control plane, or its binding; or a kind with a field path, such as pods.spec.containers
     #[arg(value_name = "KIND/NAME|KIND.FIELD")]
     object: String,
-    /// Its namespace [default: that of the kubeconfig's context]
+    /// Namespace of the object [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Of a kind: all fields, with those in them
+    /// Print the fields of fields (kinds only)
     #[arg(long)]
     recursive: bool,
-    /// Of a kind: in this version of its group, as apps/v1
+    /// API version of the kind, such as apps/v1 (kinds only)
     #[arg(long, value_name = "VERSION")]
     api_version: Option<String>,
-    /// Of a kind: as this member knows it [default: as the control plane does]
+    /// Member cluster whose documentation to use (kinds only) [default: the control plane]
     #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
     cluster: Option<String>,
-    /// Of a kind: the control plane's, or with --cluster a member's
+    /// Use the documentation of the control plane (karmada) or, with --cluster, of a member (kinds only)
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide_short_help = true)]
     operation_scope: Option<OperationScope>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let of_kinds = [args.recursive, args.api_version.is_some(), args.cluster.is_some(), args.operation_scope.is_some()];
     if of_kinds.contains(&true) {
-        bail!("--recursive, --api-version, --cluster and -s go with a kind: {:?} is an object", args.object);
+        bail!("--recursive, --api-version, --cluster and -s require a kind, not the object {:?}", args.object);
     }
     let Asked { client, kind, namespace, name } =
         asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     print(&answer, args.output, |out| render(out, &answer))
 }
 
-/// What a kind's fields are.
+/// Documents the fields of a kind.
 async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let config = args.connection.config().await?;
     let cluster = args.cluster.as_deref();
@@ -87,19 +87,19 @@ async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     print(field.schema(), args.output, |out| field.render(out, args.recursive))
 }
 
-/// An object of the control plane that somebody asks about.
+/// The object to explain, with its kind resolved.
 pub(crate) struct Asked {
     pub(crate) client: kube::Client,
     pub(crate) kind: Kind,
-    /// Empty for one without.
+    /// Empty for cluster-scoped objects.
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
-/// Which object KIND/NAME means; of a binding it is the template.
+/// Resolves KIND/NAME; a binding resolves to its template.
 pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &ConnectionArgs) -> anyhow::Result<Asked> {
     let Some((word, name)) = object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
-        bail!("{object:?} names no object: KIND/NAME does, as in deployment/web")
+        bail!("invalid object {object:?}: expected KIND/NAME, such as deployment/web")
     };
     let config = connection.config().await?;
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
@@ -116,7 +116,7 @@ pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &Co
     Ok(Asked { client, kind, namespace, name })
 }
 
-/// The explanation of a template.
+/// The API path of a template's explanation.
 fn path(kind: &Kind, namespace: &str, name: &str) -> String {
     let name = path_segment(name);
     let word = kind.name();
@@ -126,7 +126,7 @@ fn path(kind: &Kind, namespace: &str, name: &str) -> String {
     }
 }
 
-/// The template of a binding.
+/// Resolves a binding to its template.
 async fn bound(
     client: &kube::Client,
     served: &ApiResources,
@@ -139,7 +139,8 @@ async fn bound(
     let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
-    let found = found.with_context(|| format!("{name} is of no template: {api_version} {wanted} is not served"))?;
+    let found =
+        found.with_context(|| format!("cannot find the template of {name}: {api_version} {wanted} is not served"))?;
     Ok((
         Kind { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced },
         of("namespace"),
@@ -147,7 +148,7 @@ async fn bound(
     ))
 }
 
-/// Prints an answer as a document, or as `tell` does.
+/// Prints a document as JSON or YAML, or as text with `tell`.
 pub(crate) fn print(
     answer: &Value,
     output: Output,
@@ -162,22 +163,23 @@ pub(crate) fn print(
     };
     match printed {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
 }
 
-/// A text as it is, all else as JSON.
+/// Strings without quotes, other values as JSON.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// `Deployment shop/web`; of other groups than Kubernetes' and Karmada's with the group, `Deployment.example.org shop/web`.
+/// `Deployment shop/web`; kinds of groups other than Kubernetes' and Karmada's include the group,
+/// `Deployment.example.org shop/web`.
 pub(crate) fn named(reference: &Value) -> String {
     let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
     let group = text(reference, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    // Kinds of other groups may have the name of one of Kubernetes' or Karmada's.
+    // Kinds of other groups may share a name with a built-in kind.
     let is_own = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|known| group.ends_with(known));
     let kind = if is_own { kind.to_owned() } else { format!("{kind}.{group}") };
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
@@ -195,7 +197,7 @@ fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A table under its title; nothing without rows.
+/// Prints a titled table; nothing if there are no rows.
 pub(crate) fn section(mut out: &mut dyn Write, names: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -216,7 +218,7 @@ fn render(out: &mut dyn Write, told: &Value) -> io::Result<()> {
         let replicas = replicas.map(|number| format!(", {number} replicas")).unwrap_or_default();
         writeln!(out, "bound by {}{replicas}", named(binding))?;
         for parent in list(binding, "requiredBy") {
-            writeln!(out, "needed by {}", named(parent))?;
+            writeln!(out, "required by {}", named(parent))?;
         }
         let (at, message) = (text(binding, "/scheduledAt"), text(binding, "/message"));
         match at {
@@ -251,7 +253,7 @@ pub(crate) fn policies(out: &mut dyn Write, told: &Value) -> io::Result<()> {
     section(out, &["POLICY", "PRIORITY", "SELECTS BY", "OUTCOME"], list(told, "policies").iter().map(row).collect())
 }
 
-/// One table for each affinity term that was looked at.
+/// Prints one table per affinity term that the scheduler evaluated.
 fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let rejected = text(one, "/rejected/reason");
@@ -281,7 +283,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
         section(out, &["CLUSTER", "SCORE", "ROOM", "REPLICAS", "FITS"], rows)?;
     }
     match (text(scheduling, "/decision"), text(scheduling, "/message")) {
-        ("Clear" | "Fail", message) => writeln!(out, "\nnothing fits: {message}"),
+        ("Clear" | "Fail", message) => writeln!(out, "\nno cluster fits: {message}"),
         _ => Ok(()),
     }
 }
@@ -289,8 +291,8 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
 fn targets(out: &mut dyn Write, told: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let placed = match text(one, "/placed") {
-            "Required" => "needed there",
-            "Evicting" => "leaving",
+            "Required" => "required",
+            "Evicting" => "evicting",
             _ => "scheduled",
         };
         let applied = if one["applied"] == true { "yes" } else { "no" };
@@ -307,7 +309,7 @@ fn targets(out: &mut dyn Write, told: &Value) -> io::Result<()> {
     section(out, &["TARGET", "PLACED", "REPLICAS", "APPLIED", "HEALTH"], rows)
 }
 
-/// What each override rule changes, a line for each field.
+/// Prints the changes of each override rule, one line per field.
 pub(crate) fn overrides(out: &mut dyn Write, clusters: &[Value], name: &str) -> io::Result<()> {
     let mut rows = Vec::new();
     for cluster in clusters {
@@ -317,7 +319,7 @@ pub(crate) fn overrides(out: &mut dyn Write, clusters: &[Value], name: &str) -> 
                 rows.push(vec![text(cluster, &format!("/{name}")).to_owned(), named(rule), change]);
             };
             if changes.is_empty() {
-                line("changes nothing that is shown".to_owned());
+                line("no visible change".to_owned());
             }
             changes.iter().map(difference).for_each(&mut line);
             list(rule, "notes").iter().filter_map(Value::as_str).map(str::to_owned).for_each(&mut line);

@@ -1,5 +1,6 @@
-//! `crowsnest get`: objects of all clusters, as `kubectl get` shows those of one. Without a cluster the fleet-wide proxy is asked,
-//! where it tells as much as the members; they themselves otherwise, and where clusters are named.
+//! `crowsnest get`: displays objects of all clusters as `kubectl get` displays those of one. Without a cluster it uses
+//! the fleet-wide proxy if that serves all that members serve, and otherwise, or with `--clusters`, requests each
+//! member.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -32,17 +33,17 @@ mod shown;
 mod table;
 mod tell;
 
-/// What the control plane is called beside the members.
+/// Name of the control plane in the column CLUSTER.
 const CONTROL_PLANE: &str = "Karmada";
 
-/// Whose objects are meant, in karmadactl's words.
+/// karmadactl's `--operation-scope`: where to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OperationScope {
-    /// The control plane's own
+    /// The control plane
     Karmada,
-    /// The members'
+    /// The member clusters
     Members,
-    /// Both
+    /// The control plane and the member clusters
     All,
 }
 
@@ -51,87 +52,89 @@ pub(crate) enum OperationScope {
     after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w\n  crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName\n  crowsnest get deploy,svc -n shop --sort-by .metadata.creationTimestamp\n  crowsnest get deploy -s karmada"
 )]
 pub struct GetArgs {
-    /// What is to be shown: pods, deploy, deployments.apps, several by comma; or KIND/NAME
+    /// Kind to display, such as pods, deploy or deployments.apps; several separated by commas; or KIND/NAME
     #[arg(value_name = "KIND", required_unless_present_any = ["filenames", "kustomize", "raw"], conflicts_with_all = ["filenames", "kustomize", "raw"])]
     kind: Option<String>,
-    /// These objects; or more of KIND/NAME
+    /// Names of objects, or more KIND/NAME arguments
     #[arg(value_name = "NAME")]
     name: Vec<String>,
     #[command(flatten)]
     sources: SourceArgs,
-    /// What the control plane, or with --cluster a member, has at this path, as it is
+    /// Path to request from the control plane or, with --cluster, from a member; the response is printed unchanged
     #[arg(long, value_name = "PATH", conflicts_with_all = ["filenames", "kustomize", "watch", "watch_only", "output"])]
     raw: Option<String>,
-    /// Of this cluster
+    /// Member cluster to display objects of
     #[arg(long, conflicts_with = "clusters")]
     cluster: Option<String>,
-    /// Of these clusters, by comma, each asked itself; all of them with `all` [default: the fleet as one cluster]
+    /// Member clusters, separated by commas; each is requested directly, and `all` selects all clusters [default: the
+    /// fleet as one cluster]
     #[arg(short = 'C', long, value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// Of this namespace [default: that of the kubeconfig's context]
+    /// Namespace of the objects [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Of all namespaces
+    /// Display the objects of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// With these labels
+    /// Label selector, such as key1=value1,key2!=value2
     #[arg(short = 'l', long, visible_alias = "labels", conflicts_with = "name")]
     selector: Option<String>,
-    /// With these fields
+    /// Field selector, such as status.phase=Running
     #[arg(long, conflicts_with = "name")]
     field_selector: Option<String>,
-    /// Whose objects: the control plane's, the members' or both [default: members]
+    /// Objects to display: those of the control plane (karmada), of the members, or all [default: members]
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", conflicts_with = "cluster")]
     operation_scope: Option<OperationScope>,
-    /// wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    /// Output format: wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
+    /// custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
     output: Option<Format>,
-    /// Go on with what changes
+    /// Watch for changes after listing
     #[arg(short, long)]
     watch: bool,
-    /// Only what changes
+    /// Watch for changes without listing first
     #[arg(long, conflicts_with = "watch")]
     watch_only: bool,
-    /// With what happened: ADDED, MODIFIED or DELETED
+    /// Show the event type of each change: ADDED, MODIFIED or DELETED
     #[arg(long)]
     output_watch_events: bool,
-    /// By what this path finds, as .metadata.creationTimestamp
+    /// JSONPath expression to sort by, such as .metadata.creationTimestamp
     #[arg(long, value_name = "PATH", value_parser = SortBy::parse)]
     sort_by: Option<SortBy>,
-    /// With columns of these labels, by comma
+    /// Labels to show as columns, separated by commas
     #[arg(short = 'L', long, value_delimiter = ',', value_name = "LABELS")]
     label_columns: Vec<String>,
-    /// With a column of all labels
+    /// Show all labels in the last column
     #[arg(long)]
     show_labels: bool,
-    /// With the kind before each name
+    /// Show the kind before each name
     #[arg(long)]
     show_kind: bool,
-    /// With metadata.managedFields, in JSON and YAML
+    /// Show metadata.managedFields in JSON and YAML
     #[arg(long)]
     show_managed_fields: bool,
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     color: ColorArgs,
-    /// Exit with 0 when there is no such object
+    /// Exit with 0 if the object does not exist
     #[arg(long)]
     ignore_not_found: bool,
-    /// Exit with 0 even when clusters were left out
+    /// Exit with 0 even if the result is partial
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-/// Which clusters are meant.
+/// Clusters to read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// As if they were one.
+    /// All members through the fleet-wide proxy.
     Fleet,
     All,
     Named(Vec<String>),
-    /// The control plane, and these members; without a list all of them.
+    /// The control plane and these members; `None` for the control plane only.
     ControlPlane(Option<Vec<String>>),
 }
 
@@ -175,7 +178,7 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
         None => get(&args).await,
     };
     match told {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         told => told,
     }
@@ -205,21 +208,21 @@ async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if gettings.len() > 1 && args.follows() {
-        bail!("-w follows one kind, or one object of it");
+        bail!("-w requires a single kind, or a single object");
     }
     show(args, &gettings).await
 }
 
-/// What is at a path, byte for byte.
+/// Prints the response at a path unchanged.
 async fn raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
     if !path.starts_with('/') {
-        bail!("{path:?} is no path of an API server, as /version is");
+        bail!("invalid path {path:?}: expected an absolute path, such as /version");
     }
     let config = args.connection.config().await?;
     let (client, cluster) = match args.scope() {
         Scope::Named(named) if named.len() == 1 => (reach::member(&config, &named[0])?, Some(named[0].clone())),
         Scope::Fleet | Scope::ControlPlane(_) if args.clusters.is_empty() => (kube::Client::try_from(config)?, None),
-        _ => bail!("--raw asks the control plane, or one member that --cluster names"),
+        _ => bail!("--raw requires the control plane, or a single member named with --cluster"),
     };
     let request = http::Request::get(path).body(Vec::new())?;
     let text = client.request_text(request).await;
@@ -229,7 +232,7 @@ async fn raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
     Ok(out.flush().map(|()| ExitCode::SUCCESS)?)
 }
 
-/// One error of several is told, and the rest is shown.
+/// Prints all results. An error of one of several requests is reported and the others are shown.
 async fn show(args: &GetArgs, gettings: &[Getting<'_>]) -> anyhow::Result<ExitCode> {
     if let [one] = gettings {
         let told = [(one, one.tell().await?)];
@@ -262,7 +265,7 @@ impl GetArgs {
     }
 }
 
-/// Prints what was told: a table for each kind, or one document. Gives what goes on from there, where it is followed.
+/// Prints the results: a table per kind, or one document. Returns the printer to continue a watch with.
 fn print(args: &GetArgs, told: &[(&Getting<'_>, Told)]) -> anyhow::Result<Option<Shown>> {
     if !args.follows() {
         pager::begin();
@@ -317,7 +320,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The control plane knows most kinds; members may have others.
+/// Resolves a kind by the control plane's discovery, then by that of members.
 pub(crate) async fn find_kind(
     word: &str,
     scope: &Scope,
@@ -331,7 +334,7 @@ pub(crate) async fn find_kind(
     }
 }
 
-/// The first member that knows a word says what it means.
+/// Resolves a kind by the first member that serves it.
 async fn find_in_members(
     word: &str,
     scope: &Scope,
@@ -351,14 +354,14 @@ async fn find_in_members(
                     return Ok(kind);
                 }
             }
-            Err(error) => unknown = format!("; {cluster} could not be asked: {:#}", anyhow!(error)),
+            Err(error) => unknown = format!("; cannot query cluster {cluster}: {:#}", anyhow!(error)),
         }
     }
-    Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists those there are"))
+    Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists them"))
 }
 
 pub(crate) fn yaml(document: &Value) -> anyhow::Result<String> {
-    let text = serde_saphyr::to_string(document).context("printing YAML")?;
+    let text = serde_saphyr::to_string(document).context("cannot print YAML")?;
     Ok(if text.ends_with('\n') { text } else { format!("{text}\n") })
 }
 

@@ -1,4 +1,4 @@
-//! `crowsnest history`: the versions of an object that the cache keeps, and what changed with each.
+//! `crowsnest history`: lists the revisions of an object that the cache keeps, and the fields that changed in each.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -16,9 +16,9 @@ use crate::object::{Asked, ObjectArgs, text};
 use crate::output::Format;
 use crate::pager;
 
-/// Differences that are asked for at once.
+/// Maximum number of concurrent diff requests.
 const AT_ONCE: usize = 4;
-/// Paths that are told of a change.
+/// Maximum number of changed paths shown per revision.
 const MOST_PATHS: usize = 4;
 
 #[derive(Debug, Args)]
@@ -28,13 +28,14 @@ const MOST_PATHS: usize = 4;
 pub struct HistoryArgs {
     #[command(flatten)]
     object: ObjectArgs,
-    /// Its cluster [default: the one that has it, or had it]
+    /// Cluster of the object [default: the only one that has or had it]
     #[arg(short = 'C', long, visible_alias = "clusters")]
     cluster: Option<String>,
-    /// The manifest of one version, by its SEQ
+    /// Print the manifest of the revision with this SEQ
     #[arg(long, value_name = "SEQ")]
     seq: Option<u64>,
-    /// json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,… [default: a table; of a manifest yaml]
+    /// Output format: json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,… [default: a
+    /// table; yaml with --seq]
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
     output: Option<Format>,
     #[arg(long)]
@@ -53,7 +54,7 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     match (&args.output, args.seq) {
         (Some(format), _) if !format.is_table() => format.print(&mut out, &answer, |_| asked.called())?,
         (None, Some(_)) => Format::Yaml.print(&mut out, &answer, |_| asked.called())?,
-        (_, Some(_)) => bail!("a manifest is no table: -o yaml or -o json"),
+        (_, Some(_)) => bail!("--seq requires an output format for documents, such as -o yaml or -o json"),
         _ => table(&mut out, &args, &asked, &cluster, &answer).await?,
     }
     pager::begin();
@@ -91,7 +92,7 @@ async fn table(
     Ok(columns::write(out, &rows)?)
 }
 
-/// What is known of the oldest version's change is what was before it, which is gone.
+/// The row of a revision. The oldest has no predecessor to compare with.
 fn row(version: &Value, changed: &str, now: jiff::Timestamp) -> Vec<String> {
     let ago = |field: &str| {
         let at = text(version, field).parse::<jiff::Timestamp>().ok();
@@ -117,7 +118,7 @@ fn paths(diff: &Value) -> String {
         .filter(|path| own(path))
         .map(|path| path.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~"))
         .collect();
-    // The API tells some, and whether there are more.
+    // The API returns a limited number of differences and whether there are more.
     let more = diff.get("more") == Some(&Value::Bool(true));
     let unsaid = paths.len().saturating_sub(MOST_PATHS);
     let mut told = paths.into_iter().take(MOST_PATHS).collect::<Vec<_>>();
@@ -135,7 +136,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn changes_are_told_by_their_paths() {
+    fn changes_are_shown_by_their_paths() {
         let of = |paths: &[&str], more: bool| {
             let differences: Vec<Value> = paths.iter().map(|path| json!({"path": path, "after": 1})).collect();
             super::paths(&json!({"differences": differences, "more": more}))
@@ -150,7 +151,7 @@ mod tests {
     #[case(json!({"seq": 7, "generation": 2, "from": "2026-01-01T00:00:00Z"}), "7 60m now 2 x")]
     #[case(json!({"seq": 6, "generation": 1, "from": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:30:00Z"}), "6 60m 30m-ago 1 x")]
     #[case(json!({"seq": 6, "from": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:30:00Z", "deleted": true}), "6 60m deleted-30m-ago <none> x")]
-    fn versions_are_rows(#[case] version: Value, #[case] expected: &str) {
+    fn revisions_become_rows(#[case] version: Value, #[case] expected: &str) {
         assert_eq!(row(&version, "x", "2026-01-01T01:00:00Z".parse().unwrap()).join(" "), expected);
     }
 }

@@ -1,5 +1,5 @@
-//! `crowsnest index`: state of the index of text search, its comparison with the cache, and building it anew. All are asked of the
-//! running server.
+//! `crowsnest index`: shows the state of the full-text search index, verifies it against the cache, and rebuilds it.
+//! The running server does the work.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,19 +24,19 @@ pub struct IndexArgs {
 
 #[derive(Debug, Subcommand)]
 enum IndexCommand {
-    /// Show the backend, what it has still to take in, and what it refused
+    /// Show the backend, its backlog and rejected documents
     Status(Common),
-    /// Compare the index with the cache, by cluster and kind and by samples of objects; exits with 1 if they differ
+    /// Compare the index with the cache, by counts per cluster and kind and by samples; exits with 1 if they differ
     Verify {
-        /// Number of objects that are compared field by field
+        /// Number of objects to compare field by field
         #[arg(long, default_value_t = 200, value_name = "N")]
         samples: usize,
         #[command(flatten)]
         common: Common,
     },
-    /// Fill a new index beside the one that answers meanwhile, in OpenSearch or Elasticsearch
+    /// Build a new index while the current one keeps serving (OpenSearch and Elasticsearch)
     Rebuild {
-        /// Wait until the new index answers
+        /// Wait until the new index serves searches
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -59,9 +59,9 @@ enum Output {
 }
 
 const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/index";
-/// Time between two looks at a rebuild.
+/// Interval between checks of a rebuild.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A rebuild that makes no progress for so long is given up by the command; the server goes on.
+/// Time without progress after which the command stops waiting; the server continues the rebuild.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) async fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
@@ -93,10 +93,10 @@ pub(crate) async fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
 
 async fn ask(client: &kube::Client, method: Method, path: &str) -> anyhow::Result<Value> {
     let request = http::Request::builder().method(method).uri(path).body(Vec::new())?;
-    client.request(request).await.context("asking for the search index")
+    client.request(request).await.context("cannot query the search index")
 }
 
-/// Waits until another index than `before` answers. Any replica may have built it.
+/// Waits until an index other than `before` serves searches. Any replica may have built it.
 async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value> {
     let (mut position, mut moved_at) = (0, Instant::now());
     loop {
@@ -110,8 +110,8 @@ async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value>
             (position, moved_at) = (now, Instant::now());
         }
         if moved_at.elapsed() > PATIENCE {
-            let trouble = index["trouble"].as_str().unwrap_or("no reason is known");
-            bail!("the new index has not grown for {} s: {trouble}; see `crowsnest index status`", PATIENCE.as_secs());
+            let trouble = index["trouble"].as_str().unwrap_or("unknown reason");
+            bail!("the rebuild made no progress for {} s: {trouble}; see `crowsnest index status`", PATIENCE.as_secs());
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -148,10 +148,10 @@ fn print(out: &mut impl Write, index: &Value, output: Output) -> anyhow::Result<
         writeln!(out, "since the start: {}", counted.join(", "))?;
     }
     if let Some(trouble) = index["trouble"].as_str() {
-        writeln!(out, "cannot be written to: {trouble}")?;
+        writeln!(out, "cannot write to the index: {trouble}")?;
     }
     for refused in writer["refusedDocuments"].as_array().into_iter().flatten() {
-        writeln!(out, "refused: object {}: {}", text(refused, "id"), text(refused, "reason"))?;
+        writeln!(out, "rejected: object {}: {}", text(refused, "id"), text(refused, "reason"))?;
     }
     print_verification(out, &index["verification"])
 }
@@ -172,7 +172,7 @@ fn print_verification(out: &mut impl Write, found: &Value) -> anyhow::Result<()>
     for one in list("counts") {
         let (stored, indexed) = (number(one, "stored"), number(one, "indexed"));
         match text(one, "cluster").as_str() {
-            "" => writeln!(out, "differs: {indexed} objects of clusters that are not in the cache")?,
+            "" => writeln!(out, "differs: {indexed} objects of clusters missing in the cache")?,
             cluster => writeln!(
                 out,
                 "differs: {cluster} {}: {stored} in the cache, {indexed} in the index",
@@ -190,7 +190,7 @@ fn print_verification(out: &mut impl Write, found: &Value) -> anyhow::Result<()>
     }
     match number(found, "behind") {
         0 => {}
-        behind => writeln!(out, "not compared: {behind} changes that the index does not have yet")?,
+        behind => writeln!(out, "not compared: {behind} changes that are not indexed yet")?,
     }
     match number(found, "more") {
         0 => {}
@@ -198,9 +198,10 @@ fn print_verification(out: &mut impl Write, found: &Value) -> anyhow::Result<()>
     }
     match is_equal(found) {
         true => writeln!(out, "equal")?,
-        false => {
-            writeln!(out, "build the index anew: `crowsnest index rebuild`; tantivy: `crowsnest cache rebuild --text`")?
-        }
+        false => writeln!(
+            out,
+            "rebuild the index with `crowsnest index rebuild` or, for tantivy, with `crowsnest cache rebuild --text`"
+        )?,
     }
     Ok(())
 }
@@ -236,13 +237,13 @@ mod tests {
         insta::assert_snapshot!(printed(&index), @r"
         opensearch: 3 changes behind, waiting, index crowsnest-000001, 5 MiB
         since the start: 9 written, 2 retried, 1 refused, 0 rebuilds
-        cannot be written to: 429 blocked
-        refused: object 7: 400 mapping
+        cannot write to the index: 429 blocked
+        rejected: object 7: 400 mapping
         10 objects in the cache, 9 in the index; 4 compared
         differs: m1 Pod: 3 in the cache, 2 in the index
-        differs: 1 objects of clusters that are not in the cache
+        differs: 1 objects of clusters missing in the cache
         differs: m1/Node/n1: status
-        build the index anew: `crowsnest index rebuild`; tantivy: `crowsnest cache rebuild --text`
+        rebuild the index with `crowsnest index rebuild` or, for tantivy, with `crowsnest cache rebuild --text`
         ");
     }
 }

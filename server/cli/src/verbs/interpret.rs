@@ -1,5 +1,5 @@
-//! `crowsnest interpret`: checks, tries and edits what says how a kind is interpreted, as `karmadactl interpret` does. Nothing
-//! is asked of a control plane. Without `-f` the interpreter that is built in for the object's kind is tried.
+//! `crowsnest interpret`: checks, runs and edits ResourceInterpreterCustomizations locally, as `karmadactl interpret`
+//! does. No control plane is used. Without `-f` it runs the default interpreter of the object's kind.
 
 mod check;
 mod edit;
@@ -29,49 +29,49 @@ use crate::output::terminal;
     after_help = "Examples:\n  crowsnest interpret -f customization.yaml --check\n  crowsnest interpret -f customization.yaml --operation retain --desired-file desired.yaml --observed-file observed.yaml\n  crowsnest interpret -f customization.yaml --operation aggregateStatus --observed-file observed.yaml --status-file status.yaml\n  crowsnest interpret --operation interpretHealth --observed-file deployment.yaml\n  crowsnest interpret -f customization.yaml --edit"
 )]
 pub struct InterpretArgs {
-    /// Files, patterns of them (in quotes), folders or URLs of customizations, - for standard input [default: what is built in for
-    /// the object's kind]
+    /// Files, glob patterns (in quotes), directories or URLs of customizations; - reads standard input [default: the
+    /// default interpreter of the object's kind]
     #[arg(short = 'f', long, value_name = "FILE", value_delimiter = ',')]
     filename: Vec<String>,
-    /// Folders named with -f, and those in them
+    /// Read the directories given with -f recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// What to try: Retain, InterpretReplica, InterpretComponent, ReviseReplica, InterpretStatus, AggregateStatus,
-    /// InterpretHealth or InterpretDependency, in any case
+    /// Operation to run: Retain, InterpretReplica, InterpretComponent, ReviseReplica, InterpretStatus, AggregateStatus,
+    /// InterpretHealth or InterpretDependency (case-insensitive)
     #[arg(long)]
     operation: Option<String>,
-    /// Say which scripts there are and whether they can be read
+    /// Validate the customization and list its scripts
     #[arg(long)]
     check: bool,
-    /// Change a customization's scripts in an editor ($KUBE_EDITOR, $EDITOR, vi)
+    /// Edit the scripts of a customization in an editor ($KUBE_EDITOR, $EDITOR, vi)
     #[arg(long)]
     edit: bool,
-    /// Say in the editor what each script is for
+    /// Show the documentation of each script in the editor
     #[arg(long)]
     show_doc: bool,
-    /// File or URL of the object as it should be, - for standard input
+    /// File or URL of the desired object; - reads standard input
     #[arg(long, value_name = "FILE")]
     desired_file: Option<String>,
-    /// File or URL of the object as a member has it, - for standard input
+    /// File or URL of the object observed in a member; - reads standard input
     #[arg(long, value_name = "FILE")]
     observed_file: Option<String>,
-    /// File or URL of what members report, - for standard input
+    /// File or URL of the members' status items; - reads standard input
     #[arg(long, value_name = "FILE")]
     status_file: Option<String>,
-    /// The replicas to write into the object
+    /// Number of replicas for ReviseReplica
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     desired_replica: i32,
-    /// How an edited customization is printed: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE and what else kubectl knows
-    /// [default: its name]
+    /// Output format of an edited customization: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, … [default:
+    /// its name]
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
     output: Option<Format>,
-    /// As karmadactl has it: a customization of a file has none
+    /// Accepted for karmadactl's sake; a local file has no managed fields
     #[arg(long, hide = true)]
     show_managed_fields: bool,
-    /// As karmadactl has it: nothing is asked of a control plane
+    /// Accepted for karmadactl's sake; no control plane is used
     #[arg(long, hide = true)]
     kubeconfig: Option<String>,
-    /// The same
+    /// Accepted for karmadactl's sake; no control plane is used
     #[arg(long, hide = true, alias = "karmada-context")]
     context: Option<String>,
 }
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
     if args.check || args.edit {
         if args.filename.is_empty() {
             let flag = if args.check { "--check" } else { "--edit" };
-            bail!("{flag} needs a customization: name its file with -f");
+            bail!("{flag} requires a customization file (-f)");
         }
         if args.check {
             let all_well = check::check(&documents, &mut std::io::stdout().lock())?;
@@ -132,7 +132,7 @@ fn decoded<T: DeserializeOwned>(document: &Document) -> anyhow::Result<T> {
     T::deserialize(&document.body).with_context(|| format!("unable to decode {:?}", document.source))
 }
 
-/// What a document says about a kind; refused when it is of another kind.
+/// Decodes a ResourceInterpreterCustomization; other kinds are rejected.
 fn customization(document: &Document) -> anyhow::Result<ResourceInterpreterCustomization> {
     let text = |key: &str| document.body.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -147,7 +147,7 @@ fn status_item(document: &Document) -> anyhow::Result<AggregatedStatusItem> {
     decoded(document)
 }
 
-/// The object of a file that holds one.
+/// The object of a file with at most one object.
 fn only(mut documents: Vec<Document>) -> anyhow::Result<Option<Value>> {
     if documents.len() > 1 {
         bail!("get {} objects, expect one at most", documents.len());

@@ -1,4 +1,5 @@
-//! `crowsnest join`: registers a cluster that somebody else runs, as `karmadactl join` does, with the rights one chooses.
+//! `crowsnest join`: registers an existing cluster with the control plane, as `karmadactl join` does, with configurable
+//! permissions.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,29 +18,29 @@ use crate::rights::RightsArgs;
     after_help = "Examples:\n  crowsnest join east --cluster-kubeconfig ~/.kube/config --cluster-context east\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights observe\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights steer:core,apps --refresh"
 )]
 pub struct JoinArgs {
-    /// Its name in the fleet
+    /// Name of the cluster in the control plane
     name: ClusterName,
-    /// Kubeconfig of the cluster, of somebody who may give rights there
+    /// Kubeconfig file of the cluster, with permission to create RBAC objects there
     #[arg(long, value_name = "FILE")]
     cluster_kubeconfig: PathBuf,
-    /// Context of that kubeconfig [default: its current one]
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long)]
     cluster_context: Option<String>,
-    /// Namespace of the credentials, there and in the control plane
+    /// Namespace for the credentials, in the cluster and in the control plane
     #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE)]
     cluster_namespace: String,
-    /// Who runs it
+    /// Provider of the cluster
     #[arg(long)]
     cluster_provider: Option<String>,
     #[arg(long)]
     cluster_region: Option<String>,
-    /// Zones, by comma
+    /// Zones of the cluster, separated by commas
     #[arg(long, value_delimiter = ',')]
     cluster_zones: Vec<String>,
-    /// Give a cluster that is joined already new credentials and these rights
+    /// Renew credentials and permissions of a cluster that is already joined
     #[arg(long)]
     refresh: bool,
-    /// Only say what would be done
+    /// Preview only: change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -63,12 +64,12 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     let control_plane = args.connection.client().await?;
     if args.dry_run {
         let would = would_join(&control_plane, &member, &options).await?;
-        let what = if would.created { "joined" } else { "joined anew" };
+        let what = if would.created { "joined" } else { "rejoined" };
         writeln!(std::io::stdout(), "cluster({}) would be {what} (dry run)", args.name)?;
         return Ok(ExitCode::SUCCESS);
     }
     let joined = join(&control_plane, &member, &options).await?;
-    let what = if joined.created { "joined" } else { "joined anew" };
+    let what = if joined.created { "joined" } else { "rejoined" };
     writeln!(std::io::stdout(), "cluster({}) is {what} successfully", args.name)?;
     Ok(ExitCode::SUCCESS)
 }

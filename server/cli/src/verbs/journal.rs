@@ -1,4 +1,5 @@
-//! `crowsnest journal`: what moved about an object, and because of what, as `search.crowsnest.io` `journal` tells it.
+//! `crowsnest journal`: shows what changed about an object's placement and why, from the resource `journal` of
+//! `search.crowsnest.io`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -27,27 +28,28 @@ enum Output {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest journal deploy/web -n shop\n  crowsnest journal deploy/web -n shop --at 10:05\n  crowsnest journal cluster/member1 --at now-2h --within 15m\n  crowsnest search 'kind:event cause:cluster/member1'    all that moved because of a cluster"
+    after_help = "Examples:\n  crowsnest journal deploy/web -n shop\n  crowsnest journal deploy/web -n shop --at 10:05\n  crowsnest journal cluster/member1 --at now-2h --within 15m\n  crowsnest search 'kind:event cause:cluster/member1'    all changes that a cluster caused"
 )]
 pub struct JournalArgs {
-    /// An object of the control plane, or its binding
+    /// Object of the control plane, or its binding
     #[arg(value_name = "KIND/NAME")]
     object: String,
-    /// Its namespace [default: that of the kubeconfig's context]
+    /// Namespace of the object [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Around this time: 10:05 (UTC, the last time it was so late), now-2h, 2026-08-01T10:05 [default: all that is kept]
+    /// Show entries around this time: 10:05 (UTC, the most recent), now-2h or 2026-08-01T10:05 [default: all that are
+    /// kept]
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// How far around it [default: 5m]
+    /// Period before and after --at [default: 5m]
     #[arg(long, value_name = "DURATION", requires = "at")]
     within: Option<String>,
-    /// The newest entries about the object
+    /// Maximum number of entries; the newest are shown
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Exit with 0 even when something was left out
+    /// Exit with 0 even if the result is partial
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -73,15 +75,15 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
         Output::Yaml => yaml(&answer).and_then(|text| Ok(write!(out, "{text}")?)),
     };
     match printed {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         printed => printed?,
     }
-    let partial = complain(&mut terminal::stderr(), &answer, &args.object)?;
+    let partial = print_warnings(&mut terminal::stderr(), &answer, &args.object)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 
-/// Oldest first; what happened to others is there because it is a cause.
+/// Prints the entries, oldest first. Entries about other objects are included if they are a cause.
 fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Result<()> {
     let entries = list(answer, "entries");
     if entries.is_empty() {
@@ -89,7 +91,7 @@ fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Resu
     }
     let head = ["AT", "ACTION", "OBJECT", "MESSAGE"].map(str::to_owned).to_vec();
     let row = |entry: &Value| {
-        // To the second; JSON has the rest.
+        // Seconds suffice here; JSON output has the full precision.
         let at = text(entry, "/at").get(..19).map_or_else(String::new, |at| format!("{at}Z"));
         let message = text(entry, "/message").replace('\n', " ");
         vec![at, text(entry, "/action").to_owned(), named(&entry["subject"]), message]
@@ -98,8 +100,8 @@ fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Resu
     columns::Widths::default().fitting(width).write(out, &rows)
 }
 
-/// Tells on standard error what the answer lacks. True when something was left out.
-fn complain(err: &mut impl Write, answer: &Value, object: &str) -> io::Result<bool> {
+/// Reports on standard error what the result lacks; true if clusters were left out.
+fn print_warnings(err: &mut impl Write, answer: &Value, object: &str) -> io::Result<bool> {
     for notice in list(answer, "notices") {
         writeln!(err, "note: {}", text(notice, "/message"))?;
     }
@@ -111,12 +113,12 @@ fn complain(err: &mut impl Write, answer: &Value, object: &str) -> io::Result<bo
     if entries.is_empty() {
         let kept = answer["keptForSeconds"].as_i64().unwrap_or_default();
         let kept = crowsnest_apimachinery::printers::human_duration(kept);
-        writeln!(err, "nothing is told of {object}; entries are kept for {kept} (--cache-history)")?;
+        writeln!(err, "no entries found for {object}; entries are kept for {kept} (--cache-history)")?;
     }
     let about = entries.iter().filter(|entry| entry["isCause"] != true).count() as u64;
     let total = answer["total"].as_u64().unwrap_or_default();
     if total > about && about > 0 {
-        writeln!(err, "the newest {about} of {total} entries are shown; raise --limit or say --at")?;
+        writeln!(err, "showing the newest {about} of {total} entries; raise --limit or use --at")?;
     }
     Ok(!skipped.is_empty())
 }
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_reads_from_its_root() {
+    fn causes_are_printed_before_effects() {
         let web = json!({"kind": "Deployment", "namespace": "shop", "name": "web"});
         let answer = json!({"total": 3, "keptForSeconds": 86400, "skipped": [], "notices": [{"message": "kept for a day"}],
         "entries": [
@@ -145,19 +147,19 @@ mod tests {
             2026-01-01T10:05:01Z   Evicted          Deployment shop/web   Evicted from m1\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut err = Vec::new();
-        assert!(!complain(&mut err, &answer, "deploy/web").unwrap());
-        let expected = "note: kept for a day\nthe newest 1 of 3 entries are shown; raise --limit or say --at\n";
+        assert!(!print_warnings(&mut err, &answer, "deploy/web").unwrap());
+        let expected = "note: kept for a day\nshowing the newest 1 of 3 entries; raise --limit or use --at\n";
         assert_eq!(String::from_utf8(err).unwrap(), expected);
     }
 
     #[test]
-    fn nothing_is_said_to_be_nothing() {
+    fn empty_results_are_reported() {
         let answer = json!({"total": 0, "keptForSeconds": 86400, "entries": [], "notices": [],
             "skipped": [{"cluster": "@control-plane", "reason": "it does not answer"}]});
         let mut err = Vec::new();
-        assert!(complain(&mut err, &answer, "deploy/web").unwrap());
+        assert!(print_warnings(&mut err, &answer, "deploy/web").unwrap());
         let expected = "warning: @control-plane: it does not answer\n\
-            nothing is told of deploy/web; entries are kept for 24h (--cache-history)\n";
+            no entries found for deploy/web; entries are kept for 24h (--cache-history)\n";
         assert_eq!(String::from_utf8(err).unwrap(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Verbs that mean the control plane alone, as they do to karmadactl: kubectl knows them, and is run there with what was said.
+//! Verbs that concern the control plane only, as in karmadactl: they run kubectl against it with the given arguments.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,17 +9,17 @@ use clap::Args;
 use crate::connection::running;
 
 const KUBECTL: &str = "kubectl";
-/// What karmadactl calls kubectl's `--context`.
+/// karmadactl's name of kubectl's `--context`.
 const CONTEXT: &str = "--karmada-context";
 
 #[derive(Debug, Args)]
 pub struct KubectlArgs {
-    /// What kubectl takes behind the verb; --karmada-context is its --context
+    /// kubectl's arguments; --karmada-context means --context
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
 
-/// Runs kubectl at the control plane; its exit code is ours.
+/// Runs kubectl against the control plane and returns its exit code.
 pub(crate) async fn run(verb: &str, args: KubectlArgs) -> anyhow::Result<ExitCode> {
     let arguments = translated(args.arguments);
     let mut command = tokio::process::Command::new(KUBECTL);
@@ -32,31 +32,31 @@ pub(crate) async fn run(verb: &str, args: KubectlArgs) -> anyhow::Result<ExitCod
     }
     let ended = command.status().await.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            anyhow!("`{verb}` is done by kubectl, and there is none in $PATH: install it, or `crowsnest apply -f FILE`")
+            anyhow!("`{verb}` runs kubectl, which is not in $PATH; install it, or use `crowsnest apply -f FILE`")
         }
-        _ => anyhow!(error).context("running kubectl"),
+        _ => anyhow!(error).context("cannot run kubectl"),
     })?;
-    // A signal that ended it, a shell tells as 128 and its number.
+    // Shells report a signal as 128 plus its number.
     let code =
         ended.code().or_else(|| std::os::unix::process::ExitStatusExt::signal(&ended).map(|signal| 128 + signal));
     Ok(ExitCode::from(u8::try_from(code.unwrap_or(1)).unwrap_or(1)))
 }
 
-/// What `kubectl` prints when it is run so.
+/// Runs kubectl and returns its standard output.
 pub(crate) async fn output(arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
     let ran = tokio::process::Command::new(KUBECTL).args(arguments).output().await;
-    let ran = ran.with_context(|| format!("running `kubectl {}`", arguments.join(" ")))?;
+    let ran = ran.with_context(|| format!("cannot run `kubectl {}`", arguments.join(" ")))?;
     match ran.status.success() {
         true => Ok(ran.stdout),
         false => Err(anyhow!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&ran.stderr).trim())),
     }
 }
 
-/// In kubectl's words.
+/// Translates karmadactl's flags to kubectl's.
 pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut own = true;
     let word = |argument: OsString| {
-        // Behind it, words are somebody else's.
+        // Arguments after `--` belong to the remote command.
         own &= argument != "--";
         let rest = argument.to_str().filter(|_| own).and_then(|text| text.strip_prefix(CONTEXT));
         let context = rest.filter(|rest| rest.is_empty() || rest.starts_with('='));
@@ -80,7 +80,7 @@ mod tests {
     #[case("deployment web --karmada-context cp", "deployment web --context cp")]
     #[case("web --karmada-context=cp -- x --karmada-context", "web --context=cp -- x --karmada-context")]
     #[case("--karmada-contexts a", "--karmada-contexts a")]
-    fn karmadactls_words_are_kubectls(#[case] line: &str, #[case] expected: &str) {
+    fn karmadactl_flags_become_kubectl_flags(#[case] line: &str, #[case] expected: &str) {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         assert_eq!(translated(words(line)), words(expected));
         assert!(!says_kubeconfig(&words(line)) && says_kubeconfig(&words("a --kubeconfig=x")));

@@ -1,5 +1,5 @@
-//! `crowsnest logs`: the logs of all pods a query finds, in all clusters. Lines go to standard output, what is said of them to
-//! standard error.
+//! `crowsnest logs`: prints the logs of the pods that a query selects in all clusters. Log lines go to standard output,
+//! notes and warnings to standard error.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -24,18 +24,18 @@ use crate::output::terminal;
 use crate::reach::failure;
 use crate::workload::Workload;
 
-/// Foreground colours that can be read on light and on dark.
+/// ANSI foreground colours that are readable on light and dark backgrounds.
 const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// Where a line is from, and the line
+    /// Each line with its source
     Text,
-    /// The line alone
+    /// Lines only
     Raw,
-    /// An object for each line
+    /// One JSON object per line
     Json,
-    /// The same, and lines that are JSON as what they say
+    /// One JSON object per line, with the fields of lines that are JSON themselves
     Extjson,
 }
 
@@ -44,89 +44,90 @@ enum Output {
     after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs -n shop deploy/checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
 )]
 pub struct LogsArgs {
-    /// What the pods are, in the language of searches (several words are joined by blanks), or TYPE/NAME: its pods
+    /// Search query for the pods (words are joined by spaces), or TYPE/NAME for the pods of a workload
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
-    /// Containers whose names match this regular expression
+    /// Regular expression for container names
     #[arg(short, long, value_name = "REGEX")]
     container: Option<String>,
-    /// Pods whose names match this regular expression
+    /// Regular expression for pod names
     #[arg(long, value_name = "REGEX")]
     pod: Option<String>,
-    /// Pods of this namespace; may be repeated [default: all]
+    /// Namespaces of the pods, separated by commas; may be repeated [default: all]
     #[arg(short, long, value_delimiter = ',')]
     namespace: Vec<String>,
-    /// Pods with these labels
+    /// Label selector for the pods
     #[arg(short = 'l', long, visible_alias = "labels")]
     selector: Option<String>,
-    /// Pods in these clusters, by comma; may be repeated [default: all]
+    /// Member clusters of the pods, separated by commas; may be repeated [default: all]
     #[arg(short = 'C', long, visible_alias = "clusters", value_delimiter = ',')]
     cluster: Vec<String>,
-    /// Go on with what is said, and with pods that come
+    /// Follow the logs, including those of pods that start later
     #[arg(short, long)]
     follow: bool,
-    /// Lines of the last while, as 90s, 15m, 2h30m or 7d
+    /// Show lines newer than a duration, such as 90s, 15m, 2h30m or 7d
     #[arg(long, value_name = "DURATION")]
     since: Option<String>,
-    /// Lines since a time, as 2026-01-31T12:00:00Z
+    /// Show lines newer than a time, such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     since_time: Option<String>,
-    /// The last lines of each container, -1 for all [default: 10, or all since a time]
+    /// Lines to show from the end of each container's log; -1 shows all [default: 10, or all with --since or
+    /// --since-time]
     #[arg(long, allow_hyphen_values = true)]
     tail: Option<i64>,
-    /// Lines that match this regular expression; may be repeated: one of them
+    /// Show only lines that match this regular expression; may be repeated to match any of several
     #[arg(short, long, value_name = "REGEX")]
     include: Vec<String>,
-    /// Lines that do not match this regular expression; may be repeated: none of them
+    /// Hide lines that match this regular expression; may be repeated to match any of several
     #[arg(short, long, value_name = "REGEX")]
     exclude: Vec<String>,
-    /// What matches this regular expression stands out, where colours are; may be repeated
+    /// Highlight matches of this regular expression in coloured output; may be repeated
     #[arg(short = 'H', long, value_name = "REGEX")]
     highlight: Vec<Regex>,
-    /// Of the runs before the last restarts
+    /// Show the logs of the previous run of each container
     #[arg(short, long, conflicts_with = "follow")]
     previous: bool,
-    /// Init containers too
+    /// Include init containers
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     init_containers: bool,
-    /// Ephemeral containers too
+    /// Include ephemeral containers
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     ephemeral_containers: bool,
-    /// Print when each line was said
+    /// Show the timestamp of each line
     #[arg(long)]
     timestamps: bool,
-    /// Print the lines alone, not where they come from
+    /// Print lines without their source
     #[arg(long)]
     no_prefix: bool,
     #[command(flatten)]
     color: ColorArgs,
     #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
     output: Output,
-    /// Each line by a Go template, which sees what -o json prints: {{.pod}} {{.text}}
+    /// Go template for each line, over the fields of -o json, such as {{.pod}} {{.text}}
     #[arg(long, value_name = "TEMPLATE", value_parser = template, conflicts_with = "output")]
     template: Option<Format>,
-    /// Logs that are read at once, 500 at most
+    /// Maximum number of concurrent log streams, up to 500
     #[arg(long, default_value_t = 100)]
     max_log_requests: usize,
-    /// Exit with 0 even when logs or clusters were left out
+    /// Exit with 0 even if logs or clusters are missing
     #[arg(long, alias = "ignore-errors")]
     allow_partial: bool,
-    /// Of each log that many bytes at most; its lines stay whole
+    /// Maximum number of bytes to print of each log; lines are not cut
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     limit_bytes: Option<usize>,
-    /// As kubectl has it: they always are
+    /// Accepted for kubectl's sake; all containers are always included
     #[arg(long, hide = true)]
     all_containers: bool,
-    /// The same
+    /// Accepted for kubectl's sake; all pods are always included
     #[arg(long, hide = true)]
     all_pods: bool,
-    /// As kubectl has it: a pod that comes later is followed
+    /// Accepted for kubectl's sake; --follow includes pods that start later
     #[arg(long, hide = true)]
     pod_running_timeout: Option<String>,
-    /// As kubectl has it: refused
+    /// Rejected; kubectl's flag of this name
     #[arg(long, hide = true)]
     insecure_skip_tls_verify_backend: bool,
-    /// As kubectl has it: it always is there, but for --no-prefix
+    /// Accepted for kubectl's sake; the prefix is the default
     #[arg(long, hide = true, conflicts_with = "no_prefix")]
     prefix: bool,
     #[command(flatten)]
@@ -138,7 +139,7 @@ fn template(text: &str) -> Result<Format, String> {
 }
 
 impl LogsArgs {
-    /// The query; `TYPE/NAME` alone are the pods of that object.
+    /// The search query; a single `TYPE/NAME` selects the pods of that workload.
     fn search(&self) -> String {
         match self.query.as_slice() {
             [one] => Workload::with_type(one).map_or_else(|| one.clone(), |workload| workload.pods()),
@@ -146,7 +147,7 @@ impl LogsArgs {
         }
     }
 
-    /// The parameters of the API.
+    /// The query string of the logs API.
     fn parameters(&self) -> String {
         let mut query = String::new();
         let mut set = |name: &str, value: &str| {
@@ -208,7 +209,7 @@ impl LogsArgs {
 
 pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
     if args.insecure_skip_tls_verify_backend {
-        bail!("--insecure-skip-tls-verify-backend is not known: each member's API server knows its kubelets");
+        bail!("--insecure-skip-tls-verify-backend is not supported; each member's API server verifies its kubelets");
     }
     let client = args.connection.client().await?;
     let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.parameters());
@@ -217,12 +218,12 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
     let mut printer = args.printer();
     match print(stream, &mut printer).await {
         Ok(()) => {}
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         Err(error) => return Err(error),
     }
     if !printer.done {
-        bail!("the connection broke off: what was said since is missing; ask again with --since");
+        bail!("the connection was lost; later lines are missing, repeat the command with --since");
     }
     Ok(if printer.partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
@@ -230,9 +231,9 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
 async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Result<()> {
     let mut lines = std::pin::pin!(stream.lines());
     let mut events = Events::default();
-    while let Some(line) = lines.try_next().await.context("reading the logs")? {
+    while let Some(line) = lines.try_next().await.context("cannot read the logs")? {
         if let Some((name, data)) = events.line(&line) {
-            let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
+            let data: Value = serde_json::from_str(&data).with_context(|| format!("cannot decode an event {name}"))?;
             printer.print(&mut io::stdout().lock(), &mut terminal::stderr(), &name, &data)?;
         }
     }
@@ -247,10 +248,10 @@ struct Printer {
     timestamps: bool,
     follow: bool,
     highlight: Vec<Regex>,
-    /// Of each log, and how much of it was printed.
+    /// Maximum number of bytes to print of each log, and the number printed so far.
     limit: Option<usize>,
     said: BTreeMap<String, usize>,
-    /// Something was left out.
+    /// True if logs or clusters are missing.
     partial: bool,
     done: bool,
 }
@@ -266,7 +267,7 @@ impl Printer {
                     writeln!(out)?;
                 }
                 (None, Output::Json) => writeln!(out, "{data}")?,
-                (None, Output::Extjson) => writeln!(out, "{}", opened(data))?,
+                (None, Output::Extjson) => writeln!(out, "{}", parse_json_line(data))?,
                 (None, Output::Text | Output::Raw) => self.line(out, data)?,
             },
             "joined" if self.follow => writeln!(err, "+ {}", named(data))?,
@@ -279,7 +280,7 @@ impl Printer {
                 for cluster in data.as_array().into_iter().flatten() {
                     self.partial = true;
                     let age = cluster.get("ageSeconds").and_then(Value::as_i64);
-                    let age = age.map(|age| format!(", its pods are those of {} ago", human(age))).unwrap_or_default();
+                    let age = age.map(|age| format!(", using its pods of {} ago", human(age))).unwrap_or_default();
                     writeln!(err, "warning: {}: {}{age}", of(cluster, "cluster"), of(cluster, "reason"))?;
                 }
             }
@@ -303,7 +304,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Whether the log of this line may say so much.
+    /// True while the log of this line is within its byte limit.
     fn has_room(&mut self, data: &Value) -> bool {
         let Some(limit) = self.limit else { return true };
         let said = self.said.entry(named(data)).or_default();
@@ -329,7 +330,7 @@ impl Printer {
     }
 }
 
-/// A line with what matches in reverse; what matches twice, or overlaps, stands out once.
+/// Shows matches in reverse video; overlapping matches are merged.
 fn highlighted(text: &str, all: &[Regex]) -> String {
     let found = all.iter().flat_map(|one| one.find_iter(text)).map(|found| (found.start(), found.end()));
     let mut found: Vec<(usize, usize)> = found.filter(|(from, to)| from < to).collect();
@@ -345,8 +346,8 @@ fn highlighted(text: &str, all: &[Regex]) -> String {
     line + &text[at..]
 }
 
-/// With what a line says where it is JSON.
-fn opened(data: &Value) -> Value {
+/// Replaces a line that is JSON by its value.
+fn parse_json_line(data: &Value) -> Value {
     let mut data = data.clone();
     if let Some(said) = data["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
         data["text"] = said;
@@ -359,7 +360,7 @@ fn named(data: &Value) -> String {
     format!("{} {}/{} {}", of("cluster"), of("namespace"), of("pod"), of("container"))
 }
 
-/// The same for a pod each time.
+/// The colour of a pod, always the same.
 fn colour(cluster: &str, namespace: &str, pod: &str) -> u8 {
     let mut hash = Xxh3::new();
     for part in [cluster, namespace, pod] {
@@ -400,7 +401,7 @@ mod tests {
     )]
     #[case("-C m1,m2 -i a -e c", "q=&maxStreams=100&cluster=m1&cluster=m2&include=a&exclude=c")]
     #[case("--include a --include b --exclude c -p", "q=&maxStreams=100&include=a&include=b&exclude=c&previous=true")]
-    fn arguments_are_parameters(#[case] line: &str, #[case] expected: &str) {
+    fn arguments_become_parameters(#[case] line: &str, #[case] expected: &str) {
         assert_eq!(args(line).parameters(), expected);
     }
 
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_json_are_opened() {
+    fn json_lines_are_parsed() {
         let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "{\"level\": \"info\"}"})))]);
         assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], json!({"level": "info"}));
         let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "hi"})))]);
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_logs_are_reported() {
         let events = [
             ("skipped", json!([{"cluster": "m2", "reason": "connection refused", "ageSeconds": 90}])),
             ("joined", of(json!({}))),
@@ -448,7 +449,7 @@ mod tests {
             ("left", of(json!({"why": "it is gone"}))),
             ("done", json!({"lines": 0, "logs": 1, "refused": 1})),
         ];
-        let said = "warning: m2: connection refused, its pods are those of 90s ago\n+ m1 shop/web-0 web\n\
+        let said = "warning: m2: connection refused, using its pods of 90s ago\n+ m1 shop/web-0 web\n\
             warning: m1 shop/web-0 web: forbidden\n- m1 shop/web-0 web: it is gone\n";
         assert_eq!(printed("-f", &events), (String::new(), said.to_owned(), true));
     }

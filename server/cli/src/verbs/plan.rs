@@ -1,4 +1,5 @@
-//! `crowsnest plan`: what would become of the fleet if these files were applied, or what they name deleted. Nothing is.
+//! `crowsnest plan`: previews the effect on the fleet of applying files, or of deleting the objects in them, without
+//! changing anything.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,34 +22,34 @@ use crate::sources::SourceArgs;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Exit code of `--fail-on-change` when something would change.
+/// Exit code of `--fail-on-change` if there are changes.
 const CHANGED: u8 = 4;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan --delete -f policy.yaml\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0, 1 where something cannot be placed or planned, 4 with --fail-on-change where something would change, 5 where templates were left out."
+    after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan --delete -f policy.yaml\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0 success, 1 a template cannot be planned or placed, 4 changes (with --fail-on-change), 5 templates were left out."
 )]
 pub struct PlanArgs {
     #[command(flatten)]
     sources: SourceArgs,
-    /// Namespace of objects that say none [default: that of the kubeconfig's context]
+    /// Namespace of objects that name none [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Plan what becomes of the fleet when the objects of the files are deleted
+    /// Plan the deletion of the objects in the files
     #[arg(long)]
     delete: bool,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Only what goes where, without manifests
+    /// Show placements only, no manifests
     #[arg(long)]
     brief: bool,
-    /// How many templates are planned at most [default: 50]
+    /// Maximum number of templates to plan [default: 50]
     #[arg(long)]
     limit: Option<usize>,
-    /// Exit with 4 when something would change
+    /// Exit with 4 if there are changes
     #[arg(long)]
     fail_on_change: bool,
-    /// Exit with 0 even when templates were left out
+    /// Exit with 0 even if templates were left out
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -58,7 +59,7 @@ pub struct PlanArgs {
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     if args.sources.is_empty() {
         bail!(
-            "nothing is named to plan with: -f FILE of policies, overrides, customizations, clusters, quotas, rebalancers and objects to propagate"
+            "must specify one of -f and -k; files may hold policies, overrides, customizations, clusters, quotas, rebalancers and templates"
         );
     }
     let mut objects = args.sources.objects().await?;
@@ -81,11 +82,11 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let status = &answer["status"];
     print(&answer, args.output, |out| render(out, status))?;
-    complain(&mut terminal::stderr(), status)?;
+    print_warnings(&mut terminal::stderr(), status)?;
     Ok(ExitCode::from(code(status, args.fail_on_change, args.allow_partial)))
 }
 
-/// Gives an object the namespace it is applied to, as kubectl does.
+/// Sets the namespace that the object is applied to, as kubectl does.
 pub(crate) fn place(
     object: &mut Value,
     served: &ApiResources,
@@ -112,7 +113,7 @@ fn changes(one: &Value) -> bool {
     text(one, "/change") != "Unchanged"
 }
 
-/// Whether a template cannot be planned, or fits nowhere.
+/// True for a template that cannot be planned, or for which no cluster fits.
 fn is_stuck(template: &Value) -> bool {
     template.get("message").is_some() || matches!(text(template, "/scheduling/decision"), "Clear" | "Fail")
 }
@@ -131,17 +132,17 @@ fn code(status: &Value, fail_on_change: bool, allow_partial: bool) -> u8 {
     }
 }
 
-/// Tells on standard error what the plan lacks.
-fn complain(err: &mut impl Write, status: &Value) -> io::Result<()> {
+/// Reports on standard error what the plan lacks.
+fn print_warnings(err: &mut impl Write, status: &Value) -> io::Result<()> {
     for notice in list(status, "notices").iter().filter_map(Value::as_str) {
         writeln!(err, "note: {notice}")?;
     }
     let counted = |field: &str| status.get(field).and_then(Value::as_u64).filter(|count| *count > 0);
     if let Some(more) = counted("more") {
-        writeln!(err, "warning: {more} more templates are not planned: raise --limit")?;
+        writeln!(err, "warning: {more} more templates were not planned; raise --limit")?;
     }
     if let Some(withheld) = counted("withheld") {
-        writeln!(err, "warning: {withheld} templates are left out: you may not get them")?;
+        writeln!(err, "warning: {withheld} templates were left out because you cannot get them")?;
     }
     Ok(())
 }
@@ -152,7 +153,7 @@ fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
             "Added" => "would be created",
             "Changed" => "would be changed",
             "Removed" => "would be deleted",
-            _ => "would stay as it is",
+            _ => "would not change",
         };
         writeln!(out, "{} {change}", named(one))?;
         for change in list(one, "differences") {
@@ -160,7 +161,7 @@ fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
         }
     }
     if list(status, "templates").is_empty() {
-        writeln!(out, "\nno template is concerned")?;
+        writeln!(out, "\nno template is affected")?;
     }
     list(status, "templates").iter().try_for_each(|template| render_template(out, template))
 }
@@ -170,17 +171,17 @@ fn render_template(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     let (before, after) = (template.get("policyBefore"), template.get("policy"));
     match (before, after) {
         (None, None) => writeln!(out, "follows no policy")?,
-        (Some(before), None) => writeln!(out, "follows no policy any more, {} before", named(before))?,
+        (Some(before), None) => writeln!(out, "follows no policy, previously {}", named(before))?,
         (Some(before), Some(after)) if before != after => {
-            writeln!(out, "follows {}, {} before", named(after), named(before))?;
+            writeln!(out, "follows {}, previously {}", named(after), named(before))?;
         }
         (_, Some(after)) => writeln!(out, "follows {}", named(after))?,
     }
     for dependency in list(template, "dependencies") {
-        writeln!(out, "takes along {}", named(dependency))?;
+        writeln!(out, "with dependency {}", named(dependency))?;
     }
     for parent in list(template, "requiredBy") {
-        writeln!(out, "goes along with {}", named(parent))?;
+        writeln!(out, "dependency of {}", named(parent))?;
     }
     if let Some(message) = template.get("message").and_then(Value::as_str) {
         writeln!(out, "cannot be planned: {message}")?;
@@ -191,14 +192,14 @@ fn render_template(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     section(out, &["CLUSTER", "CHANGE", "REPLICAS", "WHY"], rows(template))?;
     if let ("Clear" | "Fail", message) = (text(template, "/scheduling/decision"), text(template, "/scheduling/message"))
     {
-        writeln!(out, "\nnothing fits: {message}")?;
+        writeln!(out, "\nno cluster fits: {message}")?;
     }
     overrides(out, list(template, "clusters"), "name")?;
     waiting(out, template)?;
     diffs(out, template)
 }
 
-/// The clusters of a plan, then those that were looked at and are left out.
+/// Rows for the planned clusters, then for those that the scheduler evaluated and left out.
 fn rows(template: &Value) -> Vec<Vec<String>> {
     let planned = list(template, "clusters");
     let row = |one: &Value| {
@@ -218,8 +219,8 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
     let others = last.map_or(&[][..], |term| list(term, "clusters")).iter();
     let left_out = others.filter(|one| !is_planned(text(one, "/name"))).map(|one| {
         let why = match text(one, "/rejected/reason") {
-            "" if one["selected"] == true => "no replicas are assigned to it",
-            "" => "not selected by the spread constraints",
+            "" if one["selected"] == true => "no replicas left",
+            "" => "excluded by spread constraints",
             reason => reason,
         };
         vec![text(one, "/name").to_owned(), "-".to_owned(), "-".to_owned(), why.to_owned()]
@@ -227,7 +228,7 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
     planned.iter().map(row).chain(left_out).collect()
 }
 
-/// What changes in the manifests, once for all clusters in which the same does.
+/// Prints the manifest changes; clusters with equal changes share one diff.
 fn diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     let mut told: Vec<(String, Vec<&str>)> = Vec::new();
     for cluster in list(template, "clusters").iter().filter(|one| changes(one)) {
@@ -244,7 +245,7 @@ fn diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// A unified diff of two manifests, without what only says that they are managed.
+/// A unified diff of two manifests, without the labels and annotations of managed objects.
 fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
     let shown = |manifest: Option<&Value>| {
         let mut manifest = manifest.cloned().unwrap_or_default();
@@ -252,9 +253,9 @@ fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
             return String::new();
         }
         managed::disown(&mut manifest);
-        // The template once more, as text.
+        // This annotation repeats the template as text.
         unstructured::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
-        // Whatever is JSON can be written as YAML.
+        // Any JSON value can be written as YAML; the fallback is unreachable.
         yaml(&manifest).unwrap_or_else(|_| manifest.to_string())
     };
     let (before, after) = (shown(before), shown(after));

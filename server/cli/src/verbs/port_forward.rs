@@ -1,5 +1,5 @@
-//! `crowsnest port-forward`: ports of this machine that lead to a pod, whichever cluster it is in. Each connection is one of its own; a
-//! workload's next pod is taken when the one before has gone.
+//! `crowsnest port-forward`: forwards local ports to a pod of any cluster. Each local connection opens its own; if the
+//! pod of a workload is gone, the next connection uses another.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -22,29 +22,29 @@ use crate::workload::{Ports, Workload};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest port-forward -n shop web-0 8080:80\n  crowsnest port-forward -n shop --cluster member1 svc/web :http    a free port here\n  crowsnest port-forward -n shop deploy/web 8080 --address 0.0.0.0"
+    after_help = "Examples:\n  crowsnest port-forward -n shop web-0 8080:80\n  crowsnest port-forward -n shop --cluster member1 svc/web :http    a free local port\n  crowsnest port-forward -n shop deploy/web 8080 --address 0.0.0.0"
 )]
 pub struct PortForwardArgs {
-    /// The pod, or TYPE/NAME: one of its pods that runs is taken
+    /// Pod, or TYPE/NAME to choose one of its running pods
     #[arg(value_name = "POD")]
     pod: String,
-    /// LOCAL:REMOTE, REMOTE for both, or :REMOTE for a free port here; remote ports may be named
+    /// LOCAL:REMOTE, REMOTE for both, or :REMOTE for a free local port; remote ports may be names
     #[arg(value_name = "PORTS", required = true)]
     ports: Vec<Forward>,
-    /// Its cluster [default: the one that has an object of that name]
+    /// Cluster of the pod [default: the only cluster that has the object]
     #[arg(short = 'C', long, visible_alias = "clusters")]
     cluster: Option<String>,
-    /// Its namespace [default: that of the kubeconfig's context]
+    /// Namespace of the pod [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Addresses of this machine to listen at, by comma
+    /// Local addresses to listen on, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "localhost", value_name = "ADDRESSES")]
     address: Vec<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-/// A port here, none for a free one, and the port there.
+/// The local port, `None` for a free one, and the remote port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Forward {
     local: Option<u16>,
@@ -57,34 +57,34 @@ impl std::str::FromStr for Forward {
     fn from_str(text: &str) -> Result<Self, String> {
         let (local, remote) = text.split_once(':').unwrap_or((text, text));
         if remote.is_empty() || remote.contains(':') {
-            return Err(format!("{text:?} is no LOCAL:REMOTE"));
+            return Err(format!("invalid port {text:?}: expected LOCAL:REMOTE"));
         }
         if remote.parse::<u32>().is_ok_and(|port| port == 0 || port > 65535) {
-            return Err(format!("{remote} is no port"));
+            return Err(format!("invalid remote port {remote}"));
         }
         let local = match local {
             "" | "0" => None,
-            // The name of a remote port is none here.
+            // A named remote port gets a free local port.
             name if name == remote && name.parse::<u16>().is_err() => None,
-            number => Some(number.parse().map_err(|_| format!("{number:?} is no port"))?),
+            number => Some(number.parse().map_err(|_| format!("invalid local port {number:?}"))?),
         };
         Ok(Self { local, remote: remote.to_owned() })
     }
 }
 
-/// What is forwarded to.
+/// The pod or workload to forward to.
 struct Target {
     workload: Workload,
     namespace: String,
     cluster: String,
     member: kube::Client,
     pods: Api<Pod>,
-    /// The pod that is connected to now.
+    /// The current pod.
     pod: RwLock<Pod>,
 }
 
 impl Target {
-    /// A connection to a port of the pod; of the next pod where that one is gone.
+    /// Connects to a port of the pod; if that fails, to another pod of the workload.
     async fn connect(&self, forward: &Forward, ports: &Ports) -> anyhow::Result<kube::api::Portforwarder> {
         let pod = self.pod.read().await.clone();
         let port = ports.of(&forward.remote, &pod)?;
@@ -94,13 +94,13 @@ impl Target {
                 let again = self.workload.pod(&self.member, &self.namespace).await;
                 let Some(next) = again.ok().filter(|next| next.uid() != pod.uid()) else {
                     let named = format!("pod {}/{} of cluster {}", self.namespace, pod.name_any(), self.cluster);
-                    return Err(anyhow!(first).context(format!("connecting to port {port} of {named}")));
+                    return Err(anyhow!(first).context(format!("cannot connect to port {port} of {named}")));
                 };
                 let port = ports.of(&forward.remote, &next)?;
                 let forwarder = self.pods.portforward(&next.name_any(), &[port]).await;
                 let name = next.name_any();
                 *self.pod.write().await = next;
-                forwarder.with_context(|| format!("connecting to port {port} of pod {}/{name}", self.namespace))
+                forwarder.with_context(|| format!("cannot connect to port {port} of pod {}/{name}", self.namespace))
             }
         }
     }
@@ -115,7 +115,7 @@ pub(crate) async fn run(args: PortForwardArgs) -> anyhow::Result<ExitCode> {
         None => workload.cluster(&kube::Client::try_from(config.clone())?, &namespace).await?,
     };
     let member = reach::member(&config, &cluster)?;
-    let within = || format!("in cluster {cluster}");
+    let within = || format!("cluster {cluster}");
     let pod = workload.pod(&member, &namespace).await.with_context(within)?;
     let ports = Arc::new(workload.ports(&member, &namespace).await.with_context(within)?);
     for forward in &args.ports {
@@ -138,7 +138,7 @@ pub(crate) async fn run(args: PortForwardArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Binds each address; `localhost` is both loopback addresses, of which one may be missing.
+/// Binds each address; `localhost` binds both loopback addresses, one of which may be missing.
 async fn listen(forward: &Forward, addresses: &[String]) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     for address in addresses {
@@ -146,19 +146,21 @@ async fn listen(forward: &Forward, addresses: &[String]) -> anyhow::Result<Vec<T
         if address != "localhost" {
             let ip: std::net::IpAddr = address.parse().with_context(|| format!("--address {address}"))?;
             let bound = TcpListener::bind(SocketAddr::new(ip, local)).await;
-            listeners.push(bound.with_context(|| format!("listening at {address}, port {local}"))?);
+            listeners.push(bound.with_context(|| format!("cannot listen on {address}, port {local}"))?);
             continue;
         }
         let first = TcpListener::bind(("127.0.0.1", local)).await;
-        // A free port is the same one in both.
+        // Both loopback addresses use the same free port.
         let port = first.as_ref().map_or(Ok(local), |first| first.local_addr().map(|bound| bound.port()))?;
         let second = TcpListener::bind(("::1", port)).await;
         match (first, second) {
-            (Err(error), Err(_)) => return Err(error).with_context(|| format!("listening at localhost, port {local}")),
+            (Err(error), Err(_)) => {
+                return Err(error).with_context(|| format!("cannot listen on localhost, port {local}"));
+            }
             (first, second) => listeners.extend(first.into_iter().chain(second)),
         }
     }
-    ensure!(!listeners.is_empty(), "there is no address to listen at: --address names some");
+    ensure!(!listeners.is_empty(), "--address must name at least one address");
     Ok(listeners)
 }
 
@@ -167,11 +169,11 @@ async fn accept(listener: TcpListener, target: Arc<Target>, forward: Forward, po
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                let (stream, _) = accepted.context("accepting a connection")?;
+                let (stream, _) = accepted.context("cannot accept a connection")?;
                 connections.spawn(carry(stream, target.clone(), forward.clone(), ports.clone()));
             }
             Some(ended) = connections.join_next() => {
-                // A connection that failed is the only one that has.
+                // An error of one connection does not end the others.
                 if let Err(error) = ended? {
                     writeln!(terminal::stderr(), "error: {error:#}")?;
                 }
@@ -186,17 +188,17 @@ async fn carry(mut local: TcpStream, target: Arc<Target>, forward: Forward, port
     let mut forwarder = target.connect(&forward, &ports).await?;
     let remote = ports.of(&forward.remote, &*target.pod.read().await)?;
     let (Some(mut stream), Some(failed)) = (forwarder.take_stream(remote), forwarder.take_error(remote)) else {
-        bail!("the pod's port {remote} was not opened");
+        bail!("port {remote} of the pod was not opened");
     };
     let copied = tokio::io::copy_bidirectional(&mut local, &mut stream).await;
     drop(stream);
-    // What went wrong there was told before the stream ended.
+    // The remote error arrives before the stream ends.
     if let Some(Some(why)) = failed.now_or_never() {
         bail!("port {remote} of pod {}: {why}", target.pod.read().await.name_any());
     }
-    // Whoever hangs up in the middle has no need of a word.
+    // A client that disconnects is no error.
     if let Err(error) = copied {
-        tracing::debug!(%error, "a forwarded connection broke off");
+        tracing::debug!(%error, "a forwarded connection was lost");
     }
     Ok(())
 }
@@ -212,12 +214,12 @@ mod tests {
     #[case("0:80", Ok((None, "80")))]
     #[case("8080:http", Ok((Some(8080), "http")))]
     #[case("http", Ok((None, "http")))]
-    #[case("8080:", Err("is no LOCAL:REMOTE"))]
-    #[case("1:2:3", Err("is no LOCAL:REMOTE"))]
-    #[case("x:80", Err("\"x\" is no port"))]
-    #[case("70000:80", Err("\"70000\" is no port"))]
-    #[case("80:70000", Err("70000 is no port"))]
-    fn ports_are_read(#[case] text: &str, #[case] expected: Result<(Option<u16>, &str), &str>) {
+    #[case("8080:", Err("expected LOCAL:REMOTE"))]
+    #[case("1:2:3", Err("expected LOCAL:REMOTE"))]
+    #[case("x:80", Err("invalid local port \"x\""))]
+    #[case("70000:80", Err("invalid local port \"70000\""))]
+    #[case("80:70000", Err("invalid remote port 70000"))]
+    fn ports_are_parsed(#[case] text: &str, #[case] expected: Result<(Option<u16>, &str), &str>) {
         match (text.parse::<Forward>(), expected) {
             (Ok(read), Ok(expected)) => assert_eq!((read.local, read.remote.as_str()), expected),
             (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),

@@ -1,5 +1,5 @@
-//! `crowsnest promote`: takes an object that a member has up into the control plane, with a policy that keeps it where it is, as
-//! `karmadactl promote` does; with `-d` also what it needs there.
+//! `crowsnest promote`: creates a member's object in the control plane, with a policy that keeps it in its cluster, as
+//! `karmadactl promote` does; with `-d` also its dependencies.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,33 +25,33 @@ use crate::reach::{self, said};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest promote deployment web -n shop -C member1\n  crowsnest promote deployment/web -n shop -C member1 -d        with the ConfigMaps, Secrets, … it needs\n  crowsnest promote deployment/web -n shop -C member1 -o yaml   only print what would be made"
+    after_help = "Examples:\n  crowsnest promote deployment web -n shop -C member1\n  crowsnest promote deployment/web -n shop -C member1 -d        with its ConfigMaps, Secrets and other dependencies\n  crowsnest promote deployment/web -n shop -C member1 -o yaml   print the objects only"
 )]
 pub struct PromoteArgs {
     #[command(flatten)]
     object: ObjectArgs,
-    /// The cluster that has it
+    /// Member cluster that has the object
     #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
     cluster: String,
-    /// Ask the cluster itself, with this kubeconfig [default: through the control plane]
+    /// Kubeconfig file to read the member with [default: through the control plane]
     #[arg(long, value_name = "FILE")]
     cluster_kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig [default: one of the cluster's name]
+    /// Context of that kubeconfig [default: the name of the cluster]
     #[arg(long, requires = "cluster_kubeconfig")]
     cluster_context: Option<String>,
-    /// What it needs is promoted, too, and goes where it goes
+    /// Promote the object's dependencies too, and propagate them with it
     #[arg(short, long)]
     dependencies: bool,
-    /// Make a policy that keeps it in its cluster
+    /// Create a policy that keeps the object in its cluster
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     auto_create_policy: bool,
-    /// The policy's name [default: karmadactl's]
+    /// Name of the policy [default: as karmadactl names it]
     #[arg(long, value_name = "NAME")]
     policy_name: Option<String>,
-    /// Only say what would be done
+    /// Preview only: create nothing
     #[arg(long)]
     dry_run: bool,
-    /// Only print what would be made: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE
+    /// Print the objects instead of creating them: json, yaml, name, jsonpath=TEMPLATE or go-template=TEMPLATE
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
     output: Option<Format>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
             let read = match reach::get(&member, &asked.path()).await {
                 Ok(object) => Some(object),
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
-                // It is asked itself: nobody else is between.
+                // A direct connection; the error does not concern the control plane.
                 Err(error) => bail!("cluster {}: {}", args.cluster, said(&error)),
             };
             (member, read)
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     };
     let object = read.ok_or_else(|| {
         anyhow!(
-            "cluster {} has no {}: `crowsnest search 'name:={}'` tells who has",
+            "cluster {} has no {}: `crowsnest search 'name:={}'` finds the clusters that have it",
             args.cluster,
             asked.called(),
             asked.name
@@ -122,7 +122,8 @@ impl PromoteArgs {
     }
 }
 
-/// The object without what is its member's alone; members' objects of that name are taken over.
+/// The member's object as a template: without member-specific fields, and with conflict resolution `overwrite` so that
+/// propagation adopts the members' objects.
 fn template(mut object: Value) -> Value {
     prune(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -134,9 +135,10 @@ fn template(mut object: Value) -> Value {
     object
 }
 
-/// What it needs in its member.
+/// The object's dependencies, read from its member.
 async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) -> anyhow::Result<Vec<Value>> {
-    let needs = Interpreter::new(Gates::default()).dependencies(template).await.context("asking what it needs")?;
+    let needs =
+        Interpreter::new(Gates::default()).dependencies(template).await.context("cannot determine the dependencies")?;
     let needs = serde_json::to_value(needs)?;
     let mut found = Vec::new();
     for need in needs.as_array().into_iter().flatten() {
@@ -148,7 +150,7 @@ async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) 
             name => read(member, &format!("{collection}/{}", path_segment(name))).await?.into_iter().collect(),
         };
         for mut object in objects {
-            // Those of a list do not say what they are.
+            // Items of a list omit apiVersion and kind.
             object["apiVersion"] = need["apiVersion"].clone();
             object["kind"] = need["kind"].clone();
             found.push(self::template(object));
@@ -158,19 +160,20 @@ async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) 
 }
 
 async fn read(client: &kube::Client, path: &str) -> anyhow::Result<Option<Value>> {
-    reach::find(client, None, path).await.context("reading what it needs")
+    reach::find(client, None, path).await.context("cannot read the dependencies")
 }
 
 async fn list(client: &kube::Client, collection: &str, selector: &Value) -> anyhow::Result<Vec<Value>> {
     let selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector =
-        serde_json::from_value(selector.clone()).context("reading which objects it needs")?;
-    let selector = kube::core::Selector::try_from(selector).context("reading which objects it needs")?;
+        serde_json::from_value(selector.clone()).context("cannot read the label selector of a dependency")?;
+    let selector =
+        kube::core::Selector::try_from(selector).context("cannot read the label selector of a dependency")?;
     let path = format!("{collection}?labelSelector={}", percent_encoded(&selector.to_string()));
     let list = read(client, &path).await?.unwrap_or_default();
     Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
-/// Creates all of it, or nothing: what was made goes again where something can't be.
+/// Creates all objects or none: if one fails, those created before are deleted.
 async fn promote(
     writing: &Writing<'_>,
     served: &ApiResources,
@@ -184,9 +187,9 @@ async fn promote(
         let own = format!("{path}/{}", path_segment(text(object, "/metadata/name")));
         if writing.read(&own).await?.is_some() {
             let of = "already exists in the control plane";
-            writeln!(terminal::stderr(), "note: {name} {of}: its policies and overrides say where it goes")?;
+            writeln!(terminal::stderr(), "note: {name} {of}: its policies and overrides apply")?;
             match at {
-                // The object itself: nothing is promoted.
+                // The promoted object itself exists: nothing to do.
                 0 => return Ok(ExitCode::SUCCESS),
                 _ => continue,
             }
@@ -198,11 +201,13 @@ async fn promote(
             let namespace = text(object, "/metadata/namespace");
             let mend = match &error {
                 kube::Error::Api(status) if status.code == 404 && !namespace.is_empty() => {
-                    format!(": has it a namespace {namespace}? `crowsnest promote namespace/{namespace}` brings it")
+                    format!(
+                        "; if namespace {namespace} is missing, create it with `crowsnest promote namespace/{namespace}`"
+                    )
                 }
                 _ => String::new(),
             };
-            bail!("{name} can't be made in the control plane: {}{mend}{undone}", said(&error));
+            bail!("cannot create {name} in the control plane: {}{mend}{undone}", said(&error));
         }
         made.push(own);
         let what = if at < wanted.len() { "promoted" } else { "created" };
@@ -217,7 +222,7 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(),
     client.request::<Value>(request.map_err(kube::Error::HttpError)?).await.map(drop)
 }
 
-/// Takes back what was made; tells what could not be.
+/// Deletes the created objects; returns the part of the error message that lists those that remain.
 async fn undo(client: &kube::Client, made: &[String]) -> String {
     let mut left = Vec::new();
     for path in made.iter().rev() {
@@ -232,8 +237,8 @@ async fn undo(client: &kube::Client, made: &[String]) -> String {
     }
     match (made.is_empty(), left.is_empty()) {
         (true, _) => String::new(),
-        (false, true) => "; what was made before was taken back".to_owned(),
-        (false, false) => format!("; these stay and have to be deleted: {}", left.join(", ")),
+        (false, true) => "; objects created before were deleted".to_owned(),
+        (false, false) => format!("; delete these objects, which were created before: {}", left.join(", ")),
     }
 }
 
@@ -244,7 +249,7 @@ mod tests {
     #[rstest::rstest]
     #[case(json!({}), "overwrite")]
     #[case(json!({"work.karmada.io/conflict-resolution": "abort"}), "abort")]
-    fn templates_take_over(#[case] annotations: Value, #[case] expected: &str) {
+    fn templates_overwrite_existing_objects(#[case] annotations: Value, #[case] expected: &str) {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "status": {"replicas": 1},
             "metadata": {"name": "web", "uid": "1", "resourceVersion": "7", "annotations": annotations}});
         let template = template(object);

@@ -1,4 +1,4 @@
-//! `crowsnest search`: a query over all clusters, the same text as in the UI.
+//! `crowsnest search`: runs a search query over all clusters, in the same language as in the UI.
 
 mod watch;
 mod web;
@@ -22,9 +22,9 @@ use crate::pager;
 use crate::reach::{self, failure};
 use crate::waiting;
 
-/// Exit code of `--fail-on-empty` with no hit.
+/// Exit code of `--fail-on-empty` without hits.
 const EMPTY: u8 = 3;
-/// Exit code when clusters were left out, or hits may be missing.
+/// Exit code for partial results: clusters were left out, or hits may be missing.
 pub(crate) const PARTIAL: u8 = 5;
 
 const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
@@ -34,38 +34,39 @@ const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
     after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'\n  crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'\n  crowsnest search -w 'kind:pod -status:Running'\n  crowsnest search -- -ns:kube-system kind:deploy"
 )]
 pub struct SearchArgs {
-    /// The query; several words are joined by blanks
+    /// Search query; words are joined by spaces
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
-    /// table, wide, json, jsonl, yaml, csv, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    /// Output format: table, wide, json, jsonl, yaml, csv, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
+    /// custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
     output: Format,
-    /// Whole objects instead of what the table shows, for the formats that are no table
+    /// Print whole objects instead of hits, for output formats other than tables
     #[arg(long, conflicts_with_all = ["watch", "explain"])]
     objects: bool,
-    /// The most hits to print
+    /// Maximum number of hits
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
     color: ColorArgs,
-    /// Go on with what changes
+    /// Watch for changes after the search
     #[arg(short, long, conflicts_with = "explain")]
     watch: bool,
     /// Open the query in the UI
     #[arg(long, conflicts_with_all = ["watch", "explain", "objects"])]
     web: bool,
-    /// Where the UI is
+    /// URL of the UI
     #[arg(long, env = "CROWSNEST_UI_URL", default_value = "http://127.0.0.1:7080", value_name = "URL")]
     ui_url: String,
-    /// Print what the query was taken for, and what each part of it finds and costs
+    /// Print how the query was parsed, and the hits and cost of each part
     #[arg(long)]
     explain: bool,
-    /// Exit with 3 when nothing is found
+    /// Exit with 3 if nothing is found
     #[arg(long)]
     fail_on_empty: bool,
-    /// Exit with 0 even when clusters were left out or hits may be missing
+    /// Exit with 0 even if the result is partial
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -84,13 +85,13 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
         once(&args, &query).await
     };
     match told {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         told => told,
     }
 }
 
-/// A path of the search API.
+/// The path of a resource of the search API.
 fn path(resource: &str, query: &str, more: &str) -> String {
     format!("{ROOT}/{resource}?q={}{more}", percent_encoded(query))
 }
@@ -117,11 +118,11 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     Ok(args.code(hits(&answer).is_empty(), partial))
 }
 
-/// Whole objects, of one moment.
+/// Prints whole objects from one snapshot of the index.
 async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     if args.output.is_table() {
         anyhow::bail!(
-            "--objects is for formats that are no table: -o json, jsonl, yaml, jsonpath=… or custom-columns=…"
+            "--objects requires an output format for documents: json, jsonl, yaml, jsonpath=… or custom-columns=…"
         );
     }
     let client = args.connection.client().await?;
@@ -131,12 +132,12 @@ async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let mut lines = std::pin::pin!(stream.lines());
     let (mut items, mut empty) = (Vec::new(), true);
     let mut out = io::stdout();
-    while let Some(line) = lines.try_next().await.context("reading the objects")? {
+    while let Some(line) = lines.try_next().await.context("cannot read the objects")? {
         empty = false;
         match args.output {
-            // Nothing is held that need not be.
+            // JSON lines are streamed without buffering.
             Format::Jsonl => writeln!(out, "{line}")?,
-            _ => items.push(serde_json::from_str::<Value>(&line).context("reading an object")?),
+            _ => items.push(serde_json::from_str::<Value>(&line).context("cannot decode an object")?),
         }
     }
     if !matches!(args.output, Format::Jsonl) {
@@ -157,7 +158,7 @@ impl SearchArgs {
     }
 }
 
-/// How hits are shown.
+/// How hits are printed.
 struct Shown<'f> {
     output: &'f Format,
     headers: bool,
@@ -217,7 +218,7 @@ fn flat(hit: &Value, field: &str) -> String {
     }
 }
 
-/// How many hits are in each group, where the query groups them.
+/// Prints the number of hits per group of a `group:` query.
 fn groups(out: &mut impl Write, answer: &Value, headers: bool) -> io::Result<()> {
     let Some(groups) = answer.get("groups") else { return Ok(()) };
     let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
@@ -234,10 +235,10 @@ fn groups(out: &mut impl Write, answer: &Value, headers: bool) -> io::Result<()>
     if hits(answer).is_empty() { Ok(()) } else { writeln!(out) }
 }
 
-/// The query as understood, and its plan as a tree with hits and milliseconds.
+/// Prints the parsed query and its plan as a tree with hits and milliseconds.
 fn explain(out: &mut impl Write, answer: &Value) -> io::Result<()> {
     let of = |field: &str| answer.get(field).and_then(Value::as_str).unwrap_or_default();
-    writeln!(out, "query: {}\nasked of: {}\n", of("query"), of("asked"))?;
+    writeln!(out, "query: {}\nscope: {}\n", of("query"), of("asked"))?;
     let mut rows = vec![vec!["HITS".to_owned(), "MS".to_owned(), "PART".to_owned()]];
     steps(answer.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
     columns::write(out, &rows)
@@ -291,7 +292,7 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
     cells
 }
 
-/// Tells on standard error what the answer lacks. True when clusters were left out.
+/// Reports on standard error what the result lacks; true if it is partial.
 pub(crate) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
     let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for notice in list("notices") {
@@ -311,7 +312,7 @@ pub(crate) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io:
     let total = answer.get("total").and_then(Value::as_u64).unwrap_or(0);
     let shown = hits(answer).len();
     if total as usize > shown {
-        writeln!(err, "{shown} of {total} shown; raise --limit or narrow the query")?;
+        writeln!(err, "showing {shown} of {total}; raise --limit or narrow the query")?;
     }
     if total == 0 && shown == 0 && answer.get("plan").is_none() {
         writeln!(err, "nothing found for {query:?}")?;
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_first() {
+    fn groups_are_printed_first() {
         let mut answer = answer();
         answer["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
         answer["hits"] = json!([]);
@@ -390,13 +391,13 @@ mod tests {
             "plan": {"what": "all of", "hits": 2, "tookMs": 1.25, "parts": [leaf, {"what": "\"x\" anywhere", "tookMs": 0.0}]}});
         let mut out = Vec::new();
         explain(&mut out, &answer).unwrap();
-        let expected = "query: kind:pod x\nasked of: objects that are there\n\nHITS     MS     PART\n2        1.25   all of\n\
+        let expected = "query: kind:pod x\nscope: objects that are there\n\nHITS     MS     PART\n2        1.25   all of\n\
             3        0.5      kind is \"pod\"\n<none>   0.0      \"x\" anywhere\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_results_are_reported() {
         let mut err = Vec::new();
         assert!(complain(&mut err, &answer(), "x").unwrap());
         assert_eq!(String::from_utf8(err).unwrap(), "warning: m2: connection refused, shown as of 90s ago\n");

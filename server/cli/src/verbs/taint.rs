@@ -1,4 +1,5 @@
-//! `crowsnest taint clusters NAME… KEY=VALUE:EFFECT… KEY:EFFECT-`: taints of clusters, in the words of `kubectl taint`.
+//! `crowsnest taint clusters NAME… KEY=VALUE:EFFECT… KEY:EFFECT-`: sets and removes taints of clusters, with the syntax
+//! of `kubectl taint`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,16 +18,16 @@ use crate::connection::ConnectionArgs;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest taint clusters east dedicated=team-a:NoSchedule    keep new workloads out that do not tolerate it\n  crowsnest taint clusters east west dedicated:NoSchedule-     take it off again\n  crowsnest taint clusters east dedicated-                     whatever its effects"
+    after_help = "Examples:\n  crowsnest taint clusters east dedicated=team-a:NoSchedule    keep out new workloads without a toleration\n  crowsnest taint clusters east west dedicated:NoSchedule-     remove the taint\n  crowsnest taint clusters east dedicated-                     remove it with any effect"
 )]
 pub struct TaintArgs {
-    /// `clusters`, their names, then taints: KEY=VALUE:EFFECT or KEY:EFFECT to put one on, with a - behind it (or KEY-) to take it off
+    /// `clusters`, names of clusters, then taints: KEY=VALUE:EFFECT or KEY:EFFECT to add, KEY:EFFECT- or KEY- to remove
     #[arg(required = true, num_args = 1.., value_name = "ARGUMENTS", allow_hyphen_values = false)]
     arguments: Vec<String>,
     /// Replace taints of the same key and effect
     #[arg(long)]
     overwrite: bool,
-    /// Only say what would be done
+    /// Preview only: do not change the Clusters
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -34,10 +35,11 @@ pub struct TaintArgs {
 }
 
 pub(crate) async fn run(args: TaintArgs) -> anyhow::Result<ExitCode> {
-    let asked = Asked::read(&args.arguments)?;
+    let requested = TaintChange::read(&args.arguments)?;
     let client = args.connection.client().await?;
-    for name in &asked.clusters {
-        let changed = change(&client, name, args.dry_run, |taints| asked.apply(name, taints, args.overwrite).map(Some));
+    for name in &requested.clusters {
+        let changed =
+            change(&client, name, args.dry_run, |taints| requested.apply(name, taints, args.overwrite).map(Some));
         let Some(done) = changed.await? else { continue };
         let dry_run = if args.dry_run { " (dry run)" } else { "" };
         writeln!(std::io::stdout(), "cluster/{name} {done}{dry_run}")?;
@@ -45,8 +47,8 @@ pub(crate) async fn run(args: TaintArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a cluster's taints, decides by them, and writes them back; again when somebody else wrote meanwhile. `None` of the decision
-/// leaves them as they are.
+/// Reads the taints of a cluster, computes the new ones with `decide` and writes them; repeats on conflicting writes.
+/// If `decide` returns `None`, nothing is written.
 pub(crate) async fn change<T>(
     client: &Client,
     name: &ClusterName,
@@ -56,8 +58,8 @@ pub(crate) async fn change<T>(
     const TRIES: usize = 5;
     let clusters: Api<Cluster> = Api::all(client.clone());
     for attempt in 1.. {
-        let read = clusters.get_opt(name.as_str()).await.with_context(|| format!("reading cluster {name}"))?;
-        let cluster = read.with_context(|| format!("cluster {name} is not registered"))?;
+        let read = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read cluster {name}"))?;
+        let cluster = read.with_context(|| format!("cluster {name} not found"))?;
         let Some((taints, done)) = decide(&cluster.spec.taints)? else { return Ok(None) };
         if dry_run {
             return Ok(Some(done));
@@ -67,22 +69,22 @@ pub(crate) async fn change<T>(
         match clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => return Ok(Some(done)),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < TRIES => {}
-            Err(error) => return Err(error).with_context(|| format!("writing the taints of cluster {name}")),
+            Err(error) => return Err(error).with_context(|| format!("cannot update the taints of cluster {name}")),
         }
     }
-    bail!("cluster {name} is written by somebody else all the time")
+    bail!("cannot update cluster {name}: too many conflicting writes; try again")
 }
 
-/// What a command line asks for.
+/// Parsed arguments.
 #[derive(Debug, PartialEq)]
-struct Asked {
+struct TaintChange {
     clusters: Vec<ClusterName>,
     added: Vec<Taint>,
-    /// Without an effect: whatever it is.
+    /// Taints to remove; without an effect, with any effect.
     removed: Vec<Taint>,
 }
 
-impl Asked {
+impl TaintChange {
     fn read(arguments: &[String]) -> anyhow::Result<Self> {
         let is_taint = |argument: &&String| argument.contains(['=', ':']) || argument.ends_with('-');
         let (taints, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(is_taint);
@@ -94,37 +96,40 @@ impl Asked {
         };
         ensure!(
             ["cluster", "clusters"].contains(&kind.to_lowercase().as_str()),
-            "invalid resource type {kind}, only clusters have taints here: crowsnest taint clusters NAME KEY:EFFECT"
+            "invalid resource type {kind}, only clusters are supported; use crowsnest taint clusters NAME KEY:EFFECT"
         );
         ensure!(!names.is_empty(), "at least one resource name must be specified");
         ensure!(!taints.is_empty(), "at least one taint update is required");
         let cluster =
             |name: &&String| ClusterName::parse(name).with_context(|| format!("invalid cluster name {name:?}"));
         let clusters = names.iter().map(cluster).collect::<anyhow::Result<_>>()?;
-        let mut asked = Asked { clusters, added: Vec::new(), removed: Vec::new() };
+        let mut change = TaintChange { clusters, added: Vec::new(), removed: Vec::new() };
         for text in taints {
             match text.strip_suffix('-') {
-                Some(removed) => asked.removed.push(taint(removed)?),
+                Some(removed) => change.removed.push(taint(removed)?),
                 None => {
                     let taint = taint(text)?;
                     ensure!(
                         !taint.effect.is_empty(),
-                        "invalid taint spec: {text}: it has no effect, as KEY:NoSchedule"
+                        "invalid taint spec: {text}: missing effect, expected KEY:NoSchedule"
                     );
                     let is_same = |one: &Taint| (&one.key, &one.effect) == (&taint.key, &taint.effect);
-                    ensure!(!asked.added.iter().any(is_same), "duplicated taints with the same key and effect: {text}");
-                    asked.added.push(taint);
+                    ensure!(
+                        !change.added.iter().any(is_same),
+                        "duplicated taints with the same key and effect: {text}"
+                    );
+                    change.added.push(taint);
                 }
             }
         }
-        let clash = asked.removed.iter().find(|removed| asked.added.iter().any(|added| is_meant(removed, added)));
+        let clash = change.removed.iter().find(|removed| change.added.iter().any(|added| is_meant(removed, added)));
         if let Some(clash) = clash {
             bail!("can not both modify and remove the following taint(s) in the same command: {}", shown(clash));
         }
-        Ok(asked)
+        Ok(change)
     }
 
-    /// The taints of a cluster afterwards, and what to call that.
+    /// Returns the taints after the change, and the verb for the output.
     fn apply(
         &self,
         name: &ClusterName,
@@ -164,7 +169,7 @@ fn shown(taint: &Taint) -> String {
     }
 }
 
-/// `KEY`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`.
+/// Parses `KEY`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`.
 fn taint(text: &str) -> anyhow::Result<Taint> {
     let (key, effect) = text.split_once(':').unwrap_or((text, ""));
     let (key, value) = match key.split_once('=') {
@@ -174,7 +179,7 @@ fn taint(text: &str) -> anyhow::Result<Taint> {
     if text.contains(':') {
         ensure!(
             [NO_SCHEDULE, NO_EXECUTE].contains(&effect),
-            "invalid taint effect: {effect}, clusters have NoSchedule and NoExecute"
+            "invalid taint effect: {effect}, unsupported taint effect; supported are NoSchedule and NoExecute"
         );
     }
     let problems = [format::qualified_name(key), value.map(format::label_value).unwrap_or_default()].concat();
@@ -188,8 +193,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn asked(text: &str) -> anyhow::Result<Asked> {
-        Asked::read(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    fn parsed(text: &str) -> anyhow::Result<TaintChange> {
+        TaintChange::read(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     fn all(taints: &[Taint]) -> Vec<String> {
@@ -203,17 +208,17 @@ mod tests {
     #[case("a:NoSchedule", "one or more resources")]
     #[case("nodes m1 a:NoSchedule", "invalid resource type nodes")]
     #[case("clusters m1 a:NoSchedule m2", "before taint changes: m2")]
-    #[case("clusters m1 a=b", "invalid taint spec: a=b: it has no effect")]
+    #[case("clusters m1 a=b", "invalid taint spec: a=b: missing effect")]
     #[case("clusters m1 a:Never", "invalid taint effect: Never")]
-    #[case("clusters m1 a:PreferNoSchedule", "clusters have NoSchedule and NoExecute")]
+    #[case("clusters m1 a:PreferNoSchedule", "supported are NoSchedule and NoExecute")]
     #[case("clusters m1 a:NoSchedule:NoExecute", "invalid taint effect: NoSchedule:NoExecute")]
     #[case("clusters m1 -a:NoSchedule", "invalid taint spec: -a:NoSchedule, ")]
     #[case("clusters m1 a=b/c:NoSchedule", "invalid taint spec")]
     #[case("clusters m1 a=1:NoSchedule a=2:NoSchedule", "duplicated taints")]
     #[case("clusters m1 a:NoSchedule a-", "both modify and remove the following taint(s) in the same command: a")]
     #[case("clusters M_1 a:NoSchedule", "invalid cluster name \"M_1\"")]
-    fn what_makes_no_sense_is_refused(#[case] text: &str, #[case] expected: &str) {
-        let error = format!("{:#}", asked(text).unwrap_err());
+    fn invalid_taints_are_rejected(#[case] text: &str, #[case] expected: &str) {
+        let error = format!("{:#}", parsed(text).unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
 
@@ -226,15 +231,15 @@ mod tests {
     #[case::by_key("a-", &["a:NoSchedule", "b:NoSchedule", "a:NoExecute"], false, Ok(("untainted", vec!["b=:NoSchedule"])))]
     #[case::both("b:NoSchedule a-", &["a:NoSchedule"], false, Ok(("modified", vec!["b=:NoSchedule"])))]
     #[case::missing("b-", &["a:NoSchedule"], false, Err("taint \"b\" not found"))]
-    fn taints_come_and_go(
+    fn taints_are_changed(
         #[case] text: &str,
         #[case] given: &[&str],
         #[case] overwrite: bool,
         #[case] expected: Result<(&str, Vec<&str>), &str>,
     ) {
         let given: Vec<Taint> = given.iter().map(|text| taint(text).unwrap()).collect();
-        let asked = asked(&format!("clusters m1 {text}")).unwrap();
-        match (asked.apply(&asked.clusters[0], &given, overwrite), expected) {
+        let change = parsed(&format!("clusters m1 {text}")).unwrap();
+        match (change.apply(&change.clusters[0], &given, overwrite), expected) {
             (Ok((taints, done)), Ok(expected)) => {
                 assert_eq!((done, all(&taints)), (expected.0, expected.1.iter().map(|s| (*s).to_owned()).collect()));
             }

@@ -1,4 +1,5 @@
-//! `crowsnest token`: bootstrap tokens, by which a member's agent proves that somebody let it register, as `karmadactl token` makes them.
+//! `crowsnest token`: creates, lists and deletes the bootstrap tokens that authorize an agent to register its cluster,
+//! as `karmadactl token` does.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use crate::reach::said;
 const NAMESPACE: &str = "kube-system";
 const PREFIX: &str = "bootstrap-token-";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// Its bearers may ask for the certificate of an agent.
+/// Group whose members may request the certificate of an agent.
 const AGENTS: &str = "system:bootstrappers:karmada:default-cluster-token";
 const USAGES: [&str; 2] = ["signing", "authentication"];
 const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
@@ -41,29 +42,29 @@ pub struct TokenArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Make one and print it
+    /// Create a token and print it
     Create(CreateArgs),
-    /// Show which there are, and how long they hold
+    /// List the tokens with their remaining lifetimes
     List(ListArgs),
-    /// Take some back, by their ids
+    /// Delete tokens by their ids
     Delete(DeleteArgs),
 }
 
 #[derive(Debug, Args)]
 struct CreateArgs {
-    /// How long it holds, as 2h or 90m; 0 is for ever
-    #[arg(long, default_value = "24h", value_parser = lifetime, value_name = "DURATION")]
+    /// Lifetime, such as 2h or 90m; 0 means that the token does not expire
+    #[arg(long, default_value = "24h", value_parser = ttl, value_name = "DURATION")]
     ttl: jiff::SignedDuration,
-    /// What it is for, by comma
+    /// Usages of the token, separated by commas
     #[arg(long, value_delimiter = ',', default_values = USAGES, value_name = "USAGES")]
     usages: Vec<String>,
-    /// Groups of whoever bears it, by comma
+    /// Groups that the token authenticates as, separated by commas
     #[arg(long, value_delimiter = ',', default_value = AGENTS, value_name = "GROUPS")]
     groups: Vec<String>,
-    /// What people are told of it
+    /// Description of the token
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     description: String,
-    /// Print the command that registers a cluster with it
+    /// Print the full `crowsnest register` command to register a cluster with the token
     #[arg(long)]
     print_register_command: bool,
     #[command(flatten)]
@@ -72,7 +73,7 @@ struct CreateArgs {
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// Whole tokens, not their ids alone
+    /// Print whole tokens instead of their ids
     #[arg(long)]
     show_secrets: bool,
     #[arg(long)]
@@ -83,19 +84,20 @@ struct ListArgs {
 
 #[derive(Debug, Args)]
 struct DeleteArgs {
-    /// Ids, or whole tokens
+    /// Token ids, or whole tokens
     #[arg(required = true, value_name = "ID")]
     tokens: Vec<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-fn lifetime(text: &str) -> Result<jiff::SignedDuration, String> {
+fn ttl(text: &str) -> Result<jiff::SignedDuration, String> {
     if text == "0" {
         return Ok(jiff::SignedDuration::ZERO);
     }
-    let span: jiff::SignedDuration = text.parse().map_err(|_| format!("{text:?} is no duration such as 2h or 90m"))?;
-    if span.is_negative() { Err("it can't end before it begins".to_owned()) } else { Ok(span) }
+    let span: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("invalid duration {text:?}: expected a value such as 2h or 90m"))?;
+    if span.is_negative() { Err("the duration must not be negative".to_owned()) } else { Ok(span) }
 }
 
 pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
@@ -115,7 +117,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, NAMESPACE);
     let object = args.secret(&id, &secret, Timestamp::now())?;
     let made = secrets.create(&PostParams::default(), &object).await;
-    made.map_err(|error| anyhow!("making the token: {}", said(&error)))?;
+    made.map_err(|error| anyhow!("cannot create the token: {}", said(&error)))?;
     let mut out = terminal::stdout();
     match hash {
         None => writeln!(out, "{id}.{secret}")?,
@@ -133,7 +135,7 @@ impl CreateArgs {
         for usage in &self.usages {
             ensure!(
                 USAGES.contains(&usage.as_str()),
-                "{usage:?} is no usage of a token; there are {}",
+                "invalid usage {usage:?}; valid usages are {}",
                 USAGES.join(", ")
             );
             data[format!("usage-bootstrap-{usage}")] = "true".into();
@@ -141,7 +143,7 @@ impl CreateArgs {
         for group in &self.groups {
             ensure!(
                 group.starts_with("system:bootstrappers:"),
-                "{group:?} is no group of bootstrappers: it has to begin with system:bootstrappers:"
+                "invalid group {group:?}: must start with \"system:bootstrappers:\""
             );
         }
         data["auth-extra-groups"] = self.groups.join(",").into();
@@ -149,7 +151,7 @@ impl CreateArgs {
             data["description"] = self.description.as_str().into();
         }
         if !self.ttl.is_zero() {
-            let until = now.checked_add(self.ttl).context("--ttl is longer than time is known for")?;
+            let until = now.checked_add(self.ttl).context("--ttl is too long")?;
             data["expiration"] = until.round(jiff::Unit::Second).unwrap_or(until).to_string().into();
         }
         let object = json!({"apiVersion": "v1", "kind": "Secret", "type": TYPE,
@@ -158,17 +160,18 @@ impl CreateArgs {
     }
 }
 
-/// Letters and digits that nobody guesses.
+/// A random string of lower-case letters and digits.
 fn word(length: usize) -> String {
     let mut random = rand::rng();
     (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
 }
 
-/// The hash of the control plane's authority, by which an agent knows it.
+/// The hash of the control plane's CA certificate, which the agent verifies (`--discovery-token-ca-cert-hash`).
 fn pin(config: &kube::Config) -> anyhow::Result<String> {
     let der = config.root_cert.iter().flatten().next();
-    let der = der.context("the kubeconfig names no certificate authority that the command could hold a hash of")?;
-    let (_, certificate) = X509Certificate::from_der(der).context("reading the kubeconfig's certificate authority")?;
+    let der = der.context("cannot compute the CA certificate hash: the kubeconfig has no certificate authority")?;
+    let (_, certificate) =
+        X509Certificate::from_der(der).context("cannot parse the kubeconfig's certificate authority")?;
     let hash = digest(&SHA256, certificate.tbs_certificate.subject_pki.raw);
     Ok(format!("sha256:{}", hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
 }
@@ -176,11 +179,11 @@ fn pin(config: &kube::Config) -> anyhow::Result<String> {
 async fn list(args: ListArgs) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, NAMESPACE);
     let found = secrets.list(&ListParams::default().fields(&format!("type={TYPE}"))).await;
-    let mut found = found.map_err(|error| anyhow!("listing tokens: {}", said(&error)))?.items;
+    let mut found = found.map_err(|error| anyhow!("cannot list tokens: {}", said(&error)))?.items;
     found.retain(|secret| secret.type_.as_deref() == Some(TYPE));
     found.sort_by_key(ResourceExt::name_any);
     if found.is_empty() {
-        return Ok(writeln!(terminal::stderr(), "No tokens found: `crowsnest token create` makes one")?);
+        return Ok(writeln!(terminal::stderr(), "No tokens found; create one with `crowsnest token create`")?);
     }
     let head = ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "GROUPS"].map(str::to_owned).to_vec();
     let rows = found.iter().map(|secret| row(secret, args.show_secrets, Timestamp::now()));
@@ -214,15 +217,15 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
     for token in &args.tokens {
         let id = token.split_once('.').map_or(token.as_str(), |(id, _)| id);
         if id.len() != ID_LENGTH || !id.bytes().all(|byte| ALPHABET.contains(&byte)) {
-            bail!("{id:?} is no id of a token: `crowsnest token list` tells them");
+            bail!("invalid token id {id:?}; `crowsnest token list` lists the ids");
         }
         let deleted = secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await;
         match deleted {
             Ok(_) => writeln!(io::stdout(), "bootstrap token {id:?} deleted")?,
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                bail!("there is no bootstrap token {id:?}: `crowsnest token list` tells which there are")
+                bail!("bootstrap token {id:?} not found; `crowsnest token list` lists the tokens")
             }
-            Err(error) => bail!("deleting bootstrap token {id:?}: {}", said(&error)),
+            Err(error) => bail!("cannot delete bootstrap token {id:?}: {}", said(&error)),
         }
     }
     Ok(())
@@ -242,7 +245,7 @@ mod tests {
     fn made(line: &str) -> Result<serde_json::Value, String> {
         let asked = Asked::try_parse_from(std::iter::once("token").chain(line.split_whitespace()));
         let What::Create(args) = asked.map_err(|error| error.to_string())?.token.what else {
-            return Err("nothing is made".to_owned());
+            return Err("no create command".to_owned());
         };
         let secret = args.secret("abcdef", "0123456789abcdef", "2026-01-01T00:00:00.5Z".parse().unwrap());
         let secret = secret.map_err(|error| error.to_string())?;
@@ -255,21 +258,21 @@ mod tests {
     #[case("create --ttl 0 --usages signing --groups system:bootstrappers:a --description x", json!({"token-id": "abcdef",
         "token-secret": "0123456789abcdef", "auth-extra-groups": "system:bootstrappers:a", "usage-bootstrap-signing": "true",
         "description": "x"}))]
-    fn tokens_are_secrets(#[case] line: &str, #[case] expected: serde_json::Value) {
+    fn tokens_become_secrets(#[case] line: &str, #[case] expected: serde_json::Value) {
         assert_eq!(made(line), Ok(expected));
     }
 
     #[rstest::rstest]
-    #[case("create --groups system:masters", "is no group of bootstrappers")]
-    #[case("create --usages reading", "\"reading\" is no usage of a token")]
-    #[case("create --ttl soon", "\"soon\" is no duration")]
-    fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
+    #[case("create --groups system:masters", "must start with")]
+    #[case("create --usages reading", "invalid usage \"reading\"")]
+    #[case("create --ttl soon", "invalid duration \"soon\"")]
+    fn invalid_arguments_are_rejected(#[case] line: &str, #[case] expected: &str) {
         let error = made(line).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
-    fn words_are_tokens() {
+    fn random_words_have_the_token_format() {
         let word = word(SECRET_LENGTH);
         assert!(word.len() == SECRET_LENGTH && word.bytes().all(|byte| ALPHABET.contains(&byte)), "{word}");
         assert_ne!(word, super::word(SECRET_LENGTH));
@@ -278,7 +281,7 @@ mod tests {
     #[rstest::rstest]
     #[case(false, "2026-01-01T02:00:00Z", "abcdef 120m 2026-01-01T02:00:00Z signing <none> g")]
     #[case(true, "2025-01-01T02:00:00Z", "abcdef.xyz <expired> 2025-01-01T02:00:00Z signing <none> g")]
-    fn tokens_are_rows(#[case] whole: bool, #[case] until: &str, #[case] expected: &str) {
+    fn tokens_become_rows(#[case] whole: bool, #[case] until: &str, #[case] expected: &str) {
         use base64::Engine;
         let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let secret = json!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": TYPE, "data": {

@@ -1,5 +1,5 @@
-//! `crowsnest top`: what pods and nodes of all members use, as `kubectl top` shows it of one cluster. The control plane's metrics API
-//! puts the members' together; a node's share is of what its member says it has.
+//! `crowsnest top`: shows the resource usage of pods and nodes in all members, as `kubectl top` does for one cluster.
+//! Usage comes from the control plane's merged metrics API, the capacity of nodes from their members.
 
 mod usage;
 
@@ -39,10 +39,10 @@ pub struct TopArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// What pods use
+    /// Show the usage of pods
     #[command(visible_aliases = ["pod", "po"])]
     Pods(PodsArgs),
-    /// What nodes use, and how much of what they have that is
+    /// Show the usage of nodes, absolute and as a share of their capacity
     #[command(visible_aliases = ["node", "no"])]
     Nodes(NodesArgs),
 }
@@ -55,26 +55,26 @@ enum By {
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// One of them
+    /// Name of a single object
     name: Option<String>,
-    /// With these labels
+    /// Label selector, such as key1=value1,key2!=value2
     #[arg(short = 'l', long, visible_alias = "labels", conflicts_with = "name")]
     selector: Option<String>,
-    /// With these fields
+    /// Field selector
     #[arg(long, conflicts_with = "name")]
     field_selector: Option<String>,
-    /// Of these clusters, by comma [default: all]
+    /// Member clusters, separated by commas [default: all]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// As kubectl has it: JSON is asked for
+    /// Accepted for kubectl's sake; requests always use JSON
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     use_protocol_buffers: Option<bool>,
-    /// The largest first, by cpu or memory
+    /// Sort by cpu or memory, largest first
     #[arg(long, value_enum, value_name = "BY")]
     sort_by: Option<By>,
     #[arg(long)]
     no_headers: bool,
-    /// Exit with 0 even when clusters were left out
+    /// Exit with 0 even if the result is partial
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -85,16 +85,16 @@ struct CommonArgs {
 struct PodsArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// Of this namespace [default: that of the kubeconfig's context]
+    /// Namespace of the pods [default: the namespace of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Of all namespaces
+    /// Show the pods of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Each container by itself
+    /// Show the usage of each container
     #[arg(long)]
     containers: bool,
-    /// And all of it together
+    /// Print the sum of all rows
     #[arg(long)]
     sum: bool,
 }
@@ -103,7 +103,7 @@ struct PodsArgs {
 struct NodesArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// Shares of all a node has, not of what pods may have of it
+    /// Compute shares of the nodes' capacity instead of their allocatable resources
     #[arg(long)]
     show_capacity: bool,
 }
@@ -114,7 +114,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         What::Nodes(args) => nodes(args).await,
     };
     match told {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         told => told,
     }
@@ -158,7 +158,7 @@ async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
             Ok(of) => capacities.extend(of.into_iter().map(|(node, has)| ((cluster.to_owned(), node), has))),
             Err(error) => {
                 partial = true;
-                writeln!(terminal::stderr(), "warning: {cluster}: what its nodes have is not known: {error:#}")?;
+                writeln!(terminal::stderr(), "warning: {cluster}: cannot read the capacity of its nodes: {error:#}")?;
             }
         }
     }
@@ -172,7 +172,7 @@ async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
     Ok(args.common.code(partial))
 }
 
-/// What the nodes of a member have.
+/// Capacity, or allocatable resources, of the nodes of a member.
 async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Result<Vec<(String, Capacity)>> {
     let list = reach::get(&reach::member(config, cluster)?, "/api/v1/nodes").await;
     let list = list.map_err(|error| anyhow!("{}", failure(Some(cluster), &error)))?;
@@ -181,9 +181,9 @@ async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Re
 }
 
 impl CommonArgs {
-    /// What is measured now, and whether clusters were left out.
+    /// Reads the current usage; also returns whether clusters were left out.
     async fn measured(&self, client: &kube::Client, place: &str) -> anyhow::Result<(Vec<Value>, bool)> {
-        // A name may be that of several members' pods: only a list has all of them.
+        // Several members may have a pod of this name, which only a list request returns.
         let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));
         let selectors = [
             ("labelSelector", self.selector.clone()),
@@ -195,12 +195,12 @@ impl CommonArgs {
         let request = http::Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())?;
         let (parts, body) =
             client.send(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?.into_parts();
-        let body = body.collect().await.context("reading usage")?.to_bytes();
+        let body = body.collect().await.context("cannot read the usage")?.to_bytes();
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !parts.status.is_success() {
             let message = text(&answer, "/message");
             let message = if message.is_empty() { parts.status.as_str() } else { message };
-            anyhow::bail!("{message}: the control plane serves no usage to you; who may ask says docs/METRICS.md");
+            anyhow::bail!("{message}; you may lack the permission to read metrics: docs/METRICS.md");
         }
         let warnings = warnings(&parts.headers);
         let mut err = terminal::stderr();
@@ -211,7 +211,9 @@ impl CommonArgs {
         items
             .retain(|item| self.clusters.is_empty() || self.clusters.iter().any(|named| named == usage::cluster(item)));
         if let Some(name) = self.name.as_ref().filter(|_| items.is_empty()) {
-            anyhow::bail!("{name} is measured in no cluster: `crowsnest search 'name:={name}'` tells where it is");
+            anyhow::bail!(
+                "no cluster has metrics of {name}; `crowsnest search 'name:={name}'` finds the clusters that have it"
+            );
         }
         Ok((items, !warnings.is_empty()))
     }

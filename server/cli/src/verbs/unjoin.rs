@@ -1,4 +1,5 @@
-//! `crowsnest unjoin` and `crowsnest unregister`: take a cluster out of the fleet that was joined, or that its agent registered.
+//! `crowsnest unjoin` and `crowsnest unregister`: remove a cluster that was joined, or that its agent registered, from
+//! the control plane.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,24 +17,25 @@ use crate::connection::ConnectionArgs;
 use crate::duration::duration;
 use crate::output::terminal;
 
-/// What both need.
+/// Flags of both verbs.
 #[derive(Debug, Args)]
 struct LeavingArgs {
-    /// The cluster
+    /// Cluster name
     name: ClusterName,
-    /// Kubeconfig of the cluster, of somebody who may take rights away there [default: what is there stays]
+    /// Kubeconfig file of the cluster, with permission to delete RBAC objects there [default: objects in the cluster
+    /// are kept]
     #[arg(long, value_name = "FILE")]
     cluster_kubeconfig: Option<PathBuf>,
-    /// Context of that kubeconfig [default: its current one]
+    /// Context of that kubeconfig [default: its current context]
     #[arg(long, requires = "cluster_kubeconfig")]
     cluster_context: Option<String>,
-    /// Namespace of the credentials, there and in the control plane
+    /// Namespace of the credentials, in the cluster and in the control plane
     #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE)]
     cluster_namespace: String,
-    /// How long it may take, as 90s, 15m or 1h30m
+    /// Time to wait for the removal, such as 90s, 15m or 1h30m
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     wait: Duration,
-    /// Only say what would be done
+    /// Preview only: change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -47,7 +49,7 @@ struct LeavingArgs {
 pub struct UnjoinArgs {
     #[command(flatten)]
     leaving: LeavingArgs,
-    /// After that time, let the cluster go with what was propagated to it
+    /// If the wait times out, remove the cluster without deleting the objects propagated to it
     #[arg(long)]
     force: bool,
 }
@@ -59,16 +61,16 @@ pub struct UnjoinArgs {
 pub struct UnregisterArgs {
     #[command(flatten)]
     leaving: LeavingArgs,
-    /// Namespace of the agent, in the cluster
+    /// Namespace of the agent in the cluster
     #[arg(short, long, default_value = AGENT_NAMESPACE)]
     namespace: String,
-    /// Its Deployment, and the ClusterRole of the same name
+    /// Name of the agent's Deployment and ClusterRole
     #[arg(long, value_name = "NAME", default_value = AGENT)]
     agent_name: String,
 }
 
 impl LeavingArgs {
-    /// Clients for the control plane and, where it is named, the cluster.
+    /// Clients of the control plane and, if its kubeconfig is given, of the cluster.
     async fn clients(&self) -> anyhow::Result<(kube::Client, Option<kube::Client>)> {
         let member = match &self.cluster_kubeconfig {
             Some(file) => {
@@ -80,7 +82,7 @@ impl LeavingArgs {
         Ok((self.connection.client().await?, member))
     }
 
-    /// What would be done, and what would be taken out of the cluster.
+    /// Prints what would be done.
     fn would(&self, how: &str, leaving: Leaving) -> anyhow::Result<ExitCode> {
         let works = leaving.works;
         writeln!(std::io::stdout(), "cluster({}) would be {how}, with {works} Works (dry run)", self.name)?;
@@ -90,7 +92,7 @@ impl LeavingArgs {
     fn done(&self, how: &str, stays: &str) -> anyhow::Result<ExitCode> {
         writeln!(std::io::stdout(), "cluster({}) is {how} successfully", self.name)?;
         if self.cluster_kubeconfig.is_none() {
-            writeln!(terminal::stderr(), "note: {stays} in the cluster: --cluster-kubeconfig takes that away too")?;
+            writeln!(terminal::stderr(), "note: {stays} in the cluster; use --cluster-kubeconfig to delete them too")?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -110,7 +112,7 @@ pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
         ..UnjoinOptions::new(leaving.name.clone())
     };
     unjoin(&control_plane, member.as_ref(), &options).await?;
-    leaving.done("unjoined", "our accounts and their rights stay")
+    leaving.done("unjoined", "service accounts and RBAC objects remain")
 }
 
 pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitCode> {
@@ -128,5 +130,5 @@ pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitC
         ..UnregisterOptions::new(leaving.name.clone())
     };
     unregister(&control_plane, member.as_ref(), &options).await?;
-    leaving.done("unregistered", "the agent, its accounts and their rights stay")
+    leaving.done("unregistered", "the agent, its service accounts and RBAC objects remain")
 }

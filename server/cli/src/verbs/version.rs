@@ -1,4 +1,4 @@
-//! `crowsnest version`: ours, and the control plane's where there is one.
+//! `crowsnest version`: prints the version of this client and of the control plane.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ enum Output {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  crowsnest version\n  crowsnest version --client -o json")]
 pub struct VersionArgs {
-    /// Ours alone: nobody is asked
+    /// Print the client version only; do not contact the control plane
     #[arg(long)]
     client: bool,
     #[arg(short, long, value_enum, value_name = "FORMAT")]
@@ -47,7 +47,9 @@ pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
         }
     }
     match server {
-        Some(Err(error)) => Err(error.context("asking the control plane; --client asks nobody")),
+        Some(Err(error)) => {
+            Err(error.context("cannot read the version of the control plane; use --client for the client version only"))
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }

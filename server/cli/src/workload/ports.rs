@@ -1,4 +1,4 @@
-//! Which port of a pod is meant: by its number, by the name a container gives it, or by a service's number or name. Pure.
+//! Resolves a port of a pod: by number, by container port name, or by a Service's port number or name. Pure.
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
@@ -20,7 +20,7 @@ impl Ports {
         Ok(Self::OfService(name, service.spec.and_then(|spec| spec.ports).unwrap_or_default()))
     }
 
-    /// The pod's port that a number or a name means.
+    /// The container port that a number or a name refers to.
     pub(crate) fn of(&self, asked: &str, pod: &Pod) -> anyhow::Result<u16> {
         let number = asked.parse::<u16>().ok();
         match self {

@@ -1,4 +1,4 @@
-//! Making what a Secret is to hold. Keys are made here and go nowhere but into the Secret.
+//! Creates the content of Secrets. Private keys are generated here and written to the Secret only.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ use rcgen::{
 use super::{AUTHORITY, CERTIFICATE, Credentials, CredentialsError, Held, KEY, Leaf, PASSWORD, PLACEHOLDER, URL};
 use super::{Usage, Wish, text};
 
-/// Days an authority is valid.
+/// Lifetime of a CA in days.
 const AUTHORITY_DAYS: i64 = 3650;
-/// Days what it issues is valid.
+/// Lifetime of issued certificates in days.
 const CERTIFICATE_DAYS: i64 = 365;
 
-/// What `wish` is to hold; `chance` makes a password of it where there was none.
+/// The content of a Secret; `chance` becomes the password if there is none yet.
 pub(super) fn data(
     wish: &Wish,
     held: Option<&Held>,
@@ -37,7 +37,7 @@ pub(super) fn data(
         }
         Wish::Certificate(leaf) => {
             let Some(issuer) = issuer else {
-                let why = format!("its authority {} is not known", leaf.issuer);
+                let why = format!("unknown issuer {}", leaf.issuer);
                 return Err(CredentialsError::Wish { name: name.to_owned(), why });
             };
             let key = held.filter(|_| leaf.keep_key).and_then(|held| text(held, KEY));
@@ -61,7 +61,7 @@ fn tls(made: Credentials, authority: String) -> Held {
     BTreeMap::from([(CERTIFICATE, made.certificate), (KEY, made.key), (AUTHORITY, authority)].map(part))
 }
 
-/// Why nothing could be made.
+/// Reasons for a failure.
 enum IssueError {
     Rcgen(rcgen::Error),
     Date,
@@ -86,7 +86,7 @@ impl IssueError {
 fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, IssueError> {
     let key = KeyPair::generate()?;
     let mut params = params(common_name, None, AUTHORITY_DAYS, now)?;
-    // It signs certificates, none of other authorities.
+    // The CA cannot sign other CAs.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let certificate = params.self_signed(&key)?.pem();
@@ -141,7 +141,7 @@ fn params(
         };
         Ok(rcgen::date_time_ymd(i32::from(day.year()), month, number))
     };
-    // Clocks differ.
+    // Tolerates clock skew.
     params.not_before = date(-1)?;
     params.not_after = date(days)?;
     Ok(params)

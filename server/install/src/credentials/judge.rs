@@ -1,4 +1,4 @@
-//! Whether a Secret is kept as it is, or made anew and why.
+//! Decides whether a Secret is kept, or created again and why.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,23 +13,23 @@ use x509_parser::pem::parse_x509_pem;
 use super::{AUTHORITY, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER, Renewal};
 use super::{URL, Usage, Wish, credentials, text};
 
-/// What becomes of a Secret.
+/// Decision for a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Until then it holds, where it ends.
+    /// Keep it, with the expiry of its certificate.
     Keep(Option<Timestamp>),
     Make(Why),
 }
 
-/// Why a Secret is made, or made anew.
+/// Reason for creating a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     Missing,
-    /// There is something, but not a certificate and its key.
+    /// It does not contain a certificate and its key.
     Incomplete,
-    /// It is another one's, or for something else.
+    /// Names or usages differ from the list.
     Differs,
-    /// Its authority has another certificate now.
+    /// It was issued by a previous CA.
     OtherIssuer,
     Ends(Timestamp),
 }
@@ -37,11 +37,11 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Missing => f.write_str("there was none"),
-            Why::Incomplete => f.write_str("what was there can't be read"),
-            Why::Differs => f.write_str("another one is wanted now"),
-            Why::OtherIssuer => f.write_str("its authority is another one now"),
-            Why::Ends(when) => write!(f, "it ends at {when}"),
+            Why::Missing => f.write_str("it did not exist"),
+            Why::Incomplete => f.write_str("its content is invalid"),
+            Why::Differs => f.write_str("it does not match the list"),
+            Why::OtherIssuer => f.write_str("its issuer has changed"),
+            Why::Ends(when) => write!(f, "it expires at {when}"),
         }
     }
 }
@@ -60,13 +60,14 @@ pub(super) fn judge(
     }
 }
 
-/// An authority is made once: with another one nobody would believe anybody. It is for people to replace.
+/// CAs are created once and never replaced automatically, because nothing would trust a new one. Administrators replace
+/// them.
 fn authority(name: &str, held: &Held) -> Result<Verdict, CredentialsError> {
     let unusable = |why: &str| CredentialsError::Unusable { name: name.to_owned(), why: why.to_owned() };
     let found = credentials(name, held)?;
     let (is_authority, ends) = read(&found.certificate, |certificate| (certificate.is_ca(), ends(certificate)))
-        .ok_or_else(|| unusable("its certificate can't be read"))?;
-    if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is no authority's")) }
+        .ok_or_else(|| unusable("its certificate is invalid"))?;
+    if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is not a CA certificate")) }
 }
 
 fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
@@ -86,7 +87,7 @@ fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, renewal: 
     }
 }
 
-/// A password stays whatever happens: the database knows it.
+/// Passwords are never changed, because the database stores them.
 fn password(url: &str, held: &Held) -> Verdict {
     match (text(held, PASSWORD), text(held, URL)) {
         (Some(password), Some(found)) if url.replace(PLACEHOLDER, password) == found => Verdict::Keep(None),
@@ -100,7 +101,7 @@ fn read<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T>
     block.parse_x509().ok().map(|certificate| look(&certificate))
 }
 
-/// What can't be told has ended.
+/// The expiry; unknown dates count as expired.
 fn ends(certificate: &X509Certificate<'_>) -> Timestamp {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MIN)
 }
@@ -138,7 +139,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// Addresses are written in many ways.
+/// Normalizes IP addresses.
 fn plain(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }

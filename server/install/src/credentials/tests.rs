@@ -19,7 +19,7 @@ fn wishes() -> Vec<Wish> {
     read(LIST).unwrap()
 }
 
-/// Everything as it is made the first time.
+/// All Secrets as created by the first run.
 fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, Held> {
     let mut all: BTreeMap<String, Held> = BTreeMap::new();
     for wish in wishes {
@@ -45,34 +45,34 @@ fn verdicts(wishes: &[Wish], all: &BTreeMap<String, Held>, renewal: Renewal) -> 
 }
 
 #[test]
-fn what_was_made_is_kept_until_it_nears_its_end() {
+fn credentials_are_kept_until_they_are_due() {
     let wishes = wishes();
     let all = made(&wishes, renewal("2026-11-01T12:00:00Z").now);
     assert_eq!(verdicts(&wishes, &all, renewal("2027-06-01T00:00:00Z")), ["kept"; 5]);
-    let ends = "it ends at 2027-11-01T00:00:00Z";
-    // An authority is people's business, a password has no end.
+    let ends = "it expires at 2027-11-01T00:00:00Z";
+    // CAs are not renewed automatically, and passwords do not expire.
     let expected = ["kept", ends, ends, ends, "kept"];
     assert_eq!(verdicts(&wishes, &all, renewal("2027-07-10T00:00:00Z")), expected);
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_made_anew() {
+fn changed_credentials_are_created_again() {
     let now = renewal("2026-11-01T12:00:00Z");
     let all = made(&wishes(), now.now);
     let changed =
         LIST.replace("api.ns.svc", "api.other.svc").replace("system:masters", "readers").replace("@db/x", "@other/x");
-    let differs = "another one is wanted now";
+    let differs = "it does not match the list";
     assert_eq!(verdicts(&read(&changed).unwrap(), &all, now), ["kept", differs, differs, "kept", differs]);
 
-    // Another authority under the same name.
+    // Another CA with the same name.
     let mut other = all.clone();
     other.insert("ca".to_owned(), made(&wishes(), now.now)["ca"].clone());
-    let stranger = "its authority is another one now";
+    let stranger = "its issuer has changed";
     assert_eq!(verdicts(&wishes(), &other, now), ["kept", stranger, stranger, stranger, "kept"]);
 }
 
 #[test]
-fn a_key_that_signs_tokens_and_a_password_stay() {
+fn signing_keys_and_passwords_are_kept() {
     let now = renewal("2026-11-01T12:00:00Z").now;
     let wishes = wishes();
     let all = made(&wishes, now);
@@ -90,7 +90,7 @@ fn a_key_that_signs_tokens_and_a_password_stay() {
 }
 
 #[test]
-fn broken_secrets_are_made_anew_but_for_authorities() {
+fn broken_secrets_are_replaced_except_authorities() {
     let now = renewal("2026-11-01T12:00:00Z");
     let wishes = wishes();
     let mut all = made(&wishes, now.now);
@@ -106,7 +106,7 @@ fn broken_secrets_are_made_anew_but_for_authorities() {
     };
     assert_eq!(
         told(&wishes[0]),
-        Err("Secret ca is no use, and is left as it is: its certificate can't be read".to_owned())
+        Err("Secret ca is unusable and was not changed: its certificate is invalid".to_owned())
     );
     for wish in &wishes[1..] {
         assert_eq!(told(wish), Ok(Verdict::Make(Why::Incomplete)), "{}", wish.name());
@@ -114,7 +114,7 @@ fn broken_secrets_are_made_anew_but_for_authorities() {
 }
 
 #[test]
-fn a_password_is_in_its_url_and_nowhere_it_would_be_printed() {
+fn passwords_are_in_the_url_and_not_printed() {
     let all = made(&wishes(), renewal("2026-11-01T12:00:00Z").now);
     let password = text(&all["db"], PASSWORD).unwrap();
     assert_eq!(password.len(), 43);
@@ -126,24 +126,24 @@ fn a_password_is_in_its_url_and_nowhere_it_would_be_printed() {
 #[rstest]
 #[case(
     "secrets: [{kind: certificate, name: a, issuer: ca, commonName: a, usages: [client]}]",
-    "a: issuer: no authority ca stands before it"
+    "a: issuer: the list has no authority ca before it"
 )]
 #[case("secrets: [{kind: authority, name: A, commonName: a}]", "A: a lowercase RFC 1123 subdomain must consist of")]
 #[case(
     "secrets: [{kind: authority, name: a, commonName: a}, {kind: password, name: a, url: '{password}'}]",
-    "a: the list has it twice"
+    "a: it is in the list twice"
 )]
-#[case("secrets: [{kind: password, name: a, url: postgres://x}]", "a: url: has no {password}")]
+#[case("secrets: [{kind: password, name: a, url: postgres://x}]", "a: url: must contain {password}")]
 #[case(
     "secrets: [{kind: authority, name: ca, commonName: a}, {kind: certificate, name: a, issuer: ca, commonName: a, usages: []}]",
-    "a: usages: client, server, or both"
+    "a: usages: must be client, server, or both"
 )]
-#[case("secrets: [{kind: token, name: a}]", "the list can't be read")]
+#[case("secrets: [{kind: token, name: a}]", "cannot parse the list of credentials")]
 #[case(
     "secrets: [{kind: authority, name: ca, commonName: a}, {kind: certificate, name: a, issuer: ca, commonName: a, usages: [client], name: b}]",
-    "the list can't be read"
+    "cannot parse the list of credentials"
 )]
-fn a_list_that_makes_no_sense_is_refused(#[case] list: &str, #[case] expected: &str) {
+fn invalid_lists_are_rejected(#[case] list: &str, #[case] expected: &str) {
     let error = read(list).unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
 }

@@ -1,21 +1,21 @@
-//! What facts about an installation mean: what is wrong, and what mends it. Pure.
+//! Interprets the facts about an installation: problems and their solutions. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Good,
-    /// It works, but not for ever, or not as it should.
+    /// It works, but not permanently or not as intended.
     Warning,
     Broken,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -39,9 +39,9 @@ impl Finding {
     }
 }
 
-/// Minors of Kubernetes that have all that is asked for.
+/// Supported minor versions of Kubernetes.
 const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
-/// Certificates of a control plane and leases bear no more.
+/// Largest clock skew that certificates and Leases tolerate.
 const MOST_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) fn version(minor: &str, git_version: &str) -> Finding {
@@ -51,13 +51,13 @@ pub(super) fn version(minor: &str, git_version: &str) -> Finding {
         Ok(minor) if KNOWN_MINORS.contains(&minor) => Finding::good(what, git_version),
         _ => Finding::warning(
             what,
-            format!("{git_version}, and Crowsnest is made for 1.27 to 1.37"),
-            "use a version of kube-apiserver between them",
+            format!("{git_version}; Crowsnest supports 1.27 to 1.37"),
+            "use a supported version of kube-apiserver",
         ),
     }
 }
 
-/// `theirs` is in whole seconds, between the two moments of ours.
+/// Compares clocks. `theirs` has whole seconds and lies between `asked` and `answered`.
 pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
     let what = "clocks";
     let early = asked.duration_since(theirs) - SignedDuration::from_secs(1);
@@ -66,25 +66,26 @@ pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -
     match skew > MOST_SKEW {
         true => Finding::broken(
             what,
-            format!("the control plane's differs from this machine's by {} s", skew.as_secs()),
-            "let both follow a time server (NTP): certificates and leases depend on it",
+            format!("the clocks of the control plane and this machine differ by {} s", skew.as_secs()),
+            "synchronize both clocks (NTP); certificates and leases depend on them",
         ),
-        false => Finding::good(what, "the control plane's and this machine's agree"),
+        false => Finding::good(what, "the clocks of the control plane and this machine agree"),
     }
 }
 
-/// Changes that the index of text search may lack before this is a fault.
+/// Backlog of the text search index above which it is reported, in changes.
 const MAX_BEHIND: u64 = 100_000;
 
-/// The state of the index of text search, as `search.crowsnest.io` shows it.
+/// Checks the state of the text search index, as `search.crowsnest.io` reports it.
 pub(super) fn search_index(index: &Value) -> Vec<Finding> {
     let what = "search index";
     let backend = index["backend"].as_str().unwrap_or_default();
     let behind = index["behind"].as_u64().unwrap_or_default();
     let mut findings = Vec::new();
     if let Some(trouble) = index["trouble"].as_str() {
-        let mend = "mend the search engine or its credentials; writing resumes by itself (docs/SEARCH-BACKENDS.md)";
-        findings.push(Finding::broken(what, format!("{backend} cannot be written to: {trouble}"), mend));
+        let mend =
+            "repair the search engine or its credentials; writing resumes automatically (docs/SEARCH-BACKENDS.md)";
+        findings.push(Finding::broken(what, format!("cannot write to {backend}: {trouble}"), mend));
     }
     if behind > MAX_BEHIND {
         let mend =
@@ -94,7 +95,7 @@ pub(super) fn search_index(index: &Value) -> Vec<Finding> {
     let refused = index["writer"]["refusedDocuments"].as_array().map_or(0, Vec::len);
     if refused > 0 {
         let mend = "`crowsnest index status` shows the reasons; `crowsnest index rebuild` builds an index with the current mapping";
-        findings.push(Finding::warning(what, format!("{backend} refused {refused} documents"), mend));
+        findings.push(Finding::warning(what, format!("{backend} rejected {refused} documents"), mend));
     }
     if findings.is_empty() {
         findings.push(Finding::good(what, format!("{backend}, {behind} changes behind")));
@@ -102,15 +103,15 @@ pub(super) fn search_index(index: &Value) -> Vec<Finding> {
     findings
 }
 
-/// An object as it is, against what it would be if it were installed again.
+/// Compares an installed object with the one that this version would install.
 pub(super) fn drift(name: &str, live: Option<&Value>, wanted: &Value) -> Option<Finding> {
     let mend = "run `crowsnest install`";
-    let Some(live) = live else { return Some(Finding::broken(name, "it is missing", mend)) };
+    let Some(live) = live else { return Some(Finding::broken(name, "it does not exist", mend)) };
     let differs = difference("", &comparable(live), &comparable(wanted));
-    differs.map(|path| Finding::warning(name, format!("it is not as this version installs it, at {path}"), mend))
+    differs.map(|path| Finding::warning(name, format!("it differs from the object of this version at {path}"), mend))
 }
 
-/// Without what the API server writes.
+/// The object without fields that the API server writes.
 fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -144,7 +145,7 @@ fn difference(path: &str, one: &Value, other: &Value) -> Option<String> {
     }
 }
 
-/// An APIService of ours.
+/// Checks one of Crowsnest's APIServices.
 pub(super) fn registration(service: &Value, address: &str) -> Finding {
     let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let what = format!("APIService {name}");
@@ -154,16 +155,16 @@ pub(super) fn registration(service: &Value, address: &str) -> Finding {
     match told("status") {
         "True" => Finding::good(what, "available"),
         _ => {
-            let message = if told("message").is_empty() { "nobody has looked yet" } else { told("message") };
+            let message = if told("message").is_empty() { "not checked yet" } else { told("message") };
             let mend = format!(
-                "see that `crowsnest serve` runs with the role aggregated, and that the control plane reaches it at {address}"
+                "check that `crowsnest serve` runs with the role aggregated, and that the control plane can reach it at {address}"
             );
             Finding::broken(what, format!("not available: {message}"), mend)
         }
     }
 }
 
-/// The leases of the controllers, each with its name; none where there is none.
+/// Checks the Leases of the controllers, by name; `None` is a missing Lease.
 pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
     let what = "leader of the controllers";
     let mend = "start `crowsnest serve` with the role controllers";
@@ -172,13 +173,13 @@ pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
         let Some((spec, holder)) = spec.zip(holder) else {
-            return Finding::broken(what, format!("nobody holds the lease {name}"), mend);
+            return Finding::broken(what, format!("Lease {name} has no holder"), mend);
         };
         let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
         let renewed = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
         // The holder's clock may be behind.
         if now.duration_since(renewed) > lasts + MOST_SKEW {
-            return Finding::broken(what, format!("{holder} has not renewed the lease {name} since {renewed}"), mend);
+            return Finding::broken(what, format!("{holder} has not renewed Lease {name} since {renewed}"), mend);
         }
         if !holders.contains(&holder) {
             holders.push(holder);
@@ -188,13 +189,13 @@ pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding
         [one] => Finding::good(what, one.clone()),
         several => Finding::broken(
             what,
-            format!("the leases are held by {}: nobody has them all", several.join(" and ")),
-            "stop Karmada's components, or `crowsnest serve`: one of them steers",
+            format!("the Leases are held by {}; no process holds all of them", several.join(" and ")),
+            "stop either Karmada's components or `crowsnest serve`",
         ),
     }
 }
 
-/// A Cluster.
+/// Checks a Cluster.
 pub(super) fn member(cluster: &Value) -> Finding {
     let name = cluster.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let what = format!("cluster {name}");
@@ -206,15 +207,17 @@ pub(super) fn member(cluster: &Value) -> Finding {
         "True" => Finding::good(what, "ready"),
         _ => {
             let found = match (told("reason"), told("message")) {
-                ("", "") => "nobody has looked yet".to_owned(),
+                ("", "") => "not checked yet".to_owned(),
                 (reason, message) => format!("not ready: {reason}: {message}"),
             };
             let mend = match pull {
                 true => {
-                    format!("see that `crowsnest agent --cluster-name {name}` runs in it and reaches the control plane")
+                    format!(
+                        "check that `crowsnest agent --cluster-name {name}` runs in it and can reach the control plane"
+                    )
                 }
                 false => format!(
-                    "see that its API server is reached from `crowsnest serve`; for new credentials `crowsnest join {name} --refresh`"
+                    "check that `crowsnest serve` can reach its API server; renew credentials with `crowsnest join {name} --refresh`"
                 ),
             };
             Finding::broken(what, found, mend)
@@ -253,11 +256,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case(None, Some("it is missing"))]
+    #[case(None, Some("it does not exist"))]
     #[case(Some(json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}, "spec": {"v": [1, 2]}, "status": {}})), None)]
     #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 3]}})), Some("at .spec.v[1]"))]
     #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2], "w": 1}})), Some("at .spec.w"))]
-    fn what_drifts_is_named(#[case] live: Option<Value>, #[case] expected: Option<&str>) {
+    fn drift_is_reported_with_its_path(#[case] live: Option<Value>, #[case] expected: Option<&str>) {
         let wanted = json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2]}});
         let found = drift("CustomResourceDefinition a", live.as_ref(), &wanted);
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
@@ -284,10 +287,10 @@ mod tests {
 
     #[rstest]
     #[case(lease(Some("a"), 100), lease(Some("a"), 101), Severity::Good, "a")]
-    #[case(lease(Some("a"), 100), lease(Some("karmada"), 101), Severity::Broken, "nobody has them all")]
-    #[case(lease(Some("a"), 80), lease(Some("a"), 101), Severity::Broken, "a has not renewed the lease one")]
-    #[case(lease(Some("a"), 100), lease(None, 101), Severity::Broken, "nobody holds the lease two")]
-    #[case(None, None, Severity::Broken, "nobody holds the lease one")]
+    #[case(lease(Some("a"), 100), lease(Some("karmada"), 101), Severity::Broken, "no process holds all of them")]
+    #[case(lease(Some("a"), 80), lease(Some("a"), 101), Severity::Broken, "a has not renewed Lease one")]
+    #[case(lease(Some("a"), 100), lease(None, 101), Severity::Broken, "Lease two has no holder")]
+    #[case(None, None, Severity::Broken, "Lease one has no holder")]
     fn leaders(
         #[case] one: Option<Lease>,
         #[case] two: Option<Lease>,
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn members_and_registrations_say_what_their_conditions_say() {
+    fn conditions_are_reported() {
         let condition =
             |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "why"});
         let cluster = |status: Value, mode: &str| json!({"metadata": {"name": "m1"}, "spec": {"syncMode": mode}, "status": status});

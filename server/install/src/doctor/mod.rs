@@ -1,7 +1,7 @@
-//! `crowsnest doctor`: looks at an installation, says what is wrong with it and what mends that. It changes nothing; what would be
-//! installed is asked for with a dry run, so that the control plane itself says how it would be.
+//! `crowsnest doctor`: checks an installation and reports problems with their solutions. It changes nothing; expected
+//! objects are computed by a server-side dry run.
 //!
-//! Asked with the kubeconfig that `serve` has, it sees what `serve` may do.
+//! Run with the kubeconfig of `serve`, it checks the permissions of `serve`.
 
 mod certificates;
 mod judge;
@@ -27,10 +27,10 @@ use crate::{SERVICE_HOST, SYSTEM_NAMESPACE, renamed};
 use crowsnest_api::names::LEASES;
 pub use judge::{Finding, Severity};
 
-/// Questions about rights that are under way at once.
+/// Maximum number of concurrent access reviews.
 const AT_ONCE: usize = 16;
 
-/// Everything that can be found out; the worst is not the last.
+/// Runs all checks; the findings are not sorted.
 pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let own = shown::own(&config).await?.map(|chain| certificates::own(&chain, Timestamp::now()));
     match (asked(&kube::Client::try_from(config)?, roles).await, own) {
@@ -38,9 +38,9 @@ pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec
             findings.extend(own);
             Ok(findings)
         }
-        // Whoever is not let in is to know why.
+        // An invalid client certificate explains why the control plane refused the request.
         (Err(error), Some(own)) if own.severity == Severity::Broken => {
-            let told = Finding::broken("control plane", format!("{error:#}"), "mend the client certificate first");
+            let told = Finding::broken("control plane", format!("{error:#}"), "fix the client certificate first");
             Ok(vec![own, told])
         }
         (Err(error), _) => Err(error),
@@ -48,17 +48,17 @@ pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec
 }
 
 async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = reach(client).await.context("asking the control plane")?;
+    let mut findings = reach(client).await.context("cannot read from the control plane")?;
     findings.extend(rights(client, roles).await?);
     findings.push(trust(client).await?);
     let Some(record) = installation::recorded(client).await? else {
         let mend = "run `crowsnest install --host HOST`";
-        findings.push(Finding::broken("installation", "nothing is installed", mend));
+        findings.push(Finding::broken("installation", "not installed", mend));
         return Ok(findings);
     };
     findings.push(Finding::good("installation", format!("{} at {}:{}", record.version, record.host, record.port)));
     let kept = match serving::kept(client).await {
-        // Reported with the missing rights.
+        // Reported by the check of permissions.
         Err(error) if is_forbidden(&error) => None,
         kept => kept?,
     };
@@ -77,7 +77,7 @@ fn is_forbidden(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403)
 }
 
-/// Whether it answers, which version it is, and what time it has.
+/// Checks connectivity, version and clock of the control plane.
 async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     let asked = Timestamp::now();
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
@@ -93,14 +93,14 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     Ok(findings)
 }
 
-/// Definitions of internal kinds under their earlier names.
+/// Checks for CustomResourceDefinitions with their earlier names.
 async fn earlier_names(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
     let names = match renamed::remaining_names(client).await {
-        // Reported with the missing rights.
+        // Reported by the check of permissions.
         Err(error) if is_forbidden(&error) => return Ok(None),
         names => names?,
     };
-    let mend = "replace all replicas by this version, then run `crowsnest install`";
+    let mend = "upgrade all replicas to this version, then run `crowsnest install`";
     let text = || format!("{} of an earlier version remain", names.join(", "));
     Ok((!names.is_empty()).then(|| Finding::warning("internal definitions", text(), mend)))
 }
@@ -115,7 +115,8 @@ async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Fin
                 ..SelfSubjectAccessReviewSpec::default()
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let answer = reviews.create(&PostParams::default(), &review).await.context("asking for rights")?;
+            let answer =
+                reviews.create(&PostParams::default(), &review).await.context("cannot review the permissions")?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok::<_, anyhow::Error>((!allowed).then_some(right))
         }
@@ -124,7 +125,7 @@ async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Fin
     Ok(rights::judge(&answers.into_iter().flatten().collect::<Vec<_>>()))
 }
 
-/// Whether the control plane says whom its front proxy is known by.
+/// Checks the front proxy's CA in the control plane.
 async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
     const NAME: &str = "extension-apiserver-authentication";
     let what = format!("ConfigMap kube-system/{NAME}");
@@ -135,19 +136,20 @@ async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
     Ok(match authority {
         Some(_) if authority == data("client-ca-file") => Finding::warning(
             what,
-            "users and front proxies have one authority: a user's certificate with a front proxy's name speaks for anybody",
-            "start kube-apiserver with a --requestheader-client-ca-file of its own",
+            "users and front proxies share a CA: a user certificate with a front proxy's name could impersonate anybody",
+            "start kube-apiserver with a separate --requestheader-client-ca-file",
         ),
-        Some(_) => Finding::good(what, "it names the front proxy's authority"),
+        Some(_) => Finding::good(what, "it contains the front proxy's CA"),
         None => Finding::broken(
             what,
-            "it names no authority of front proxies, so that nobody's requests are believed",
-            "start kube-apiserver with --requestheader-client-ca-file and the flags that go with it",
+            "it contains no front-proxy CA, so requests through the aggregation layer are rejected",
+            "start kube-apiserver with --requestheader-client-ca-file and the related flags",
         ),
     })
 }
 
-/// What `serve` shows where the control plane calls it: by the name of webhooks, and by that of the aggregated APIs.
+/// Checks the certificates that `serve` presents to the control plane, for the names of the webhooks and of the
+/// aggregated APIs.
 async fn certificate(record: &Record, kept: Option<&Kept>, believed: Option<&str>) -> anyhow::Result<Vec<Finding>> {
     let (address, webhook) = ((record.host.as_str(), record.port), record.webhook());
     let mut chains = Vec::new();
@@ -155,13 +157,14 @@ async fn certificate(record: &Record, kept: Option<&Kept>, believed: Option<&str
         let seen = shown::chain(place, name).await;
         chains.push((name, seen.map_err(|error| format!("{error:#}"))));
     }
-    // Where it can't be asked from here, what it shows is known where we made it.
+    // If `serve` is unreachable from here, check the installed certificate instead.
     if let (Some(kept), true) = (kept, chains.iter().all(|(_, seen)| seen.is_err())) {
-        let own = shown::parsed(kept.own.certificate.as_bytes()).context("what Secret crowsnest-serving keeps")?;
+        let own = shown::parsed(kept.own.certificate.as_bytes())
+            .context("cannot parse the certificate in Secret crowsnest-serving")?;
         chains.extend([(webhook.0, Ok(own.clone())), (SERVICE_HOST, Ok(own))]);
     }
     let believed = believed.filter(|pem| !pem.is_empty()).map(|pem| shown::parsed(pem.as_bytes()));
-    let authorities = believed.transpose().context("the webhooks' caBundle")?.unwrap_or_default();
+    let authorities = believed.transpose().context("cannot parse the webhooks' caBundle")?.unwrap_or_default();
     let shown = certificates::Shown {
         address: &format!("{}:{}", record.host, record.port),
         chains: &chains,
@@ -171,14 +174,14 @@ async fn certificate(record: &Record, kept: Option<&Kept>, believed: Option<&str
     Ok(certificates::serving(&shown, Timestamp::now()))
 }
 
-/// What is installed, against what this version would install.
+/// Compares the installed objects with those that this version would install.
 async fn installed(
     client: &kube::Client,
     record: &Record,
     kept: bool,
     believed: Option<String>,
 ) -> anyhow::Result<Vec<Finding>> {
-    // Without a certificate of ours, its authority is what is there.
+    // Without an installed certificate, the CA is that of the webhooks.
     let ca = (!kept).then(|| believed.unwrap_or_default());
     let wish = Wish { record: record.anew(), ca, take_over: false, advertised: None };
     let mut findings = Vec::new();
@@ -194,7 +197,7 @@ async fn installed(
             Ok(wanted) => findings.extend(judge::drift(&name, live.as_ref(), &wanted)),
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::new(error));
-                findings.push(Finding::broken(name, error, "run `crowsnest install` with the rights to"));
+                findings.push(Finding::broken(name, error, "run `crowsnest install` with sufficient permissions"));
             }
         }
     }
@@ -207,15 +210,17 @@ async fn installed(
     Ok(findings)
 }
 
-/// The authority that webhooks are called with.
+/// The CA bundle of the webhooks.
 async fn bundle(client: &kube::Client, record: &Record) -> anyhow::Result<Option<String>> {
     use base64::Engine;
     for manifest in crate::admission(&record.webhooks(), "") {
         let found = installation::read(client, &manifest).await?;
         let bundle = found.as_ref().and_then(|found| found.pointer("/webhooks/0/clientConfig/caBundle")?.as_str());
         if let Some(bundle) = bundle {
-            let pem = base64::engine::general_purpose::STANDARD.decode(bundle).context("the webhooks' caBundle")?;
-            return Ok(Some(String::from_utf8(pem).context("the webhooks' caBundle")?));
+            let pem = base64::engine::general_purpose::STANDARD
+                .decode(bundle)
+                .context("cannot decode the webhooks' caBundle")?;
+            return Ok(Some(String::from_utf8(pem).context("cannot decode the webhooks' caBundle")?));
         }
     }
     Ok(None)
@@ -239,7 +244,7 @@ async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let mut found = Vec::new();
     for name in LEASES {
-        found.push((name, leases.get_opt(name).await.with_context(|| format!("reading Lease {name}"))?));
+        found.push((name, leases.get_opt(name).await.with_context(|| format!("cannot read Lease {name}"))?));
     }
     Ok(judge::leases(&found, Timestamp::now()))
 }
@@ -249,8 +254,8 @@ async fn search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     Ok(match client.request::<Value>(request).await {
         Ok(index) => judge::search_index(&index),
         Err(error) => {
-            let mend = "mend the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
-            vec![Finding::warning("search index", format!("its state cannot be read: {error}"), mend)]
+            let mend = "fix the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
+            vec![Finding::warning("search index", format!("cannot read its state: {error}"), mend)]
         }
     })
 }
@@ -260,13 +265,13 @@ async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let list: Value = match client.request(request).await {
         Ok(list) => list,
         Err(error) => {
-            let mend = "mend the APIService v1alpha1.cluster.karmada.io first";
-            return Ok(vec![Finding::broken("clusters", format!("they can't be listed: {error}"), mend)]);
+            let mend = "fix the APIService v1alpha1.cluster.karmada.io first";
+            return Ok(vec![Finding::broken("clusters", format!("cannot list them: {error}"), mend)]);
         }
     };
     let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(judge::member).collect();
     Ok(match clusters.is_empty() {
-        true => vec![Finding::good("clusters", "there are none: `crowsnest join` brings some")],
+        true => vec![Finding::good("clusters", "no clusters; add clusters with `crowsnest join`")],
         false => clusters,
     })
 }

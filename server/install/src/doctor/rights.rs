@@ -1,5 +1,5 @@
-//! What each role of `serve` may not do without in the control plane, in one place: a ClusterRole that has less than cluster-admin
-//! has to have this. What is propagated beside it is for whoever gives the rights to say.
+//! Permissions that each role of `serve` requires in the control plane; a ClusterRole with less than cluster-admin must
+//! contain them. Permissions for propagated kinds depend on the policies and are not listed.
 
 use crowsnest_api::role::Role;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -8,7 +8,7 @@ use super::judge::Finding;
 
 const WHAT: &str = "rights in the control plane";
 
-/// By the roles that need it: verbs, group, resources, and `namespace/name` where that is enough.
+/// Roles, verbs, group, resources, and `namespace/name` if the permission can be limited to it.
 type Need = (&'static [Role], &'static str, &'static str, &'static str, &'static str);
 
 const LISTENS: &[Role] = &[Role::Aggregated, Role::Webhook];
@@ -18,7 +18,7 @@ const WEBHOOK: &[Role] = &[Role::Webhook];
 const STEERS: &[Role] = &[Role::Controllers];
 
 const NEEDS: &[Need] = &[
-    // Whom to believe, and whom to let do what.
+    // Trusted CAs, authentication and authorization.
     (LISTENS, "list watch", "", "configmaps", "kube-system/extension-apiserver-authentication"),
     (AGGREGATED, "create", "authentication.k8s.io", "tokenreviews", ""),
     (
@@ -28,12 +28,12 @@ const NEEDS: &[Need] = &[
         "subjectaccessreviews",
         "",
     ),
-    // What is shown where no --tls-cert-file is.
+    // The serving certificate if --tls-cert-file is not set.
     (LISTENS, "get list watch", "", "secrets", OWN_CERTIFICATE),
-    // Members, and the tokens by which they are reached.
+    // Members and their tokens.
     (CACHES, "get list watch", "storage.crowsnest.io", "storedclusters storedresourceregistries", ""),
     (CACHES, "get list watch", "", "secrets", "karmada-cluster/"),
-    // What is asked for in callers' names.
+    // Requests on behalf of callers.
     (
         AGGREGATED,
         "create update patch delete deletecollection",
@@ -53,7 +53,7 @@ const NEEDS: &[Need] = &[
     (WEBHOOK, "list", "config.karmada.io", "resourceinterpretercustomizations", ""),
     (WEBHOOK, "list", "policy.karmada.io", "federatedresourcequotas", ""),
     (WEBHOOK, "list", "work.karmada.io", "resourcebindings", ""),
-    // The loops.
+    // Controllers.
     (STEERS, "create", "", "events", ""),
     (STEERS, "get create update", "coordination.k8s.io", "leases", "karmada-system/"),
     (STEERS, "patch", "", "events", ""),
@@ -97,7 +97,7 @@ const NEEDS: &[Need] = &[
     (STEERS, "update", "", "services/status", ""),
     (STEERS, "get list watch create update delete", "discovery.k8s.io", "endpointslices", ""),
     (STEERS, "get list watch", "scheduling.k8s.io", "priorityclasses", ""),
-    // Agents: their certificates, and their rights.
+    // Certificates and permissions of agents.
     (STEERS, "get list watch", "certificates.k8s.io", "certificatesigningrequests", ""),
     (STEERS, "update", "certificates.k8s.io", "certificatesigningrequests/approval", ""),
     (STEERS, "approve", "certificates.k8s.io", "signers", "/kubernetes.io/kube-apiserver-client"),
@@ -105,13 +105,13 @@ const NEEDS: &[Need] = &[
     (STEERS, "get create", "rbac.authorization.k8s.io", "roles rolebindings", "karmada-cluster/"),
 ];
 
-/// Where `install` keeps the certificate it made; whoever brings one needs nothing of it.
+/// Secret of the certificate that `install` created; not needed with another certificate.
 const OWN_CERTIFICATE: &str = "karmada-system/crowsnest-serving";
 
-/// Templates may be of any kind, and their scale and status are written; but one may want none of some.
+/// Templates may be of any kind, and their scale and status are written; permissions may be limited to some kinds.
 const TEMPLATES: [&str; 5] = ["get", "list", "watch", "update", "patch"];
 
-/// Something that has to be allowed.
+/// A required permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Right {
     verb: &'static str,
@@ -122,13 +122,13 @@ pub(super) struct Right {
     without: Without,
 }
 
-/// What there is without a right.
+/// Functions that work without a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// All but what concerns the kinds that are meant.
+    /// All functions except the propagation of other kinds.
     OtherKinds,
-    /// All, where `serve` is given a certificate.
+    /// All functions, if `serve` has another certificate.
     OwnCertificate,
 }
 
@@ -148,7 +148,7 @@ impl Right {
     }
 }
 
-/// What these roles need, each right once.
+/// The distinct permissions that these roles require.
 pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
     let has = |role: &Role| roles.contains(role) || roles.contains(&Role::All);
     let mut all: Vec<Right> = Vec::new();
@@ -179,7 +179,7 @@ pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
     once
 }
 
-/// What it means that these are not allowed.
+/// The findings about missing permissions.
 pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
     let of = |without| missing.iter().filter(|right| right.without == without).collect::<Vec<_>>();
     let (kinds, certificate, missing) = (of(Without::OtherKinds), of(Without::OwnCertificate), of(Without::Nothing));
@@ -187,35 +187,32 @@ pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
     if !missing.is_empty() {
         findings.push(Finding::broken(
             WHAT,
-            format!("whoever asks may not {}", told(&missing)),
-            "give these to the user of serve's kubeconfig, or the ClusterRole cluster-admin, and ask with that kubeconfig; of a role that is not used say so with --roles",
+            format!("this user cannot {}", told(&missing)),
+            "grant these permissions, or the ClusterRole cluster-admin, to the user of serve's kubeconfig and run doctor with it; select the used roles with --roles",
         ));
     }
     if !certificate.is_empty() {
         findings.push(Finding::warning(
             WHAT,
-            format!("whoever asks may not {}, the certificate that install made for serve to show", told(&certificate)),
-            "nothing, where serve has one by --tls-cert-file or shows none; else give these, too",
+            format!("this user cannot {}, the certificate that install created for serve", told(&certificate)),
+            "none needed if serve uses --tls-cert-file or no certificate; otherwise grant these permissions too",
         ));
     }
     if !kinds.is_empty() {
         let verbs: Vec<&str> = kinds.iter().map(|right| right.verb).collect();
         findings.push(Finding::warning(
             WHAT,
-            format!(
-                "whoever asks may not {} objects of any kind: others than those it may are not propagated",
-                verbs.join(", ")
-            ),
-            "nothing, where the rights for what is to be propagated are there; else give those, too",
+            format!("this user cannot {} objects of all kinds; other kinds are not propagated", verbs.join(", ")),
+            "none needed if the permissions for all propagated kinds are granted; otherwise grant those too",
         ));
     }
     if findings.is_empty() {
-        findings.push(Finding::good(WHAT, "all that are needed"));
+        findings.push(Finding::good(WHAT, "all required permissions are granted"));
     }
     findings
 }
 
-/// Verbs of one resource together.
+/// Lists missing permissions, grouped by resource.
 fn told(missing: &[&Right]) -> String {
     let mut by_resource: Vec<(String, Vec<&str>)> = Vec::new();
     for right in missing {
@@ -260,18 +257,18 @@ mod tests {
     #[case(&[Role::Controllers], "*", true)]
     #[case(&[Role::Aggregated], "*", false)]
     #[case(&[Role::Aggregated], "tokenreviews", true)]
-    fn roles_need_what_they_do(#[case] roles: &[Role], #[case] resource: &str, #[case] expected: bool) {
+    fn roles_require_their_permissions(#[case] roles: &[Role], #[case] resource: &str, #[case] expected: bool) {
         let needed = needed(roles);
         assert_eq!(needed.iter().any(|right| right.resource == resource), expected, "{needed:?}");
     }
 
     #[test]
-    fn somebody_who_shows_pages_needs_nothing_of_its_own() {
+    fn the_ui_requires_no_permissions() {
         assert_eq!(needed(&[Role::Ui]), []);
     }
 
     #[test]
-    fn nothing_is_asked_twice_and_nobody_needs_everything() {
+    fn permissions_are_distinct_and_limited() {
         let all = needed(&[Role::All, Role::Controllers]);
         for (at, right) in all.iter().enumerate() {
             assert!(!all[..at].contains(right), "{right:?}");
@@ -284,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn subresources_and_places_are_asked_for_as_such() {
+    fn subresources_and_names_are_separate() {
         let needed = needed(&[Role::All]);
         let of = |resource: &str| needed.iter().find(|right| right.resource == resource).unwrap().attributes();
         let status = of("works/status");
@@ -302,24 +299,24 @@ mod tests {
     #[case(&[Role::Webhook], true)]
     #[case(&[Role::Aggregated], true)]
     #[case(&[Role::Cache, Role::Controllers], false)]
-    fn who_listens_shows_a_certificate(#[case] roles: &[Role], #[case] expected: bool) {
+    fn listeners_read_the_certificate(#[case] roles: &[Role], #[case] expected: bool) {
         let missing: Vec<Right> =
             needed(roles).into_iter().filter(|right| right.without == Without::OwnCertificate).collect();
         assert_eq!(!missing.is_empty(), expected);
         let found = judge(&missing);
         let told = format!("{:?} {}", found[0].severity, found[0].found);
         let warning =
-            "Warning whoever asks may not get/list/watch secrets in karmada-system/crowsnest-serving, the certificate";
+            "Warning this user cannot get/list/watch secrets in karmada-system/crowsnest-serving, the certificate";
         assert_eq!(told.starts_with(warning), expected, "{told}");
     }
 
     #[rstest]
-    #[case(&[], &[(Severity::Good, "all that are needed")])]
+    #[case(&[], &[(Severity::Good, "all required permissions are granted")])]
     #[case(&[right("get", "work.karmada.io", "works"), right("list", "", "events"), right("list", "work.karmada.io", "works")],
-        &[(Severity::Broken, "whoever asks may not get/list works.work.karmada.io, list events")])]
+        &[(Severity::Broken, "this user cannot get/list works.work.karmada.io, list events")])]
     #[case(&[right("list", "*", "*"), right("patch", "*", "*")],
-        &[(Severity::Warning, "whoever asks may not list, patch objects of any kind: others than those it may are not propagated")])]
-    fn what_is_missing_is_told(#[case] missing: &[Right], #[case] expected: &[(Severity, &str)]) {
+        &[(Severity::Warning, "this user cannot list, patch objects of all kinds; other kinds are not propagated")])]
+    fn missing_permissions_are_reported(#[case] missing: &[Right], #[case] expected: &[(Severity, &str)]) {
         let found = judge(missing);
         let told: Vec<_> = found.iter().map(|found| (found.severity, found.found.as_str())).collect();
         assert_eq!(told, expected);

@@ -1,4 +1,4 @@
-//! Which certificates are there: what a server shows to whoever connects, and what a kubeconfig says who we are by.
+//! Reads certificates: those that a server presents, and the client certificate of a kubeconfig.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long a server may take.
+/// Timeout of connecting to a server.
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) type Chain = Vec<CertificateDer<'static>>;
 
-/// The chain that is shown at an address to whoever asks for `name`. Nothing of it is believed.
+/// The chain that a server presents for `name`; it is not verified.
 pub(super) async fn chain(address: (&str, u16), name: &str) -> anyhow::Result<Chain> {
     let mut stranger = kube::Config::new(http::Uri::from_static("https://localhost"));
     stranger.accept_invalid_certs = true;
@@ -27,16 +27,16 @@ pub(super) async fn chain(address: (&str, u16), name: &str) -> anyhow::Result<Ch
         connector.connect(name, socket).await
     };
     let stream = tokio::time::timeout(WITHIN, connecting).await;
-    let stream = stream.with_context(|| format!("no answer within {} s", WITHIN.as_secs()))??;
+    let stream = stream.with_context(|| format!("no response within {} s", WITHIN.as_secs()))??;
     match stream.get_ref().1.peer_certificates() {
         Some(shown) if !shown.is_empty() => Ok(shown.iter().map(|one| one.clone().into_owned()).collect()),
-        _ => bail!("no certificate is shown"),
+        _ => bail!("the server presented no certificate"),
     }
 }
 
-/// The client certificate of a kubeconfig, where that is who we are.
+/// The client certificate of a kubeconfig; `None` if it uses other credentials.
 pub(super) async fn own(config: &kube::Config) -> anyhow::Result<Option<Chain>> {
-    const WHAT: &str = "the client certificate of the kubeconfig";
+    const WHAT: &str = "cannot read the client certificate of the kubeconfig";
     let pem = match (&config.auth_info.client_certificate_data, &config.auth_info.client_certificate) {
         (Some(encoded), _) => STANDARD.decode(encoded).context(WHAT)?,
         (None, Some(file)) => tokio::fs::read(file).await.with_context(|| format!("{WHAT}: {file}"))?,
@@ -45,10 +45,10 @@ pub(super) async fn own(config: &kube::Config) -> anyhow::Result<Option<Chain>> 
     parsed(&pem).context(WHAT).map(Some)
 }
 
-/// The certificates of a PEM.
+/// Parses PEM certificates.
 pub(super) fn parsed(pem: &[u8]) -> anyhow::Result<Chain> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Chain, _>>()?;
-    if found.is_empty() { bail!("there is no certificate in the PEM") } else { Ok(found) }
+    if found.is_empty() { bail!("the PEM has no certificate") } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
-    async fn what_is_shown_is_seen_whoever_signed_it() {
+    async fn untrusted_chains_are_read() {
         let names = ["a.svc", "b.svc"];
         let authority = Authority::generate("nobody's").unwrap();
         let [one, other] = names.map(|name| authority.server(&[name.to_owned()]).unwrap());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_says_who_we_are() {
+    async fn client_certificates_are_read_from_kubeconfigs() {
         let pem = Authority::generate("a").unwrap().credentials().certificate.clone();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tls.crt");

@@ -1,5 +1,5 @@
-//! What to do about one Lease, as client-go's leader election does it: whoever holds it renews it, and others take it once it
-//! has not changed for as long as its holder promised to renew it within - by their own clock, so that clocks may differ.
+//! Decides the next step for a Lease, as client-go's leader election: the holder renews it, and others take it once it
+//! has not changed for the holder's lease duration by their own clock, so that clock skew does not matter. Pure.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-/// How long things last.
+/// Durations of leader election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Others wait so long for a renewal.
+    /// Time without a renewal after which others may take the Lease.
     pub lease: Duration,
-    /// Without a renewal for so long the holder stops acting. Shorter, so that writes under way have ended.
+    /// Time without a renewal after which the holder stops acting. Shorter than `lease`, so that open writes have
+    /// ended.
     pub renew: Duration,
-    /// Between two tries.
+    /// Interval between attempts.
     pub retry: Duration,
 }
 
 impl Times {
-    /// What is wrong with them.
+    /// Validates the durations.
     pub fn check(self) -> Result<Self, String> {
         if self.lease <= self.renew || self.lease < Duration::from_secs(1) {
-            return Err("--leader-elect-lease-duration has to be longer than --leader-elect-renew-deadline".to_owned());
+            return Err("--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline".to_owned());
         }
-        // Two tries have to fit.
+        // The renew deadline must allow two attempts.
         if self.retry.is_zero() || self.renew < self.retry * 2 {
             return Err(
-                "--leader-elect-renew-deadline has to be at least twice --leader-elect-retry-period, which is more than 0"
+                "--leader-elect-renew-deadline must be at least twice --leader-elect-retry-period, which must be greater than 0"
                     .to_owned(),
             );
         }
@@ -41,15 +42,15 @@ impl Times {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
-    /// It is free: write this.
+    /// The Lease is free: write this spec.
     Take(LeaseSpec),
-    /// It is ours: write this.
+    /// This process holds the Lease: write this spec.
     Renew(LeaseSpec),
-    /// It is somebody's.
+    /// Another process holds the Lease.
     Wait(String),
 }
 
-/// `found`: what the Lease says, and for how long it has said so. `me` is this process.
+/// The next step. `found` is the Lease's spec, and for how long it has been unchanged; `me` is this process.
 pub(super) fn step(found: Option<(&LeaseSpec, Duration)>, me: &str, times: &Times, now: Timestamp) -> Step {
     let ours = |transitions: i32| LeaseSpec {
         holder_identity: Some(me.to_owned()),
@@ -73,7 +74,8 @@ pub(super) fn step(found: Option<(&LeaseSpec, Duration)>, me: &str, times: &Time
     Step::Wait(holder.to_owned())
 }
 
-/// What is written by a holder that leaves, so that nobody has to wait. The count stays: the next term has another number.
+/// The spec that a leaving holder writes, so that others can take over at once. The transition count stays, so that the
+/// next term has another number.
 pub(super) fn left(spec: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         lease_duration_seconds: Some(1),
@@ -105,14 +107,14 @@ mod tests {
     #[rstest]
     #[case::there_is_none(None, 0, "take 0")]
     #[case::ours(Some(held(Some("me"), Some(10))), 60, "renew 3")]
-    #[case::somebodys(Some(held(Some("she"), Some(10))), 9, "wait for she")]
-    #[case::it_ran_out(Some(held(Some("she"), Some(10))), 10, "take 4")]
-    #[case::she_promised_less(Some(held(Some("she"), Some(4))), 4, "take 4")]
-    #[case::karmadas_promise_counts(Some(held(Some("karmada"), Some(15))), 14, "wait for karmada")]
-    #[case::nothing_is_promised(Some(held(Some("she"), None)), 9, "wait for she")]
-    #[case::she_left(Some(held(None, Some(1))), 0, "take 4")]
-    #[case::she_left_in_old_words(Some(held(Some(""), Some(1))), 0, "take 4")]
-    fn a_lease_is_taken_renewed_or_waited_for(
+    #[case::of_another(Some(held(Some("she"), Some(10))), 9, "wait for she")]
+    #[case::expired(Some(held(Some("she"), Some(10))), 10, "take 4")]
+    #[case::shorter_duration_of_the_holder(Some(held(Some("she"), Some(4))), 4, "take 4")]
+    #[case::longer_duration_of_the_holder(Some(held(Some("karmada"), Some(15))), 14, "wait for karmada")]
+    #[case::without_a_duration(Some(held(Some("she"), None)), 9, "wait for she")]
+    #[case::released(Some(held(None, Some(1))), 0, "take 4")]
+    #[case::released_with_empty_holder(Some(held(Some(""), Some(1))), 0, "take 4")]
+    fn leases_are_taken_renewed_or_awaited(
         #[case] found: Option<LeaseSpec>,
         #[case] unchanged: u64,
         #[case] expected: &str,
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_keeps_the_count() {
+    fn released_leases_keep_the_count() {
         let left = left(&held(Some("me"), Some(10)), Timestamp::UNIX_EPOCH);
         assert_eq!((left.holder_identity, left.lease_transitions), (None, Some(3)));
     }
@@ -146,7 +148,7 @@ mod tests {
     #[case(10, 10, 2, false)]
     #[case(10, 3, 2, false)]
     #[case(10, 7, 0, false)]
-    fn times_have_to_fit(#[case] lease: u64, #[case] renew: u64, #[case] retry: u64, #[case] good: bool) {
+    fn invalid_durations_are_rejected(#[case] lease: u64, #[case] renew: u64, #[case] retry: u64, #[case] good: bool) {
         let [lease, renew, retry] = [lease, renew, retry].map(Duration::from_secs);
         assert_eq!(Times { lease, renew, retry }.check().is_ok(), good);
     }

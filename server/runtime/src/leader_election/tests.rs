@@ -102,7 +102,7 @@ async fn held_leases_are_renewed_by_one_update_each() {
 #[case("two")]
 #[case("three")]
 #[tokio::test]
-async fn a_lease_that_somebody_took_is_noticed_at_the_next_renewal(#[case] name: &str) {
+async fn lost_leases_are_noticed_at_the_next_renewal(#[case] name: &str) {
     let control = Arc::new(Mutex::new(Control::default()));
     let mut campaign = campaign(&control);
     campaign.ask().await.unwrap();

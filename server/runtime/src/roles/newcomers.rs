@@ -1,5 +1,5 @@
-//! Lets members' agents know when a replica has come, so that it has tunnels soon (docs/TUNNEL.md, *Replicas*). Reads who collects with
-//! this process; the agents look for whom they have not met.
+//! Notifies agents of new replicas, so that they open tunnels to them soon (docs/TUNNEL.md, *Replicas*). Reads the set
+//! of live replicas.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crowsnest_members::Tunnels;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Between two words to the agents.
+/// Interval between notifications.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often they are told of one: it is seen before it is ready, and before a balancer leads anybody to it.
+/// Number of notifications per new replica: it is visible before it is ready and before load balancers use it.
 const TIMES: u32 = 8;
 
-/// Until told to stop.
+/// Runs until `stop` is cancelled.
 pub(super) async fn tell_agents(
     tunnels: Tunnels,
     mut live: watch::Receiver<BTreeSet<String>>,

@@ -1,5 +1,5 @@
-//! `crowsnest bench apiserver`: what the embedded API server takes on, durable, in a process of its own and over its socket;
-//! or any other API server, to be compared with it.
+//! `crowsnest bench apiserver`: measures the embedded API server with durable storage, in its own process and over its
+//! socket; or another API server for comparison.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,57 +38,57 @@ use super::cache::Figures;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ApiserverArgs {
-    /// ConfigMaps of 2 KB that are created, read and listed
+    /// Number of ConfigMaps of 2 KB to create, read and list
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
-    /// Clients that create at the same time
+    /// Number of concurrent clients that create objects
     #[arg(long, default_value_t = 64)]
     clients: usize,
-    /// Gets, one after the other
+    /// Number of sequential gets
     #[arg(long, default_value_t = 5_000)]
     gets: usize,
-    /// Watches of one resource
+    /// Number of watches of one resource
     #[arg(long, default_value_t = 1_000)]
     watchers: usize,
-    /// Writes that all of them are told
+    /// Number of writes that all watches receive
     #[arg(long, default_value_t = 200)]
     writes: usize,
-    /// ConfigMaps of 5 KB whose memory is measured; 0 leaves that out
+    /// Number of ConfigMaps of 5 KB whose memory is measured; 0 skips this
     #[arg(long, default_value_t = 100_000)]
     stored: usize,
-    /// Another API server than our own, which is not started or stopped; its memory is left out
+    /// Kubeconfig file of another API server to measure; memory is not measured then
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace of that server, which is made and deleted
+    /// Namespace on that server; it is created and deleted
     #[arg(long, default_value = "crowsnest-bench", requires = "kubeconfig")]
     namespace: String,
 }
 
-/// Where the server is, and where in it is written.
+/// API server and namespace to use.
 struct Target {
     kubeconfig: PathBuf,
     namespace: String,
 }
 
 impl Target {
-    /// The server that was started in a directory.
+    /// The server that was started in this directory.
     fn own(scratch: &Path) -> Self {
         Self { kubeconfig: scratch.join("kubeconfigs/cp.kubeconfig"), namespace: "default".to_owned() }
     }
 }
 
 const SMALL: usize = 2_000;
-/// What an event has beside the text: names, times, versions, who wrote what.
+/// Approximate size of an event in addition to the text, in bytes: names, times, versions, managed fields.
 const AROUND: usize = 600;
 const LARGE: usize = 5_000;
 const LISTS: usize = 5;
-/// Tells, on a ConfigMap, when it was written.
+/// Annotation with the time of the write.
 pub(super) const WRITTEN: &str = "bench/written";
-/// Streams that kube-apiserver takes on one connection.
+/// Maximum number of streams per connection in kube-apiserver.
 const STREAMS: usize = 100;
-/// Watches that are opened beside each other.
+/// Number of watches opened concurrently.
 pub(super) const OPENED_AT_ONCE: usize = 32;
-/// Between two writes that watchers are told.
+/// Interval between two watched writes.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -99,13 +99,13 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(client(&target).await?);
         let namespace = serde_json::from_value(json!({"metadata": {"name": target.namespace}}))?;
         namespaces.create(&PostParams::default(), &namespace).await?;
-        let measured = asked(&target, None, args, &mut figures).await;
+        let measured = measure_all(&target, None, args, &mut figures).await;
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
         return measured;
     }
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    asked(&Target::own(&scratch), Some(&server), args, &mut figures).await?;
+    measure_all(&Target::own(&scratch), Some(&server), args, &mut figures).await?;
     super::stop(server).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     if args.stored > 0 {
@@ -114,8 +114,8 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that is asked of one server.
-async fn asked(
+/// Runs all measurements on one server.
+async fn measure_all(
     target: &Target,
     server: Option<&super::Running>,
     args: &ApiserverArgs,
@@ -135,12 +135,12 @@ async fn config(target: &Target) -> anyhow::Result<kube::Config> {
     Ok(config)
 }
 
-/// Each request that is under way has a connection of its own.
+/// A client with a connection per concurrent request.
 async fn client(target: &Target) -> anyhow::Result<Client> {
     Ok(Client::try_from(config(target).await?)?)
 }
 
-/// All requests share one connection of HTTP/2, as those of a Go client do.
+/// A client whose requests share one HTTP/2 connection, as Go clients do.
 async fn sharing_client(target: &Target) -> anyhow::Result<Client> {
     let config = config(target).await?;
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
@@ -161,7 +161,7 @@ async fn maps(target: &Target) -> anyhow::Result<Api<ConfigMap>> {
     Ok(Api::namespaced(client(target).await?, &target.namespace))
 }
 
-/// About so many bytes of text that is not the same in every object, and compresses as text does.
+/// A ConfigMap of about this size with text that differs between objects and compresses like text.
 fn config_map(name: &str, bytes: usize, seed: usize) -> anyhow::Result<ConfigMap> {
     const WORDS: [&str; 12] = [
         "cluster",
@@ -193,7 +193,7 @@ fn name(nth: usize) -> String {
     format!("map-{nth:06}")
 }
 
-/// Creates by so many clients at once.
+/// Creates objects with this many concurrent clients.
 async fn create(
     maps: &Api<ConfigMap>,
     objects: usize,
@@ -232,8 +232,7 @@ async fn gets(maps: &Api<ConfigMap>, args: &ApiserverArgs, figures: &mut Figures
     figures.spread("apiserver/get", took)
 }
 
-/// All objects at once, as they come: plainly, and packed as Go's clients ask for them. And by how much the server's memory
-/// grows meanwhile.
+/// Lists all objects, uncompressed and with gzip as Go clients request, and measures the growth of the server's memory.
 async fn lists(
     target: &Target,
     server: Option<&super::Running>,
@@ -271,8 +270,8 @@ pub(super) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// By watchers with a connection each, by those of clients that have as many on one connection as kube-apiserver takes, and by
-/// connections with nothing of a server behind them.
+/// Measures watches with a connection each, watches that share connections up to kube-apiserver's stream limit, and
+/// connections to a process without an API server.
 async fn watches(target: &Target, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let config = config(target).await?;
     let path = watched_from(target).await?;
@@ -298,7 +297,7 @@ async fn watches(target: &Target, args: &ApiserverArgs, figures: &mut Figures<im
     super::floor::measure(args.watchers, args.writes, SMALL + AROUND, WRITE_EVERY, figures).await
 }
 
-/// Watchers go on from where they are, as informers do after their list.
+/// Watches start from a resourceVersion, as informers do after their list.
 async fn watched_from(target: &Target) -> anyhow::Result<String> {
     let since = maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
     let since = since.context("a list has no version")?;
@@ -308,7 +307,8 @@ async fn watched_from(target: &Target) -> anyhow::Result<String> {
     ))
 }
 
-/// A connection on which a watch was asked for, by the certificate of the kubeconfig. A client's library would cost more than the server does, on the cores that both have.
+/// Opens a connection with a watch request, authenticated by the kubeconfig's certificate. A client library would use
+/// more CPU than the server on shared cores.
 async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> anyhow::Result<TlsStream<TcpStream>> {
     let host = config.cluster_url.host().context("the server has no host")?;
     let port = config.cluster_url.port_u16().context("the server has no port")?;
@@ -316,7 +316,7 @@ async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> any
     socket.set_nodelay(true)?;
     let mut stream = tls.connect(ServerName::try_from(host.to_owned())?, socket).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n").as_bytes()).await?;
-    // What was taken may still lie in the stream.
+    // Buffered data must be sent before the response is read.
     stream.flush().await?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -326,7 +326,7 @@ async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> any
     Ok(stream)
 }
 
-/// From before a write until each watcher has the event's last byte.
+/// Measures the time from before each write until each watcher has received the whole event.
 async fn watch(
     target: &Target,
     watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
@@ -350,7 +350,7 @@ async fn watch(
         }
         anyhow::Ok(took)
     };
-    let took = tokio::time::timeout(SETTLE * 12, told).await.context("not all events came")??;
+    let took = tokio::time::timeout(SETTLE * 12, told).await.context("not all events arrived")??;
     for nth in 0..writes {
         maps.delete(&watched(nth), &DeleteParams::default()).await?;
     }
@@ -361,7 +361,7 @@ fn watched(nth: usize) -> String {
     format!("watched-{nth:05}")
 }
 
-/// How long each of so many events took, from the time that it carries. No more is read of an event, nor of what lies between them.
+/// Latency of each event, from the time in its annotation. Events are not decoded further.
 pub(super) async fn events<E>(
     stream: impl Stream<Item = Result<Bytes, E>>,
     count: usize,
@@ -371,13 +371,13 @@ where
 {
     let (mut stream, mut line, mut took) = (pin!(stream), Vec::new(), Vec::with_capacity(count));
     while took.len() < count {
-        let bytes = stream.next().await.context("a watch ended")??;
+        let bytes = stream.next().await.context("the watch ended")??;
         let mut rest = &bytes[..];
         while let Some(end) = memchr(b'\n', rest) {
             line.extend_from_slice(&rest[..end]);
             rest = &rest[end + 1..];
             if line.starts_with(b"{") {
-                took.push(now().saturating_sub(written(&line).context("an event does not say when it was written")?));
+                took.push(now().saturating_sub(written(&line).context("an event has no write time")?));
             }
             line.clear();
         }
@@ -392,7 +392,7 @@ fn written(line: &[u8]) -> Option<Duration> {
     Some(Duration::from_nanos(std::str::from_utf8(digits).ok()?.parse().ok()?))
 }
 
-/// What many objects weigh, and how long a start with them takes.
+/// Measures the memory of many objects, and a start with them.
 async fn stored(args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;

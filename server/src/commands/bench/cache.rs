@@ -1,4 +1,5 @@
-//! `crowsnest bench cache`: the cache with a fleet of synthetic pods in another process, from the first list to a warm restart.
+//! `crowsnest bench cache`: measures the cache with synthetic pods from another process, from the first list to a warm
+//! restart.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,13 +19,13 @@ use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
 pub(super) struct CacheArgs {
     #[command(flatten)]
     pods: PodArgs,
-    /// Lists and searches measured
+    /// Number of lists and searches
     #[arg(long, default_value_t = 200)]
     reads: usize,
-    /// Changes a second while latencies are measured
+    /// Changes per second while latencies are measured
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
-    /// How long
+    /// Duration of that measurement, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
     #[command(flatten)]
@@ -60,12 +61,12 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let answer =
         index.searcher().search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
     figures.milliseconds("cache/restart", began.elapsed())?;
-    ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "after the restart nothing is found");
+    ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
     stop(index, interest).await;
     stage.clear().await
 }
 
-/// Prints figures, one a line.
+/// Prints measurements, one per line.
 pub(super) struct Figures<W> {
     pub out: W,
 }
@@ -85,7 +86,7 @@ impl<W: Write> Figures<W> {
         self.line(name, time.as_secs_f64() * 1e3, "ms")
     }
 
-    /// Median and 99th percentile.
+    /// Prints the median and the 99th percentile.
     pub(super) fn spread(&mut self, name: &str, mut times: Vec<Duration>) -> anyhow::Result<()> {
         times.sort_unstable();
         for (label, part) in [("p50", 0.5), ("p99", 0.99)] {
@@ -96,7 +97,7 @@ impl<W: Write> Figures<W> {
     }
 }
 
-/// From the opening of an empty cache to the last object found.
+/// Measures the time from opening an empty cache until all objects are searchable.
 async fn fill(
     index: &Index,
     args: &CacheArgs,
@@ -113,7 +114,7 @@ async fn fill(
     figures.milliseconds("cache/searchable", began.elapsed())
 }
 
-/// Latencies and searches while pods change.
+/// Measures latencies and searches while pods change.
 async fn churned(
     index: &Index,
     members: &Elsewhere,
@@ -133,11 +134,11 @@ async fn churned(
     figures.spread("cache/churn/change-to-text", text)
 }
 
-/// Bytes of the files in a folder.
+/// Total size of the files in a folder, in bytes.
 pub(super) fn size_of(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-        // Files come and go with merges.
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        // Merges create and delete files meanwhile.
         bytes += entry?.metadata().map_or(0, |metadata| metadata.len());
     }
     Ok(bytes)

@@ -1,8 +1,8 @@
-//! `crowsnest bench failover`: how fast workloads leave clusters that are tainted and are asked for elsewhere, whether bindings
-//! that have nothing to do with it are written meanwhile, and what a fleet at rest costs.
+//! `crowsnest bench failover`: measures how fast workloads of tainted clusters are rescheduled, whether unrelated
+//! bindings are written meanwhile, and what an idle fleet costs.
 //!
-//! Members are simulated in one process; control plane and controllers are processes of their own, so that what the controllers
-//! use is theirs alone.
+//! Members are simulated in one process; control plane and controllers are separate processes, so that CPU usage of the
+//! controllers can be measured.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -32,37 +32,37 @@ use super::propagate::{create, ready};
 
 #[derive(Debug, Args)]
 pub(super) struct FailoverArgs {
-    /// Members
+    /// Number of members
     #[arg(long, default_value_t = 100)]
     members: usize,
-    /// Deployments with a binding each, evenly over the members
+    /// Number of Deployments with a binding each, distributed evenly over the members
     #[arg(long, default_value_t = 1000)]
     bindings: usize,
-    /// Members that get a NoExecute taint, all at once
+    /// Number of members that get a NoExecute taint at the same time
     #[arg(long, default_value_t = 5)]
     taint: usize,
-    /// Seconds of rest over which the controllers' share of a core is measured
+    /// Idle time over which the controllers' CPU usage is measured, in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     rest: u64,
 }
 
 const NAMESPACE: &str = "bench";
-/// Requests and joins that are under way at once.
+/// Maximum number of concurrent requests and joins.
 const AT_ONCE: usize = 16;
-/// What is left over from filling the fleet is done after this time.
+/// Time for the controllers to settle after the fleet is filled.
 const SETTLING: Duration = Duration::from_secs(10);
-/// Longest wait for anything to happen.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
-    ensure!(args.taint > 0 && args.taint < args.members, "some of the members are tainted, and some are left");
-    ensure!(args.bindings >= args.members, "each member needs a binding");
+    ensure!(args.taint > 0 && args.taint < args.members, "--taint must be at least 1 and less than --members");
+    ensure!(args.bindings >= args.members, "--bindings must be at least --members");
     let scratch = super::scratch();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     let mut figures = Figures { out: std::io::stdout() };
     let mut site = Site::start(args.members, &scratch).await?;
     let mut watching = Watching::start(&site).await?;
-    // The namespace is in all members by then.
+    // The namespace must exist in all members first.
     site.controllers.quiet().await?;
     site.fill(args).await?;
     let copies = watching.until("workloads", args.bindings, |seen| match seen {
@@ -76,10 +76,10 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     lost(&mut site, &mut watching, args, &mut figures).await?;
     drop(watching);
     site.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
-/// Everything that runs.
+/// All processes of the benchmark.
 struct Site {
     simulated: Part,
     control_plane: Part,
@@ -89,7 +89,7 @@ struct Site {
 }
 
 impl Site {
-    /// Members that are ready, and nothing in them.
+    /// Starts empty members and waits until they are ready.
     async fn start(count: usize, dir: &Path) -> anyhow::Result<Self> {
         let (simulated, kubeconfigs) = Part::simulated(count).await?;
         let control_plane = Part::server("control-plane", true).await?;
@@ -105,7 +105,7 @@ impl Site {
         Ok(Self { simulated, control_plane, controllers, client, members })
     }
 
-    /// A policy for each member, and Deployments for each policy.
+    /// Creates a policy per member and its Deployments.
     async fn fill(&self, args: &FailoverArgs) -> anyhow::Result<()> {
         let names: Vec<String> = (1..=args.members).map(member_name).collect();
         let policies = names.iter().map(|home| {
@@ -121,7 +121,7 @@ impl Site {
         stream::iter(creating).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
-    /// The controllers' share of a core while nothing happens.
+    /// CPU usage of the controllers while idle, as a share of a core.
     async fn idle(&self, rest: Duration) -> anyhow::Result<f64> {
         tokio::time::sleep(SETTLING).await;
         let (began, before) = (Instant::now(), self.controllers.busy()?);
@@ -131,7 +131,7 @@ impl Site {
 
     async fn bindings(&self) -> anyhow::Result<HashMap<String, ResourceBinding>> {
         let bindings: Api<ResourceBinding> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let listed = bindings.list(&Default::default()).await.context("listing bindings")?;
+        let listed = bindings.list(&Default::default()).await.context("cannot list bindings")?;
         Ok(listed.into_iter().map(|binding| (binding.name_any(), binding)).collect())
     }
 
@@ -139,7 +139,7 @@ impl Site {
         let clusters: Api<Cluster> = Api::all(self.client.clone());
         let patch = json!({"spec": {"taints": [{"key": "bench", "effect": "NoExecute"}]}});
         let tainted = clusters.patch(cluster, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        tainted.map(drop).with_context(|| format!("tainting {cluster}"))
+        tainted.map(drop).with_context(|| format!("cannot taint {cluster}"))
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -149,15 +149,15 @@ impl Site {
     }
 }
 
-/// Registers a member; its name and its administrator's client.
+/// Joins a member; returns its name and its administrator's client.
 async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
     let config = kubeconfig::config_of(file).await?;
     let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
-    registered.with_context(|| format!("joining {name}"))?;
+    registered.with_context(|| format!("cannot join {name}"))?;
     Ok((name, Client::try_from(config)?))
 }
 
-/// At home, or in whichever other member has room.
+/// A policy that prefers its own member and falls back to any other.
 fn policy(home: &str, names: &[String]) -> Value {
     let others: Vec<&String> = names.iter().filter(|name| *name != home).collect();
     json!({
@@ -186,25 +186,25 @@ fn deployment(number: usize, home: &str) -> Value {
     })
 }
 
-/// How far a workload has come.
+/// Progress of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
-    /// Its binding has other targets.
+    /// Its binding has new targets.
     Decided,
-    /// Another member was asked for it.
+    /// It was created in another member.
     Requested,
 }
 
-/// Something that a watch has told.
+/// An observed object.
 #[derive(Debug)]
 enum Seen {
-    /// A binding with its targets.
+    /// A binding and its targets.
     Binding { workload: String, clusters: Vec<String> },
     /// A Deployment in a member.
     Copy { workload: String, member: String },
 }
 
-/// Follows bindings, and Deployments in all members.
+/// Watches bindings, and Deployments in all members.
 struct Watching {
     sightings: mpsc::UnboundedReceiver<(Seen, Instant)>,
     _watches: JoinSet<()>,
@@ -230,7 +230,7 @@ impl Watching {
         Ok(Self { sightings, _watches: watches })
     }
 
-    /// Waits until so many different things are seen, as `meaning` tells them apart; when each was, for the first time.
+    /// Waits until `meaning` has returned `count` distinct values; returns the time of the first occurrence of each.
     async fn until<T: Eq + Hash>(
         &mut self,
         what: &str,
@@ -240,8 +240,8 @@ impl Watching {
         let mut found = HashMap::new();
         while found.len() < count {
             let next = tokio::time::timeout(PATIENCE, self.sightings.recv()).await;
-            let next = next.with_context(|| format!("{what}: only {} of {count} came", found.len()))?;
-            let (seen, at) = next.context("nobody watches any more")?;
+            let next = next.with_context(|| format!("{what}: only {} of {count} arrived", found.len()))?;
+            let (seen, at) = next.context("the watches ended")?;
             if let Some(thing) = meaning(seen) {
                 found.entry(thing).or_insert(at);
             }
@@ -256,7 +256,7 @@ where
 {
     let mut changes = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(next) = changes.next().await {
-        // What a watch says of its end is asked for again by itself.
+        // The watcher recovers from errors by itself.
         let Ok(object) = next else { continue };
         if sender.send((tell(object), Instant::now())).is_err() {
             return;
@@ -264,7 +264,7 @@ where
     }
 }
 
-/// Taints some members and waits until what was in them is asked for elsewhere.
+/// Taints members and waits until their workloads are created elsewhere.
 async fn lost(
     site: &mut Site,
     watching: &mut Watching,

@@ -1,5 +1,5 @@
-//! What the system takes to tell as much to as many as `apiserver` has watches: TLS over loopback from one process to another, and no
-//! HTTP, no store and no API between. No server tells it sooner on the same machine.
+//! Baseline for the watches of `apiserver`: sends the same events to the same number of connections over TLS on
+//! loopback, without HTTP, store or API. It is the lower bound for the latency of any server on this machine.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use super::parts::Part;
 
 const NAME: &str = "localhost";
 
-/// Where the process that tells listens, and the authority of its certificate.
+/// Address of the sending process, and the CA of its certificate.
 #[derive(Debug, Serialize, Deserialize)]
 struct Listening {
     address: std::net::SocketAddr,
     authority: String,
 }
 
-/// The process that tells: waits for so many listeners and for a line, and tells all of them so often.
+/// The sending process: waits for the listeners and a line of input, then sends each event to all of them.
 pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
     let serving = Serving::new(&authority.server(&[NAME.to_owned()])?)?;
@@ -56,19 +56,19 @@ pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: D
         });
     }
     let mut asked = BufReader::new(tokio::io::stdin()).lines();
-    asked.next_line().await?.context("nobody asks")?;
+    asked.next_line().await?.context("standard input was closed")?;
     for _ in 0..writes {
         sender.send_replace(event(bytes).into());
         tokio::time::sleep(every).await;
     }
     writeln!(out, "told")?;
-    // Until nobody reads any more.
+    // Runs until standard input is closed.
     while asked.next_line().await?.is_some() {}
     telling.shutdown().await;
     Ok(())
 }
 
-/// A line of so many bytes that says when it was written.
+/// A line of this size with the time of its creation.
 fn event(bytes: usize) -> Vec<u8> {
     let mut line = format!("{{\"{WRITTEN}\":\"{}\",\"text\":\"", now().as_nanos()).into_bytes();
     line.resize(bytes, b'x');
@@ -76,7 +76,7 @@ fn event(bytes: usize) -> Vec<u8> {
     line
 }
 
-/// From before each event until each listener has its last byte.
+/// Measures the time from before each event until each listener has received its last byte.
 pub(super) async fn measure(
     listeners: usize,
     writes: usize,

@@ -1,4 +1,5 @@
-//! `crowsnest bench index`: the index of a search backend with synthetic pods, from the first list to searches while pods change.
+//! `crowsnest bench index`: measures the index of a search backend with synthetic pods, from the first list to searches
+//! while pods change.
 
 use std::io::Write;
 use std::path::Path;
@@ -27,13 +28,13 @@ const EXPIRY_WITHIN: Duration = Duration::from_secs(90);
 pub(super) struct IndexArgs {
     #[command(flatten)]
     pods: PodArgs,
-    /// Searches measured
+    /// Number of searches
     #[arg(long, default_value_t = 4000)]
     searches: usize,
-    /// Changes a second while latencies are measured
+    /// Changes per second while latencies are measured
     #[arg(long, default_value_t = 300.0, value_name = "N")]
     churn: f64,
-    /// Seconds of changes
+    /// Duration of the changes, in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u64,
     #[command(flatten)]
@@ -48,7 +49,7 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     figures.megabytes("index/rss-before", super::resident_bytes()?)?;
 
     let began = Instant::now();
-    // Not the index of an installation that uses the same engine.
+    // A separate index, so that an installation on the same engine is not affected.
     let keep = args.keep.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
     let (index, interest) = stage.open(&keep).await?;
     complete(&index, args.pods.clusters).await?;
@@ -77,8 +78,8 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     stage.clear().await
 }
 
-/// Searches of a user whose rights are looked up in every member: the whole time, the time for which an engine outside of this
-/// process was waited for, and the rest.
+/// Measures searches of a user with permissions in every member: total time, time spent waiting for an external engine,
+/// and the rest.
 async fn measure_searches(
     index: &Index,
     name: &str,
@@ -93,7 +94,7 @@ async fn measure_searches(
         let answer = index.searcher().search_all(reads::question(query, reader.clone())).await?;
         let (took, engine) = (began.elapsed(), waited().saturating_sub(before));
         let summary = answer.summary.with_context(|| format!("{query} has no summary"))?;
-        ensure!(!summary.incomplete, "{query} was given up");
+        ensure!(!summary.incomplete, "{query} timed out");
         all.push(took);
         of_engine.push(engine);
         own.push(took.saturating_sub(engine));
@@ -106,7 +107,7 @@ async fn measure_searches(
     Ok(())
 }
 
-/// Bytes of the index; an engine merges it first.
+/// Size of the index in bytes, after the engine merged it.
 async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> {
     if options.index_backend == "tantivy" {
         super::at_rest().await?;
@@ -119,17 +120,17 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
         let request = Request::new(Method::POST, format!("/{alias}/{operation}"));
         client.send(&Request { deadline: Some(MERGE_WITHIN), ..request }).await
     };
-    // A merge drops nothing that the last commit may need for a recovery.
+    // A merge keeps what a recovery may need until the last commit is flushed.
     post("_flush?force=true").await?;
     let expired = wait_for_lease_expiry(&client, alias);
-    tokio::time::timeout(EXPIRY_WITHIN, expired).await.context("the engine's retention leases do not expire")??;
+    tokio::time::timeout(EXPIRY_WITHIN, expired).await.context("the engine's retention leases did not expire")??;
     post("_forcemerge?max_num_segments=1").await?;
     post("_flush?force=true").await?;
     let answer = client.send(&Request::get(format!("/{alias}/_stats/store"))).await?;
     let stats: Value = serde_json::from_slice(&answer.body)?;
     match stats.pointer("/_all/primaries/store/size_in_bytes").and_then(Value::as_u64) {
         Some(bytes) => Ok(bytes),
-        None => bail!("the engine's answer has no size of the index"),
+        None => bail!("the engine reports no index size"),
     }
 }
 
@@ -142,7 +143,7 @@ async fn delete_index(options: &IndexOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the leases of copies that were away have expired: before, merges keep what these would need.
+/// Waits until retention leases of lost copies have expired; merges keep deleted documents for them until then.
 async fn wait_for_lease_expiry(client: &Client, alias: &str) -> anyhow::Result<()> {
     loop {
         let answer = client.send(&Request::get(format!("/{alias}/_stats?level=shards"))).await?;

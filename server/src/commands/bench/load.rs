@@ -1,4 +1,5 @@
-//! `crowsnest bench load`: how fast synthetic load comes, what it weighs, and whether its churn keeps the promised rate.
+//! `crowsnest bench load`: measures how fast synthetic load is created, its memory, and whether the requested churn
+//! rate is reached.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,17 +15,17 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use serde::Deserialize;
 
-/// Between two looks at how many pods are ready, and between two questions to the API meanwhile.
+/// Interval between checks of the number of ready pods, and between API requests meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A member: its own API, and the control plane's, where it is steered.
+/// Clients of a member: its own API, and the control plane's for faults and load.
 struct Simulated {
     name: String,
     api: Client,
     control_plane: Client,
 }
 
-/// Part of what a member tells of itself.
+/// Part of a member's state.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct State {
@@ -33,7 +34,7 @@ struct State {
 }
 
 pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Result<()> {
-    ensure!(members > 0 && load.pods >= members, "a load needs members, and a pod for each of them");
+    ensure!(members > 0 && load.pods >= members, "the load must have at least one member and one pod per member");
     let scratch = super::scratch();
     let fleet = super::start(&scratch, members).await?;
     let members = try_join_all((1..=members).map(|number| simulated(&scratch, number))).await?;
@@ -43,15 +44,15 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     let mut slowest = Duration::ZERO;
     tokio::select! {
         filled = fill(&members, &quiet) => filled?,
-        failed = ask(&members[0].api, &mut slowest) => return Err(failed),
+        failed = poll_latency(&members[0].api, &mut slowest) => return Err(failed),
     }
     let took = began.elapsed();
     let resident = super::resident_kib(&fleet.child)?;
-    // Only now, so that readiness is not measured on pods that come and go.
+    // Churn starts now, because changing pods would distort the readiness measurement.
     fill(&members, load).await?;
     let (changes, events) = churned(&members, seconds).await?;
     super::stop(fleet).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
 
     let mut out = std::io::stdout().lock();
     writeln!(out, "load/ready {} ms", took.as_millis())?;
@@ -71,12 +72,12 @@ async fn simulated(dir: &Path, number: usize) -> anyhow::Result<Simulated> {
 async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
     let path = dir.join(format!("kubeconfigs/{name}.kubeconfig"));
     let mut config = kubeconfig::config(Some(&path), None).await?;
-    // A large load takes longer than a request usually may.
+    // A large load takes longer than the default timeout.
     config.read_timeout = None;
     Ok(Client::try_from(config)?)
 }
 
-/// Asks the members for their shares; waits until every pod that becomes ready is, unless churn keeps changing that.
+/// Requests each member's share of the load and waits until its pods are ready, except for pods changed by churn.
 async fn fill(members: &[Simulated], load: &Load) -> anyhow::Result<()> {
     let each = members.iter().enumerate();
     try_join_all(each.map(|(number, member)| fill_one(member, load.share(number, members.len())))).await?;
@@ -87,7 +88,7 @@ async fn fill_one(member: &Simulated, share: Load) -> anyhow::Result<()> {
     let request = http::Request::post(format!("/sim/{}/load", member.name))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&share)?)?;
-    let report: Report = member.control_plane.request(request).await.context("asking for the load")?;
+    let report: Report = member.control_plane.request(request).await.context("cannot request the load")?;
     while share.churn == 0.0 && state(member).await?.ready_pods < report.healthy {
         tokio::time::sleep(LOOK).await;
     }
@@ -96,23 +97,23 @@ async fn fill_one(member: &Simulated, share: Load) -> anyhow::Result<()> {
 
 async fn state(member: &Simulated) -> anyhow::Result<State> {
     let request = http::Request::get(format!("/sim/{}/state", member.name)).body(Vec::new())?;
-    member.control_plane.request(request).await.context("asking for the state")
+    member.control_plane.request(request).await.context("cannot read the state")
 }
 
-/// Keeps asking the API a small question and notes the slowest answer, until one fails.
-async fn ask(client: &Client, slowest: &mut Duration) -> anyhow::Error {
+/// Requests a small list repeatedly and records the slowest response; returns when one fails.
+async fn poll_latency(client: &Client, slowest: &mut Duration) -> anyhow::Error {
     let nodes: Api<Node> = Api::all(client.clone());
     loop {
         let asked = Instant::now();
         if let Err(error) = nodes.list_metadata(&ListParams::default().limit(1)).await {
-            return anyhow::Error::new(error).context("the API does not answer while the load comes");
+            return anyhow::Error::new(error).context("the API is unavailable while the load is created");
         }
         *slowest = (*slowest).max(asked.elapsed());
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Changes made and pod events watched within so many seconds.
+/// Number of changes and of watched pod events within this many seconds.
 async fn churned(members: &[Simulated], seconds: u32) -> anyhow::Result<(u64, u64)> {
     let counts = try_join_all(members.iter().map(|member| async move {
         let before = state(member).await?.changes;

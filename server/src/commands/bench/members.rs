@@ -1,7 +1,8 @@
-//! `crowsnest bench members`: clusters of synthetic pods in a process of their own, made while they are read.
+//! `crowsnest bench members`: a process that serves clusters of synthetic pods, generated while they are read.
 //!
-//! Serves what the cache asks of a member: discovery, lists in pages, watches with initial events, and rules that let the
-//! user `reader` read pods, and `tenant` those of fifty namespaces. `POST /churn?rate=N` changes so many pods a second, of all clusters together.
+//! It serves what the cache requests from members: discovery, paged lists, watches with initial events, and RBAC that
+//! allows the user `reader` to read pods, and `tenant` those of fifty namespaces. `POST /churn?rate=N` changes this
+//! many pods per second in all clusters together.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,19 +26,19 @@ use tokio::sync::watch;
 
 use super::pods::{Pods, Revision};
 
-/// Pods written into one piece of an answer.
+/// Pods per chunk of a response.
 const PIECE: usize = 32;
-/// Between two rounds of changes.
+/// Interval between rounds of changes.
 const TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct Members {
     pods: Pods,
     clusters: Vec<Site>,
-    /// Changes a second.
+    /// Changes per second.
     rate: watch::Sender<f64>,
 }
 
-/// One cluster: every `of`-th pod from `first` on.
+/// One cluster: every `of`-th pod, starting with `first`.
 struct Site {
     first: usize,
     of: usize,
@@ -48,9 +49,9 @@ struct Site {
 
 #[derive(Default)]
 struct Changes {
-    /// (resourceVersion, what changed) of pods that changed.
+    /// resourceVersion and revision of changed pods, by index.
     now: HashMap<usize, (u64, Revision)>,
-    /// All changes in order; the first has the version after the pods' own.
+    /// All changes in order; versions start after those of the initial pods.
     log: Vec<(usize, Revision)>,
 }
 
@@ -60,7 +61,7 @@ impl Site {
         Self { first, of, count, changes: Mutex::default(), version }
     }
 
-    /// A pod as it is now.
+    /// Version and revision of a pod.
     fn now(&self, at: usize) -> (u64, Revision) {
         self.changes.lock().now.get(&at).copied().unwrap_or((at as u64 + 1, Revision::default()))
     }
@@ -89,7 +90,7 @@ impl Members {
     }
 }
 
-/// Serves until it is killed; the first line of its output is its address.
+/// Serves until the process is killed; the first line of output is the address.
 pub(super) async fn run(members: Members) -> anyhow::Result<()> {
     let members = Arc::new(members);
     let router = Router::new()
@@ -99,10 +100,10 @@ pub(super) async fn run(members: Members) -> anyhow::Result<()> {
         .route("/c/{cluster}/api/v1/pods", get(pods))
         .route("/c/{cluster}/apis/rbac.authorization.k8s.io/v1/{resource}", get(rules))
         .with_state(Arc::clone(&members));
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the cache")?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on loopback")?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
     tokio::select! {
-        served = axum::serve(listener, router) => served.context("serving the members"),
+        served = axum::serve(listener, router) => served.context("cannot serve the members"),
         () = change(members) => Ok(()),
     }
 }
@@ -125,7 +126,7 @@ async fn change(members: Arc<Members>) {
         owed += *rates.borrow_and_update() * TICK.as_secs_f64();
         while owed >= 1.0 {
             owed -= 1.0;
-            // A large prime wanders over all of them.
+            // Stepping by a large prime visits all pods.
             picked = picked.wrapping_add(1_000_003);
             let site = &members.clusters[picked % members.clusters.len()];
             if site.count > 0 {
@@ -213,11 +214,11 @@ async fn pods(State(members): State<Arc<Members>>, Path(cluster): Path<usize>, Q
     ([(axum::http::header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Where a watch stands.
+/// State of a watch.
 struct Watch {
     members: Arc<Members>,
     cluster: usize,
-    /// Initial events still to be sent, from this pod on.
+    /// Index of the next initial event; `None` when all are sent.
     initial: Option<usize>,
     seen: u64,
     versions: watch::Receiver<u64>,
@@ -244,7 +245,7 @@ fn watched(members: &Arc<Members>, cluster: usize, asked: &Asked) -> Response {
 }
 
 impl Watch {
-    /// The next piece; None when the time is over.
+    /// The next chunk; `None` after the timeout.
     async fn next(&mut self) -> Option<String> {
         let members = Arc::clone(&self.members);
         let site = &members.clusters[self.cluster];
@@ -282,10 +283,10 @@ impl Watch {
     }
 }
 
-/// Namespaces `tenant` may read pods in.
+/// Number of namespaces in which `tenant` can read pods.
 const TENANT_NAMESPACES: usize = 50;
 
-/// Everybody's rules: `reader` may read pods, `tenant` those of some namespaces.
+/// RBAC objects: `reader` can read all pods, `tenant` those of some namespaces.
 async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<Asked>) -> Response {
     let group = "rbac.authorization.k8s.io";
     let items = match resource.as_str() {
@@ -313,7 +314,7 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<A
             }
             text.push_str(&end_of_initial_events(&format!("{group}/v1"), "", 1));
         }
-        // Nothing of it ever changes.
+        // RBAC objects never change.
         let rest = stream::once(tokio::time::sleep(Duration::from_secs(asked.timeout_seconds))).map(|()| String::new());
         let pieces = stream::iter([text]).chain(rest).map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
         return Body::from_stream(pieces).into_response();
@@ -323,7 +324,7 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<A
     .into_response()
 }
 
-/// One of each namespace that is `tenant`'s.
+/// One object per namespace of `tenant`.
 fn tenant(object: impl Fn(&str, &str) -> Value) -> Value {
     let namespaces = (0..TENANT_NAMESPACES).map(super::pods::namespace);
     namespaces.map(|namespace| object(&format!("tenant-{namespace}"), &namespace)).collect()

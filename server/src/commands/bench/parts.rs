@@ -1,7 +1,7 @@
-//! The parts of `crowsnest bench propagate` and `failover`, each a process of its own: API servers, simulated members, and the
-//! controllers with their cache.
+//! Processes of `crowsnest bench propagate` and `failover`: API servers, simulated members, and the controllers with
+//! their cache.
 //!
-//! A part's first line of output says how it is reached. Then it answers each line of its input with one of its output,
+//! The first line of a process's output tells how to connect. It then answers each line of input with a line of output,
 //! until its input ends.
 
 use std::io::Write;
@@ -32,13 +32,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
 
-/// Nothing happens for so long before the controllers count as quiet; looked at so often.
+/// The controllers count as quiet after this many checks without activity, in this interval.
 const STILL: u32 = 20;
 const LOOK: Duration = Duration::from_millis(100);
-/// Simulated members that start at the same time.
+/// Number of simulated members started concurrently.
 const STARTED_AT_ONCE: usize = 8;
 
-/// How an API server is reached by its administrator.
+/// Connection of an administrator to an API server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Reach {
     pub url: String,
@@ -54,26 +54,26 @@ impl Reach {
     }
 }
 
-/// What an API server has come to.
+/// Counters of an API server.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Count {
-    /// Requests to write that came through its socket.
+    /// Write requests received over its socket.
     pub requests: u64,
-    /// Writes that changed something, whoever made them.
+    /// Writes that changed an object, from any source.
     pub revision: u64,
 }
 
-/// The controllers once they are quiet.
+/// State of the controllers when they are quiet.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Quiet {
-    /// From the start of their process until then.
+    /// Time since the start of the process.
     pub after: Duration,
     pub resident: u64,
-    /// The most memory so far.
+    /// Peak resident memory in bytes.
     pub peak: u64,
 }
 
-/// An API server that listens.
+/// A listening API server.
 struct Site {
     server: ApiServer,
     faults: Arc<Faults>,
@@ -116,12 +116,12 @@ impl Site {
                 let revision = self.server.registry().store.revision();
                 Ok(serde_json::to_string(&Count { requests: self.faults.writes(), revision })?)
             }
-            _ => bail!("{line:?} cannot be answered"),
+            _ => bail!("unknown request {line:?}"),
         }
     }
 }
 
-/// Clusters as a kind of the control plane's own, without the aggregated API.
+/// A CustomResourceDefinition for Clusters, instead of the aggregated API.
 fn clusters() -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -149,7 +149,7 @@ pub(super) fn asked() -> Lines<BufReader<tokio::io::Stdin>> {
     BufReader::new(tokio::io::stdin()).lines()
 }
 
-/// An API server as a process: a member, or a control plane.
+/// Runs an API server process: a member or a control plane.
 pub(super) async fn serve(name: &str, control_plane: bool) -> anyhow::Result<()> {
     let site = Site::open(name, control_plane).await?;
     say(&serde_json::to_string(&site.reach)?)?;
@@ -160,7 +160,7 @@ pub(super) async fn serve(name: &str, control_plane: bool) -> anyhow::Result<()>
     Ok(site.server.stop().await?)
 }
 
-/// Simulated members in one process, `member1` and so on.
+/// Runs simulated members `member1`, `member2`, … in one process.
 pub(super) async fn simulate(count: usize) -> anyhow::Result<()> {
     let starting = (1..=count).map(|number| Member::start(MemberConfig::new(&member_name(number))));
     let members = stream::iter(starting).buffered(STARTED_AT_ONCE).try_collect::<Vec<_>>().await?;
@@ -168,26 +168,25 @@ pub(super) async fn simulate(count: usize) -> anyhow::Result<()> {
     say(&serde_json::to_string(&kubeconfigs)?)?;
     let mut asked = asked();
     if let Some(line) = asked.next_line().await? {
-        bail!("{line:?} cannot be answered");
+        bail!("unknown request {line:?}");
     }
     try_join_all(members.iter().map(|member| member.stop())).await?;
     Ok(())
 }
 
-/// Name of a member, counted from 1.
+/// Name of a member; numbers start with 1.
 pub(super) fn member_name(number: usize) -> String {
     format!("member{number}")
 }
 
-/// What the controllers do beside what they always do.
+/// Controller configuration; `evicts` enables evictions by taints.
 fn settings(evicts: bool) -> crowsnest_controllers::runtime::Config {
     let standard = crowsnest_controllers::runtime::Config::default();
     let gates = Gates { failover: evicts, ..standard.gates };
     crowsnest_controllers::runtime::Config { gates, no_execute_taint_eviction: evicts, ..standard }
 }
 
-/// The controllers as a process, with a cache in `dir`: of the control plane that a kubeconfig names, or of their own. Taints
-/// evict if `evicts`.
+/// Runs the controllers with a cache in `dir`, against the control plane of a kubeconfig or an embedded one.
 pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let (site, client) = match kubeconfig {
@@ -217,7 +216,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
                 say(&serde_json::to_string(&Quiet { after, resident, peak })?)?;
             }
             (_, Some(site)) => say(&site.answer(&line)?)?,
-            (_, None) => bail!("{line:?} cannot be answered"),
+            (_, None) => bail!("unknown request {line:?}"),
         }
     }
     manager.stop().await;
@@ -229,7 +228,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
     }
 }
 
-/// Waits until the controllers have nothing to do and hear of nothing; since when, from `began` on.
+/// Waits until the controllers are idle and receive no changes; returns the time since `began`.
 async fn quiet(manager: &Manager, index: &Index, began: Instant) -> anyhow::Result<Duration> {
     manager.health().wait_for(Result::is_ok).await?;
     loop {
@@ -250,7 +249,7 @@ fn peak_bytes() -> anyhow::Result<u64> {
     super::memory("self", "VmHWM:")
 }
 
-/// A part, as whoever started it sees it. It ends when this is dropped.
+/// A child process; dropping it kills it.
 pub(super) struct Part {
     child: Child,
     input: ChildStdin,
@@ -263,7 +262,7 @@ impl Part {
         Self::start_in(arguments, &[]).await
     }
 
-    /// The same with something in its environment.
+    /// Starts a process with additional environment variables.
     async fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("bench")
@@ -273,10 +272,10 @@ impl Part {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("starting {arguments:?}"))?;
-        let input = child.stdin.take().context("a part has no input")?;
-        let mut output = BufReader::new(child.stdout.take().context("a part has no output")?).lines();
-        let first = output.next_line().await?.with_context(|| format!("{arguments:?} ended at once"))?;
+            .with_context(|| format!("cannot start {arguments:?}"))?;
+        let input = child.stdin.take().context("the process has no standard input")?;
+        let mut output = BufReader::new(child.stdout.take().context("the process has no standard output")?).lines();
+        let first = output.next_line().await?.with_context(|| format!("{arguments:?} exited immediately"))?;
         Ok(Self { child, input, output, first })
     }
 
@@ -286,7 +285,7 @@ impl Part {
         Self::start(&arguments).await
     }
 
-    /// The controllers, of a control plane elsewhere or of their own.
+    /// Starts the controllers, for a separate or an embedded control plane.
     pub(super) async fn controllers(dir: &Path, control_plane: Option<&Path>) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.map(|file| file.display().to_string()));
         let mut arguments = vec!["controllers", "--cache-dir", dir.as_str()];
@@ -294,31 +293,31 @@ impl Part {
         Self::start(&arguments).await
     }
 
-    /// The same, where taints evict.
+    /// Starts the controllers with evictions by taints.
     pub(super) async fn evicting_controllers(dir: &Path, control_plane: &Path) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
         Self::start(&["controllers", "--evict", "--cache-dir", &dir, "--kubeconfig", &file]).await
     }
 
-    /// A process with a cache that others share: by which variable it is named, and its URL.
+    /// Starts a replica with a shared cache; `database` is the environment variable and its value.
     pub(super) async fn replica(dir: &Path, control_plane: &Path, database: (&str, &str)) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
         Self::start_in(&["replica", "--cache-dir", &dir, "--kubeconfig", &file], &[database]).await
     }
 
-    /// What tells so many listeners something without a server; it listens.
+    /// Starts the event source without an API server.
     pub(super) async fn floor(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<Self> {
         let numbers = [listeners, writes, bytes, every.as_millis() as usize].map(|number| number.to_string());
         let [listeners, writes, bytes, every] = numbers.each_ref().map(String::as_str);
         Self::start(&["floor", "--listeners", listeners, "--writes", writes, "--bytes", bytes, "--every", every]).await
     }
 
-    /// The first line that it said.
+    /// The first line of output.
     pub(super) fn first(&self) -> &str {
         &self.first
     }
 
-    /// Simulated members, and how each is reached.
+    /// Starts simulated members; returns their kubeconfigs.
     pub(super) async fn simulated(count: usize) -> anyhow::Result<(Self, Vec<Kubeconfig>)> {
         let part = Self::start(&["simulated", "--count", &count.to_string()]).await?;
         let kubeconfigs: Vec<String> = serde_json::from_str(&part.first)?;
@@ -326,10 +325,10 @@ impl Part {
         Ok((part, kubeconfigs))
     }
 
-    /// Time that it has had of a processor so far.
+    /// CPU time used so far.
     pub(super) fn busy(&self) -> anyhow::Result<Duration> {
-        let process = self.child.id().context("a part ended by itself")?;
-        // A tick is a hundredth of a second.
+        let process = self.child.id().context("the process exited unexpectedly")?;
+        // A tick is 10 ms.
         Ok(Duration::from_millis(super::ticks(&process.to_string())? * 10))
     }
 
@@ -339,10 +338,10 @@ impl Part {
 
     pub(super) async fn ask(&mut self, line: &str) -> anyhow::Result<String> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
-        self.output.next_line().await?.with_context(|| format!("a part ended when it was asked {line:?}"))
+        self.output.next_line().await?.with_context(|| format!("the process exited on request {line:?}"))
     }
 
-    /// So many writes a second from now on; 0 for no limit.
+    /// Limits writes per second; 0 means no limit.
     pub(super) async fn limit(&mut self, writes: u32) -> anyhow::Result<()> {
         self.ask(&format!("limit {writes}")).await.map(drop)
     }
@@ -355,7 +354,7 @@ impl Part {
         Ok(serde_json::from_str(&self.ask("quiet").await?)?)
     }
 
-    /// As a power cut would.
+    /// Kills the process without a shutdown.
     pub(super) async fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }
@@ -363,7 +362,7 @@ impl Part {
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.input);
         let ended = self.child.wait().await?;
-        anyhow::ensure!(ended.success(), "a part ended with {ended}");
+        anyhow::ensure!(ended.success(), "the process exited with {ended}");
         Ok(())
     }
 }

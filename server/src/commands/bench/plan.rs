@@ -1,5 +1,5 @@
-//! `crowsnest bench plan`: scheduling decisions a second. The planner alone, over a fleet as large as it gets: no control
-//! plane is asked and nothing is written.
+//! `crowsnest bench plan`: scheduling decisions per second of the planner alone over a large fleet, without a control
+//! plane.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -26,27 +26,27 @@ use serde_json::{Value, json};
 pub(super) struct PlanArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=5000))]
     clusters: u32,
-    /// Nodes of each cluster
+    /// Nodes per cluster
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=5000))]
     nodes: u32,
-    /// Bindings to decide about, of each kind of placement; half of them have a result already
+    /// Bindings per kind of placement; half of them are scheduled already
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     bindings: u32,
-    /// Seconds for each figure
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// Threads that decide; as many as there are cores unless given
+    /// Number of threads [default: the number of cores]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
 }
 
-/// Kinds of placements, as their lines are called.
+/// Kinds of placements, as named in the output.
 const KINDS: [&str; 6] =
     ["duplicated", "static-weights", "dynamic-weights", "aggregated", "spread-by-region", "component-sets"];
-/// Different requests of one kind.
+/// Distinct resource requests per kind.
 const REQUESTS: u32 = 24;
 const REGIONS: u32 = 5;
-/// Bindings that are decided about and promised one after another.
+/// Number of sequential decisions with promised capacity.
 const PROMISED: usize = 1_000;
 
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         kinds.push((kind, all.len()..all.len() + subjects.len()));
         all.extend(subjects);
     }
-    // One of each kind in turn.
+    // Alternate the kinds.
     let each = all.len() / KINDS.len();
     let mixed: Vec<&Subject> = (0..all.len()).map(|nth| &all[nth % KINDS.len() * each + nth / KINDS.len()]).collect();
 
@@ -80,7 +80,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The clusters and what is known of them.
+/// The clusters and their capacity.
 struct Fleet {
     gates: Gates,
     clusters: Vec<Arc<ClusterFacts>>,
@@ -103,7 +103,7 @@ impl Fleet {
     }
 }
 
-/// A cluster with its nodes about a third full.
+/// A cluster whose nodes are about a third full.
 fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, Known)> {
     let listed: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
     let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::of).collect();
@@ -163,7 +163,7 @@ fn node(cluster: u32, nth: u32) -> Value {
     })
 }
 
-/// What runs on a node: less on some than on others.
+/// Pods of a node; nodes have different load.
 fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
     let each = i64::try_from(nth % 20).unwrap_or_default() + 10;
     let share = |amount: i64| amount / 3 / each;
@@ -177,7 +177,7 @@ fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
     vec![pod; usize::try_from(each).unwrap_or_default()]
 }
 
-/// A binding to decide about.
+/// A binding to schedule.
 struct Subject {
     applied: Option<String>,
     spec: ResourceBindingSpec,
@@ -250,16 +250,16 @@ fn spec(kind: &str, nth: u32) -> anyhow::Result<ResourceBindingSpec> {
         spec["replicas"] = json!(1 + nth % 40);
         spec["replicaRequirements"] = requirements(nth);
     }
-    serde_json::from_value(spec).context("the spec of a binding")
+    serde_json::from_value(spec).context("cannot build the spec of a binding")
 }
 
-/// Bindings of a kind. Every second has the result of its first decision, and asks for one replica more since.
+/// Bindings of a kind. Every second one is scheduled and then scaled up by one replica.
 fn subjects(desk: &Desk<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<Subject>> {
     let subject = |nth| {
         let mut subject = Subject { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
         if nth % 2 == 1 {
             let Plan::Schedule { clusters, .. } = desk.decide(&subject) else {
-                bail!("the {kind} binding {nth} fits nowhere");
+                bail!("no cluster fits the {kind} binding {nth}");
             };
             subject.applied = Some(serde_json::to_string(&subject.spec.placement)?);
             subject.spec.clusters = clusters;
@@ -270,7 +270,7 @@ fn subjects(desk: &Desk<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<Su
     (0..bindings).map(subject).collect()
 }
 
-/// Where decisions are made.
+/// The planner with its input.
 struct Desk<'a> {
     fleet: &'a Fleet,
     estimate: Estimator<'a>,
@@ -296,7 +296,7 @@ impl Desk<'_> {
         scheduling::plan(&world, &binding).0
     }
 
-    /// Decisions a second, made by some threads at once over and over.
+    /// Decisions per second of several threads.
     fn rate(&self, subjects: &[&Subject], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
         let next = AtomicUsize::new(0);
         let began = Instant::now();
@@ -316,15 +316,15 @@ impl Desk<'_> {
         let took = began.elapsed();
         let mut decided = 0;
         for counted in counts {
-            let Ok((some, scheduled)) = counted else { bail!("a thread died") };
-            ensure!(some == scheduled, "{} of {some} decisions were in vain", some - scheduled);
+            let Ok((some, scheduled)) = counted else { bail!("a thread panicked") };
+            ensure!(some == scheduled, "{} of {some} decisions did not schedule", some - scheduled);
             decided += some;
         }
         Ok(decided as f64 / took.as_secs_f64())
     }
 }
 
-/// Decisions a second about requests that nobody asked for before, by one thread.
+/// Decisions per second for resource requests without cached estimates, in one thread.
 fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
     let began = Instant::now();
     let mut decided = 0_u32;
@@ -337,21 +337,21 @@ fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
             .resource_request
             .insert("memory".to_owned(), serde_json::from_value(json!(format!("{}Ki", 200_000 + decided)))?);
         let asked = Instant::now();
-        ensure!(matches!(desk.decide(&subject), Plan::Schedule { .. }), "a new request fits nowhere");
+        ensure!(matches!(desk.decide(&subject), Plan::Schedule { .. }), "no cluster fits a new request");
         deciding += asked.elapsed();
         decided += 1;
     }
     Ok(f64::from(decided) / deciding.as_secs_f64())
 }
 
-/// Decisions a second when each is promised before the next is made, and none is kept meanwhile.
+/// Decisions per second if each reserves its capacity before the next one, without cached estimates.
 fn promised(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&Subject]) -> anyhow::Result<f64> {
     let remembered = Remembered::default();
     let began = Instant::now();
     for nth in 0..PROMISED {
         let (subject, key) = (subjects[nth % subjects.len()], BindingKey::new("", format!("binding-{nth}")));
         let desk = Desk { fleet, estimate: Estimator { rooms: fleet.rooms(ledger, &key), remembered: &remembered } };
-        // The fleet fills up; to find that something does not fit is a decision, too.
+        // The fleet fills up; a decision that nothing fits counts too.
         let Plan::Schedule { clusters, .. } = desk.decide(subject) else { continue };
         ledger.promise(&key, &subject.spec, &subject.status, &clusters, began.elapsed());
         ledger.written(&key, 1);

@@ -1,28 +1,28 @@
-//! Pods as a busy cluster has them: alike within an application, with the few things that differ in every pod.
+//! Synthetic pods as in a busy cluster: equal within an application except for the fields that differ in every pod.
 //!
-//! Pure: a pod is a function of its place and revision, so that nobody has to hold two million of them.
+//! Pure: a pod is a function of its index and revision, so millions of pods need no memory.
 
 use std::fmt::Write;
 
-/// Applications share images, environment and probes; about so many pods each.
+/// Approximate number of pods per application; they share images, environment and probes.
 const PODS_OF_AN_APP: usize = 50;
 const NAMESPACES: usize = 50;
-/// Of the JSON that is the same in every pod, about.
+/// Approximate size of the JSON that all pods share, in bytes.
 const FRAME: usize = 4_600;
 
-/// The annotation that holds when a pod changed last, Unix microseconds.
+/// Annotation with the time of the last change in Unix microseconds.
 pub(super) const CHANGED_AT: &str = "bench.crowsnest.io/changed-at";
 
 /// The pods of one cluster.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pods {
-    /// Pods of all clusters: names the applications.
+    /// Number of pods in all clusters; determines the applications.
     pub fleet: usize,
-    /// About how large one is, bytes of JSON.
+    /// Approximate size of a pod's JSON in bytes.
     pub bytes: usize,
 }
 
-/// A stream of numbers that look random and are the same in every run.
+/// A deterministic pseudo-random number generator.
 struct Numbers(u64);
 
 impl Numbers {
@@ -38,7 +38,7 @@ impl Numbers {
     }
 }
 
-/// What changed a pod last.
+/// Last change of a pod.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Revision {
     pub number: u32,
@@ -51,7 +51,7 @@ pub(super) fn namespace(nth: usize) -> String {
 
 impl Pods {
     pub(super) fn app(self, nth: usize) -> usize {
-        // Neighbours belong together, and a namespace has several applications.
+        // Neighbouring pods belong to one application; a namespace has several.
         nth % (self.fleet / PODS_OF_AN_APP).max(7)
     }
 
@@ -62,7 +62,7 @@ impl Pods {
         format!("app-{app}-{hash:x}-{}", letters(own.next()))
     }
 
-    /// The pod's JSON, on one line.
+    /// Writes the pod as JSON on one line.
     pub(super) fn write(self, out: &mut String, nth: usize, resource_version: u64, revision: Revision) {
         let (app, mut own) = (self.app(nth), Numbers::of(nth));
         let mut shared = Numbers::of(app ^ 0x5bd1_e995);
@@ -103,7 +103,7 @@ impl Pods {
         );
     }
 
-    /// The same in every pod of an application, as large as the pod is to be.
+    /// Environment variables shared within an application; pads the pod to its size.
     fn environment(self, out: &mut String, app: usize, shared: &mut Numbers) {
         let end = out.len() + self.bytes.saturating_sub(FRAME);
         let mut n = 0;
@@ -127,7 +127,7 @@ fn digest(numbers: &mut Numbers) -> String {
     (0..4).map(|_| format!("{:016x}", numbers.next())).collect()
 }
 
-/// Five letters as generated names end with.
+/// Five letters as in generated names.
 fn letters(mut number: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut text = String::with_capacity(5);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_json_of_the_size_asked_for() {
+    fn pods_are_json_of_the_requested_size() {
         let pods = Pods { fleet: 30_000, bytes: 9_500 };
         for nth in [0, 1, 29_999] {
             let mut text = String::new();

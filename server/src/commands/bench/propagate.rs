@@ -1,8 +1,8 @@
-//! `crowsnest bench propagate`: how fast templates and their changes get into members, what that costs the control plane,
-//! and what a start costs when everything is in place.
+//! `crowsnest bench propagate`: measures how fast templates and their changes reach the members, the writes to the
+//! control plane, and a restart in steady state.
 //!
-//! Members, control plane and controllers are processes of their own. With a limit of writes each API server is as slow
-//! as kube-apiserver with etcd is; without one the control plane is in the controllers' process, as in `crowsnest up`.
+//! Members, control plane and controllers are separate processes. A write limit makes each API server as slow as
+//! kube-apiserver with etcd; without one the control plane runs in the controllers' process, as in `crowsnest up`.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -23,56 +23,56 @@ use super::parts::{Count, Part, Quiet, Reach, member_name};
 
 #[derive(Debug, Args)]
 pub(super) struct PropagateArgs {
-    /// Templates that a policy sends to all members
+    /// Number of templates, propagated to all members
     #[arg(long, default_value_t = 500)]
     config_maps: usize,
-    /// Members
+    /// Number of members
     #[arg(long, default_value_t = 3)]
     members: usize,
-    /// Writes a second that each API server takes; 0 for no limit, with the control plane in the controllers' process
+    /// Writes per second of each API server; 0 means no limit, with the control plane in the controllers' process
     #[arg(long, default_value_t = 250)]
     writes: u32,
-    /// Changes of templates at rest, one after the other
+    /// Number of sequential changes in steady state
     #[arg(long, default_value_t = 100)]
     changes: usize,
-    /// Templates in place at a start of the controllers, with and without their cache; 0 for no such start
+    /// Number of templates for restarts of the controllers with and without their cache; 0 skips this
     #[arg(long, default_value_t = 0)]
     cold: usize,
 }
 
 const NAMESPACE: &str = "bench";
-/// Requests to create templates that are under way at once.
+/// Number of templates created concurrently.
 const CREATED_AT_ONCE: usize = 32;
-/// Between two looks at Clusters, and between two changes at rest.
+/// Interval between checks of Clusters, and between two changes.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest wait for anything to happen.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
-    ensure!(args.members > 0 && args.config_maps > 0, "there must be members and config maps");
+    ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
     let mut figures = Figures { out: std::io::stdout() };
     let scratch = super::scratch();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     propagated(args, &scratch.join("propagate"), &mut figures).await?;
     if args.cold > 0 {
         started(args, &scratch.join("cold"), &mut figures).await?;
     }
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
-/// Everything that runs.
+/// All processes of the benchmark.
 struct Site {
     members: Vec<Part>,
-    /// Not in the controllers' process.
+    /// `None` if it runs in the controllers' process.
     control_plane: Option<Part>,
     controllers: Part,
     client: Client,
-    /// Of the control plane.
+    /// Kubeconfig of the control plane.
     kubeconfig: PathBuf,
 }
 
 impl Site {
-    /// Members that are ready, and nothing to propagate.
+    /// Starts members and waits until they are ready.
     async fn start(members: usize, apart: bool, dir: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
@@ -109,7 +109,7 @@ impl Site {
         Ok(())
     }
 
-    /// The control plane's writes, and those of all members.
+    /// Write counters of the control plane, and the sum of all members.
     async fn counts(&mut self) -> anyhow::Result<(Count, Count)> {
         let mut all = Count { requests: 0, revision: 0 };
         for member in &mut self.members {
@@ -132,11 +132,11 @@ pub(super) async fn create(client: &Client, path: &str, object: &Value) -> anyho
     let request = http::Request::post(path)
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(object)?)?;
-    client.request::<Value>(request).await.with_context(|| format!("creating at {path}"))?;
+    client.request::<Value>(request).await.with_context(|| format!("cannot create at {path}"))?;
     Ok(())
 }
 
-/// A Cluster and the Secret with its administrator's token.
+/// Creates a Cluster and the Secret with its administrator's token.
 async fn register(client: &Client, name: &str, reach: &Reach) -> anyhow::Result<()> {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "karmada-cluster"},
         "stringData": {"token": reach.token, "caBundle": reach.ca}});
@@ -148,7 +148,7 @@ async fn register(client: &Client, name: &str, reach: &Reach) -> anyhow::Result<
     create(client, "/apis/cluster.karmada.io/v1alpha1/clusters", &cluster).await
 }
 
-/// Waits until so many clusters take workloads.
+/// Waits until this many clusters are ready and untainted.
 pub(super) async fn ready(client: &Client, clusters: usize) -> anyhow::Result<()> {
     let takes_workloads = |cluster: &&Value| {
         let conditions = cluster["status"]["conditions"].as_array().into_iter().flatten();
@@ -167,7 +167,7 @@ pub(super) async fn ready(client: &Client, clusters: usize) -> anyhow::Result<()
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.context("the members do not become ready")?
+    tokio::time::timeout(PATIENCE, looking).await.context("the members did not become ready")?
 }
 
 async fn templates(client: &Client, count: usize) -> anyhow::Result<()> {
@@ -187,7 +187,7 @@ fn template(number: usize) -> String {
     format!("settings-{number}")
 }
 
-/// Sends every ConfigMap of the namespace to all members.
+/// Creates a policy that propagates all ConfigMaps of the namespace to all members.
 async fn policy(client: &Client) -> anyhow::Result<()> {
     let policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
@@ -199,7 +199,7 @@ async fn policy(client: &Client) -> anyhow::Result<()> {
         .await
 }
 
-/// A template as a member has it.
+/// A template observed in a member.
 struct Sighting {
     member: usize,
     name: String,
@@ -207,7 +207,7 @@ struct Sighting {
     at: Instant,
 }
 
-/// Follows what comes into members.
+/// Watches templates in the members.
 struct Watching {
     sightings: mpsc::UnboundedReceiver<Sighting>,
     _watches: JoinSet<()>,
@@ -223,7 +223,7 @@ impl Watching {
             let (mut seen, sender) = (watcher(api, config).default_backoff().applied_objects().boxed(), sender.clone());
             watches.spawn(async move {
                 while let Some(next) = seen.next().await {
-                    // What a watch says of its end is asked for again by itself.
+                    // The watcher recovers from errors by itself.
                     let Ok(object) = next else { continue };
                     let stamp = object.data.and_then(|mut data| data.remove("stamp")).unwrap_or_default();
                     let name = object.metadata.name.unwrap_or_default();
@@ -236,13 +236,13 @@ impl Watching {
         Ok(Self { sightings, _watches: watches })
     }
 
-    /// Waits until so many different ones are seen that `mean` something; when the last was.
+    /// Waits until this many distinct objects satisfy `mean`; returns the time of the last.
     async fn until(&mut self, count: usize, mean: impl Fn(&Sighting) -> bool) -> anyhow::Result<Instant> {
         let mut seen = HashSet::new();
         loop {
             let next = tokio::time::timeout(PATIENCE, self.sightings.recv()).await;
-            let seen_now = next.with_context(|| format!("only {} of {count} came", seen.len()))?;
-            let sighting = seen_now.context("nobody watches any more")?;
+            let seen_now = next.with_context(|| format!("only {} of {count} arrived", seen.len()))?;
+            let sighting = seen_now.context("the watches ended")?;
             if mean(&sighting) && seen.insert((sighting.member, sighting.name)) && seen.len() == count {
                 return Ok(sighting.at);
             }
@@ -250,7 +250,7 @@ impl Watching {
     }
 }
 
-/// From a policy for templates that are there to members, then changes at rest.
+/// Measures the propagation of existing templates after a policy is created, then changes in steady state.
 async fn propagated(
     args: &PropagateArgs,
     dir: &Path,
@@ -277,7 +277,7 @@ async fn propagated(
     let each = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
     figures.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
     if args.writes > 0 {
-        // More of them than writes: somebody else was faster, or nothing changed.
+        // Requests exceed writes on conflicts and no-op updates.
         let asked = each(after.requests, before.requests);
         figures.line("propagate/control-plane-requests", asked, "requests/template")?;
     }
@@ -294,7 +294,7 @@ async fn propagated(
     site.stop().await
 }
 
-/// From a template's change to the last member.
+/// Measures the time from a template's change until the last member has it.
 async fn change(
     client: &Client,
     watching: &mut Watching,
@@ -306,12 +306,12 @@ async fn change(
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
         .body(serde_json::to_vec(&json!({"data": {"stamp": stamp}}))?)?;
     let began = Instant::now();
-    client.request::<Value>(request).await.context("changing a template")?;
+    client.request::<Value>(request).await.context("cannot change a template")?;
     let seen = watching.until(args.members, |sighting| sighting.name == name && sighting.stamp == stamp).await?;
     Ok(seen - began)
 }
 
-/// Starts of the controllers where everything is in place already: first without a cache, then with the one that left.
+/// Measures restarts of the controllers in steady state, without a cache and with the previous one.
 async fn started(args: &PropagateArgs, dir: &Path, figures: &mut Figures<impl std::io::Write>) -> anyhow::Result<()> {
     let mut site = Site::start(args.members, true, dir).await?;
     policy(&site.client).await?;

@@ -1,8 +1,9 @@
-//! `crowsnest bench proxy`: what asking a member through our address costs beside asking it directly, and thousands of
-//! watches of the fleet.
+//! `crowsnest bench proxy`: measures proxied requests to a member compared with direct ones, and thousands of
+//! fleet-wide watches.
 //!
-//! The first part starts `crowsnest up` with one simulated member: every request through it passes the control plane's API
-//! server, the aggregated one in the same process, and the member's. The second reads the merged stream in this process.
+//! The first part starts `crowsnest up` with one simulated member: a proxied request passes the control plane's API
+//! server, the aggregated API server in the same process, and the member's. The second part reads the merged stream in
+//! this process.
 
 use std::io::Write;
 use std::path::Path;
@@ -36,28 +37,28 @@ use super::stage::{POD_BYTES, PodArgs, Stage, complete, rate, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProxyArgs {
-    /// Gets each way
+    /// Number of gets each way
     #[arg(long, default_value_t = 2_000)]
     gets: usize,
-    /// Moved by each log and exec that is timed
+    /// Data moved by each measured log and exec, in megabytes
     #[arg(long, default_value_t = 100, value_name = "MB")]
     megabytes: usize,
-    /// Exec sessions and log streams held open at once, half of each
+    /// Number of concurrent exec sessions and log streams, half of each
     #[arg(long, default_value_t = 500)]
     sessions: usize,
-    /// Watches of the whole fleet
+    /// Number of fleet-wide watches
     #[arg(long, default_value_t = 5_000)]
     watches: usize,
-    /// Of them, watches of a namespace; the others are of one object each
+    /// Number of watches of a namespace among them; the others watch a single object
     #[arg(long, default_value_t = 500)]
     of_namespaces: usize,
-    /// Pods they are of, in three clusters
+    /// Number of pods in three clusters
     #[arg(long, default_value_t = 30_000)]
     pods: usize,
-    /// Changes a second
+    /// Changes per second
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
-    /// Seconds for which deliveries are timed
+    /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     #[command(flatten)]
@@ -67,16 +68,16 @@ pub(super) struct ProxyArgs {
 const CLUSTERS: u32 = 3;
 const NAME: &str = "talker";
 const THROUGH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy";
-/// What the pod's log holds: as many lines as a member keeps.
+/// Lines of the pod's log, as many as a member keeps.
 const LINES: usize = 10_000;
-/// Rounds of a throughput, each way in turn; what is in the middle counts.
+/// Rounds of each throughput measurement, alternating; the median counts.
 const ROUNDS: usize = 9;
 const PIECE: usize = 64 << 10;
-/// Between two looks at whether the pod runs.
+/// Interval between checks whether the pod runs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// The same pods, asked directly and through us.
+/// The same pods, directly and through the proxy.
 struct Ways {
     direct: Api<Pod>,
     through: Api<Pod>,
@@ -103,11 +104,11 @@ async fn carried(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
     throughput("copy-to", &ways, figures, |pods| copy(pods, megabytes)).await?;
     kubectl_cp(&scratch, megabytes, figures).await?;
     super::stop(fleet).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
-/// Memory of the whole process for sessions with a pod that says little, each way in a process of its own: what one gives
-/// back the other would take.
+/// Measures the memory of idle sessions, each way in a new process because memory freed by one would be reused by the
+/// other.
 async fn held_open(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     for name in ["direct", "through"] {
         let scratch = super::scratch();
@@ -120,7 +121,7 @@ async fn held_open(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyho
         drop(open);
         figures.line(&format!("proxy/sessions-{}/{name}-rss", args.sessions), grown, "MB")?;
         super::stop(fleet).await?;
-        std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+        std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     }
     Ok(())
 }
@@ -132,7 +133,8 @@ impl Ways {
         Ok(Self { direct, through })
     }
 
-    /// A pod that runs a script, once it is seen to run both ways: the control plane's users are told to a new member.
+    /// Starts a pod that runs a script and waits until it runs both ways; a new member needs time to learn the control
+    /// plane's users.
     async fn begin(&self, script: &str) -> anyhow::Result<()> {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": NAME},
@@ -146,10 +148,10 @@ impl Ways {
                 }
             }
         };
-        tokio::time::timeout(STARTS_WITHIN, runs).await.context("the pod is not seen to run")
+        tokio::time::timeout(STARTS_WITHIN, runs).await.context("the pod did not start")
     }
 
-    /// Waits until the pod's last line begins like this.
+    /// Waits until the last line of the pod's log starts with this text.
     async fn says(&self, last: &str) -> anyhow::Result<()> {
         let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
         let says = async {
@@ -157,7 +159,7 @@ impl Ways {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        tokio::time::timeout(STARTS_WITHIN, says).await.context("the pod has not said all it has to say")
+        tokio::time::timeout(STARTS_WITHIN, says).await.context("the log of the pod is incomplete")
     }
 }
 
@@ -171,7 +173,7 @@ async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Po
     Ok(Api::namespaced(Client::try_from(config)?, "default"))
 }
 
-/// One get after another, both ways in turn.
+/// Measures sequential gets, alternating between both ways.
 async fn gets(ways: &Ways, times: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for _ in 0..times {
@@ -203,7 +205,7 @@ async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
 }
 
 impl<W: Write> Figures<W> {
-    /// Throughput both ways, and what one is of the other.
+    /// Prints the throughput of both ways and their ratio.
     fn ways(&mut self, name: &str, rates: [Vec<f64>; 2]) -> anyhow::Result<()> {
         let [direct, through] = rates.map(|mut rates| {
             let middle = rates.len() / 2;
@@ -215,7 +217,7 @@ impl<W: Write> Figures<W> {
     }
 }
 
-/// The pod's log, as often as it takes.
+/// Reads the pod's log repeatedly until enough bytes were read.
 async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let mut bytes = 0;
     while bytes < megabytes * 1_000_000 {
@@ -226,7 +228,7 @@ async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     Ok(bytes)
 }
 
-/// Bytes that a command writes.
+/// Pipes bytes through a command.
 async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let mut sender = exec_command(&pods, &["cat"]).await?;
     let (mut stdin, mut stdout) = ends(&mut sender)?;
@@ -246,7 +248,7 @@ async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
         let (mut bytes, mut piece) = (0, vec![0; PIECE]);
         while bytes < wanted {
             let read = stdout.read(&mut piece).await?;
-            ensure!(read > 0, "exec ended after {bytes} bytes");
+            ensure!(read > 0, "the exec session ended after {bytes} bytes");
             bytes += read;
         }
         anyhow::Ok(bytes)
@@ -256,7 +258,7 @@ async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     Ok(bytes)
 }
 
-/// Bytes that a command reads, as `kubectl cp` sends them; the answer comes when all of them were read.
+/// Sends bytes to a command, as `kubectl cp` does; the command answers after it read all of them.
 async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let bytes = megabytes * 1_000_000;
     let counts = format!("head -c {bytes} > /dev/null; echo read");
@@ -272,16 +274,16 @@ async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     stdin.shutdown().await?;
     let mut said = String::new();
     stdout.read_to_string(&mut said).await?;
-    ensure!(said == "read\n", "the command said {said:?}");
+    ensure!(said == "read\n", "unexpected output of the command: {said:?}");
     Ok(bytes)
 }
 
-/// Files into the pod and out of it, by the kubectl that `$KUBECTL` or the path names.
+/// Copies files to and from the pod with the kubectl in `$KUBECTL` or `$PATH`.
 async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let kubectl = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
     let version = Command::new(&kubectl).args(["version", "--client"]).stdout(Stdio::null()).status().await;
     if !version.is_ok_and(|status| status.success()) {
-        tracing::warn!("no kubectl: kubectl cp is not measured (it is looked for in $KUBECTL, then in the path)");
+        tracing::warn!("cannot find kubectl in $KUBECTL or $PATH; kubectl cp is not measured");
         return Ok(());
     }
     let (file, back) = (dir.join("copied"), dir.join("copied-back"));
@@ -306,14 +308,14 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Wri
         figures.ways(name, rates)?;
     }
     let copied = tokio::fs::metadata(&back).await?.len();
-    ensure!(copied == megabytes as u64 * 1_000_000, "{copied} bytes came back");
+    ensure!(copied == megabytes as u64 * 1_000_000, "{copied} bytes were copied back");
     Ok(())
 }
 
 fn server_of(kubeconfig: &Path) -> anyhow::Result<String> {
     let file = KubeconfigFile::read(kubeconfig)?.into_content();
     let cluster = file.clusters.into_iter().next().and_then(|named| named.cluster);
-    cluster.and_then(|cluster| cluster.server).context("the kubeconfig names no server")
+    cluster.and_then(|cluster| cluster.server).context("the kubeconfig has no server")
 }
 
 async fn exec_command(pods: &Api<Pod>, command: &[&str]) -> anyhow::Result<AttachedProcess> {
@@ -330,13 +332,13 @@ fn ends(process: &mut AttachedProcess) -> anyhow::Result<(Stdin, Stdout)> {
     Ok((Box::pin(stdin), Box::pin(stdout)))
 }
 
-/// What is held open: dropped, it ends.
+/// An open session; dropping it ends it.
 struct Session {
     _process: Option<AttachedProcess>,
     _log: Option<Box<dyn std::any::Any + Send>>,
 }
 
-/// Sessions that have said something.
+/// Opens sessions and waits for their first output.
 async fn sessions(pods: &Api<Pod>, count: usize) -> anyhow::Result<Vec<Session>> {
     let mut open = Vec::new();
     let all: Vec<usize> = (0..count).collect();
@@ -351,7 +353,7 @@ async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
         let mut process = exec_command(pods, &["cat"]).await?;
         let (mut stdin, mut stdout) = ends(&mut process)?;
         stdin.write_all(b"?").await?;
-        ensure!(stdout.read(&mut [0]).await? == 1, "a session ended");
+        ensure!(stdout.read(&mut [0]).await? == 1, "the session ended");
         let ends = Box::new(Mutex::new((stdin, stdout)));
         return Ok(Session { _process: Some(process), _log: Some(ends) });
     }
@@ -362,7 +364,7 @@ async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
     Ok(Session { _process: None, _log: Some(Box::new(Mutex::new(log))) })
 }
 
-/// Thousands of watches of the merged stream.
+/// Measures thousands of watches of the merged stream.
 async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let stage = Stage::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
     let (index, interest) = stage.open(&args.keep).await?;
@@ -380,13 +382,13 @@ async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
         watching.spawn(watch(proxy.clone(), path, Arc::clone(&took)));
     }
     rate(&stage.members.address, args.churn).await?;
-    // What is told while the others begin is not counted.
+    // Events during the start of the watches are not counted.
     tokio::time::sleep(Duration::from_secs(args.seconds.min(3))).await;
     took.lock().clear();
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
     let times = std::mem::take(&mut *took.lock());
     rate(&stage.members.address, 0.0).await?;
-    ensure!(!times.is_empty(), "nothing was delivered");
+    ensure!(!times.is_empty(), "no event was delivered");
     figures.line("proxy/watches", args.watches as f64, "")?;
     figures.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
     figures.spread("proxy/watches/delivery", times)?;
@@ -394,14 +396,14 @@ async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
     figures.line("proxy/watches/rss", grown as f64 / 1e6, "MB")?;
     if let Some(ended) = watching.try_join_next() {
         ended??;
-        anyhow::bail!("a watch ended");
+        anyhow::bail!("the watch ended");
     }
     watching.shutdown().await;
     stop(index, interest).await;
     stage.clear().await
 }
 
-/// The path of one pod's watch.
+/// Path of a watch of one pod.
 fn one(pods: Pods, nth: usize) -> String {
     let (namespace, name) = (namespace(nth), pods.name(nth));
     format!("api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3D{name}")

@@ -1,4 +1,4 @@
-//! Readers of the benchmark's cache: lists through the fleet-wide proxy, searches, and a follower of its changes.
+//! Reads of the benchmark's cache: lists through the fleet-wide proxy, searches, and the change stream.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty};
 use super::cache::Figures;
 use super::pods::{CHANGED_AT, Pods, namespace};
 
-/// Lists of everything are taken of caches up to this size.
+/// Maximum cache size for full lists.
 const LISTED_WHOLE: usize = 200_000;
 
 pub(super) const QUERIES: [&str; 8] = [
@@ -32,7 +32,7 @@ pub(super) fn question(query: &str, caller: UserInfo) -> SearchRequest {
     SearchRequest { limit: Some(20), ..SearchRequest::new(query, caller) }
 }
 
-/// Bytes of the answer, read as a client would: piece by piece.
+/// Size of a response that is read chunk by chunk.
 async fn list(proxy: &Proxy, path: &str) -> anyhow::Result<usize> {
     let request = Request::get(format!("/{path}")).body(Body::new(Empty::<Bytes>::new().map_err(|e| match e {})))?;
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
@@ -75,7 +75,7 @@ pub(super) async fn lists(
     figures.spread("cache/namespace-and-label", narrow)
 }
 
-/// As a user whose rights are looked up in every member. The slowest kind of question is named.
+/// Measures searches of a user with permissions in every member; prints the slowest query.
 pub(super) async fn searches(
     index: &Index,
     name: &str,
@@ -89,7 +89,7 @@ pub(super) async fn searches(
         let began = Instant::now();
         let answer = index.searcher().search_all(question(query, reader.clone())).await?;
         let took = began.elapsed();
-        ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
+        ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         slowest = slowest.max((took, query));
         all.push(took);
     }
@@ -97,7 +97,7 @@ pub(super) async fn searches(
     figures.milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
 }
 
-/// From a change in a member to the tail, and to a commit of the text index that has it.
+/// Measures the time from a change in a member to the change log, and to its commit in the text index.
 pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut watch, mut text) = (Vec::new(), Vec::new());
     let (mut follower, mut searchable) = (index.follow(index.seq()), index.searcher().searchable());
@@ -111,7 +111,8 @@ pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(V
             changes = follower.next() => {
                 let Some(changes) = changes else { return Ok((watch, text)) };
                 for change in changes? {
-                    // What was deleted is told as it was before. (Synthetic pods may share a name, and take each other's place.)
+                    // A deleted object has its old annotation. (Synthetic pods may share a name and replace each
+                    // other.)
                     let stays = change.happened != Happened::Deleted;
                     let Some(at) = changed_at(&change.object.body).filter(|_| stays) else { continue };
                     watch.push(since(at));

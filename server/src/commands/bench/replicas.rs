@@ -1,5 +1,5 @@
-//! `crowsnest bench replicas`: processes that share one Postgres - how they share the work of a fleet's pods, what each of them takes, and
-//! how long nobody hears of a cluster whose replica is killed.
+//! `crowsnest bench replicas`: measures processes that share one Postgres: their throughput, the resources of each, and
+//! the gap in a cluster's changes after its replica is killed.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,38 +20,38 @@ use super::parts::{Part, asked, say};
 use super::reads;
 use super::stage::{POD_BYTES, PodArgs, complete, elsewhere, pods, rate, register};
 
-/// In the environment of replicas.
+/// Environment variable of the database for replicas.
 const DATABASE: &str = "CROWSNEST_DB";
-/// Users who ask each replica at the same time.
+/// Concurrent users per replica.
 const USERS: usize = 16;
-/// A replica is killed so long after listening has begun, and listened for so long in all.
+/// Time until a replica is killed, and the total duration of the measurement.
 const KILLED_AFTER: Duration = Duration::from_secs(3);
 const LISTENED: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
 pub(super) struct ReplicasArgs {
-    /// Where the cache is kept, a Postgres: what is there already is thrown away
+    /// Postgres URL of the cache; its existing content is deleted
     #[arg(long, env = DATABASE, hide_env_values = true, value_name = "URL")]
     db: DatabaseUrl,
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
     replicas: u32,
-    /// Clusters the pods are spread over
+    /// Number of clusters for the pods
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clusters: u32,
     #[arg(long, default_value_t = 30_000)]
     pods: usize,
-    /// About how large each pod is
+    /// Approximate size of each pod in bytes
     #[arg(long, default_value_t = POD_BYTES, value_name = "BYTES")]
     pod_bytes: usize,
-    /// Changes a second while latencies are measured
+    /// Changes per second while latencies are measured
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
-    /// How long
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
 }
 
-/// What a replica came to.
+/// Resource usage of a replica.
 #[derive(Debug, Serialize, Deserialize)]
 struct Size {
     resident: u64,
@@ -59,7 +59,7 @@ struct Size {
     database: u64,
 }
 
-/// From changes in members until a replica knew, and until it found them.
+/// Latencies from changes in members until a replica received them, and until they were searchable.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Heard {
     watch: Vec<Duration>,
@@ -69,7 +69,7 @@ struct Heard {
 pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch)?;
-    let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db names no Postgres") };
+    let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db must be a Postgres URL") };
     crowsnest_index::check::empty(&StoreOptions::Postgres(options), None).await?;
     let members = elsewhere(&PodArgs { clusters: args.clusters, pods: args.pods, pod_bytes: args.pod_bytes }).await?;
     let control_plane = Part::server("control-plane", false).await?;
@@ -114,10 +114,10 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
         replica.stop().await?;
     }
     control_plane.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
-/// Asks all of them at the same time.
+/// Sends a request to all replicas concurrently.
 async fn each(replicas: &mut [Part], line: &str) -> anyhow::Result<Vec<String>> {
     try_join_all(replicas.iter_mut().map(|replica| replica.ask(line))).await
 }
@@ -126,7 +126,7 @@ fn parsed<T: serde::de::DeserializeOwned>(told: &[String]) -> anyhow::Result<Vec
     Ok(told.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?)
 }
 
-/// Of the largest of each.
+/// Prints the maximum of each value over all replicas.
 async fn sizes(replicas: &mut [Part], name: &str, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let told: Vec<Size> = parsed(&each(replicas, "size").await?)?;
     let most = |size: fn(&Size) -> u64| told.iter().map(size).max().unwrap_or_default();
@@ -135,7 +135,7 @@ async fn sizes(replicas: &mut [Part], name: &str, figures: &mut Figures<impl Wri
     figures.megabytes(&format!("{name}/database"), most(|size| size.database))
 }
 
-/// Users of all of them.
+/// Measures the searches of concurrent users on all replicas.
 async fn answers(
     replicas: &mut [Part],
     seconds: u64,
@@ -167,13 +167,13 @@ async fn heard(
     figures.spread(&format!("{name}/change-to-text"), all.text)
 }
 
-/// A replica as a process, with its text index in `dir`.
+/// Runs a replica with its text index in `dir`.
 pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
     let config = crowsnest_component_base::kubeconfig::config(Some(kubeconfig), None).await?;
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
     let why = Why::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    let (StoreOptions::Postgres(postgres), _) = db.store()? else { bail!("{DATABASE} names no Postgres") };
+    let (StoreOptions::Postgres(postgres), _) = db.store()? else { bail!("{DATABASE} must be a Postgres URL") };
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let store = StoreOptions::Postgres(PostgresOptions { replica: name, ..postgres });
     let options = IndexOptions::new(dir);
@@ -184,7 +184,7 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     say("{}")?;
     let mut asked = asked();
     while let Some(line) = asked.next_line().await? {
-        say(&answer(&index, dir, &line).await.with_context(|| format!("asked {line:?}"))?)?;
+        say(&answer(&index, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
     }
     index.stop().await;
     index.fleet().stop().await;
@@ -215,11 +215,11 @@ async fn answer(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String>
             serde_json::to_string(&Heard { watch, text })?
         }
         "answer" => serde_json::to_string(&users(index, Duration::from_secs(number)).await?)?,
-        _ => bail!("it cannot be answered"),
+        _ => bail!("unknown request"),
     })
 }
 
-/// What many users wait for their answers, each asking again as soon as it has one.
+/// Search latencies of concurrent users, each searching continuously.
 async fn users(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + time;
     let asking = (0..USERS).map(|user| async move {
@@ -230,7 +230,7 @@ async fn users(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
             let began = Instant::now();
             let answer = index.searcher().search_all(reads::question(query, reader.clone())).await?;
             all.push(began.elapsed());
-            ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
+            ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         }
         anyhow::Ok(all)
     });

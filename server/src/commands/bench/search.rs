@@ -1,5 +1,5 @@
-//! `crowsnest bench search`: what questions cost whose answers are limited to some namespaces of every cluster, while
-//! pods change and others ask, beside what people do today.
+//! `crowsnest bench search`: measures searches limited to some namespaces of every cluster, while pods change and
+//! others search, compared with kubectl and jq.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -21,34 +21,34 @@ use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
 pub(super) struct SearchArgs {
     #[command(flatten)]
     pods: PodArgs,
-    /// Questions asked one after another
+    /// Number of sequential searches
     #[arg(long, default_value_t = 800)]
     asks: usize,
-    /// Changes a second meanwhile
+    /// Changes per second meanwhile
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
-    /// Users who ask at the same time
+    /// Number of concurrent users
     #[arg(long, default_value_t = 50)]
     users: usize,
-    /// Seconds for which they ask, without changes and with them
+    /// Duration of their searches, in seconds, without and with changes
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// kubectl to compare with; with it jq is needed
+    /// kubectl program for the comparison; requires jq
     #[arg(long, value_name = "PROGRAM")]
     kubectl: Option<std::path::PathBuf>,
     #[command(flatten)]
     keep: KeepArgs,
 }
 
-/// Asked of the fleet as people do today, and as we do.
+/// The compared jq filter and search query.
 const TODAY: (&str, &str) = (
     "kind:pod status:CrashLoopBackOff",
     ".items[] | select(any(.status.containerStatuses[]?; .state.waiting.reason == \"CrashLoopBackOff\")) | .metadata.name",
 );
-/// What is being written when suggestions are asked for.
+/// Partial queries for suggestions.
 const WRITTEN: [&str; 6] =
     ["kind:po", "status:", "kind:pod namespace:team-1", "image:app", "kind:pod label:app=app-1", "restarts:>1 node:"];
-/// Queries read to measure the parser.
+/// Number of queries for the parser measurement.
 const PARSED: usize = 200_000;
 
 pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
     together(&index, args, "search/churn", &mut figures).await?;
     rate(&stage.members.address, 0.0).await?;
-    // What still came in has to be found before answers are compared.
+    // All changes must be searchable before results are compared.
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     today(&index, &stage.members, args, &mut figures).await?;
@@ -93,14 +93,14 @@ fn parsed(figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let (began, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
     for nth in 0..PARSED {
-        let read = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query is refused")?;
+        let read = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query was rejected")?;
         read.filter.terms(&mut |_| terms += 1);
     }
-    ensure!(terms > PARSED, "the queries have lost their terms");
+    ensure!(terms > PARSED, "the queries have no terms");
     figures.line("search/parser", PARSED as f64 / began.elapsed().as_secs_f64(), "queries/s")
 }
 
-/// One question after another, each query of the mix as often as the others; those of the slowest query are told.
+/// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
 async fn asked(
     index: &Index,
     user: &UserInfo,
@@ -124,7 +124,7 @@ async fn asked(
     Ok(())
 }
 
-/// Questions one after another, each another one.
+/// Measures sequential, distinct searches.
 async fn others(
     index: &Index,
     user: &UserInfo,
@@ -139,7 +139,7 @@ async fn others(
     figures.spread(name, all)
 }
 
-/// Of the kinds of the mix, which nobody asked before. Something has each of the numbers; other salts have others.
+/// Distinct queries of the mix; each number occurs in some pods, and each salt gives other numbers.
 fn first(times: usize, salt: usize) -> impl Iterator<Item = String> {
     (0..times).map(move |nth| {
         let number = (nth * 7 + salt) % 500;
@@ -156,7 +156,7 @@ fn first(times: usize, salt: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// Those that find nothing: what else might have been meant is looked for too.
+/// Queries without hits, for which suggestions are computed.
 fn mistaken(times: usize) -> impl Iterator<Item = String> {
     (0..times).map(|nth| match nth % 2 {
         0 => format!("kind:pod apq-{nth}"),
@@ -168,7 +168,7 @@ async fn ask(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Dura
     let began = Instant::now();
     let answer = index.searcher().search_all(question(query, user.clone())).await?;
     let took = began.elapsed();
-    ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
+    ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
     Ok(took)
 }
 
@@ -186,12 +186,12 @@ async fn suggested(
         let began = Instant::now();
         let suggestions = index.searcher().suggest(&request).await?;
         all.push(began.elapsed());
-        ensure!(!suggestions.items.is_empty(), "nothing is suggested for {query}");
+        ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
     }
     figures.spread(name, all)
 }
 
-/// Many users, each asking again as soon as it has its answer.
+/// Measures concurrent users, each searching continuously.
 async fn together(
     index: &Index,
     args: &SearchArgs,
@@ -221,7 +221,7 @@ async fn together(
     figures.spread(&name, all)
 }
 
-/// The same question with kubectl and jq, cluster after cluster.
+/// Measures the same query with kubectl and jq, cluster by cluster.
 async fn today(
     index: &Index,
     members: &Elsewhere,
@@ -240,9 +240,9 @@ async fn today(
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("starting kubectl")?;
+            .context("cannot start kubectl")?;
         let list: Stdio = listing.stdout.take().context("kubectl has no output")?.try_into()?;
-        let filtered = Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("starting jq")?;
+        let filtered = Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("cannot start jq")?;
         ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
         found += String::from_utf8_lossy(&filtered.stdout).lines().count();
     }

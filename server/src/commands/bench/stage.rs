@@ -1,4 +1,4 @@
-//! What a benchmark of the cache plays on: members in another process, a control plane, a cache of their pods.
+//! Environment of cache benchmarks: members in another process, a control plane, and a cache of their pods.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::keep::KeepArgs;
 
-/// Between two looks at whether Clusters are served, and for how long.
+/// Interval and timeout of the check that Clusters are served.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
-/// Size of a pod where no flag names another.
+/// Default size of a pod in bytes.
 pub(super) const POD_BYTES: usize = 9_500;
 
-/// The process that holds the members, and where it listens.
+/// The process with the members, and its address.
 pub(super) struct Elsewhere {
     _child: Child,
     pub address: String,
@@ -43,21 +43,21 @@ struct ControlPlane {
     serving: tokio::task::JoinHandle<crowsnest_registry::error::Result<()>>,
 }
 
-/// Flags of the members' pods.
+/// Flags of the synthetic pods.
 #[derive(Debug, Clone, Args)]
 pub(super) struct PodArgs {
-    /// Clusters the pods are spread over
+    /// Number of clusters for the pods
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub clusters: u32,
-    /// Pods of all clusters
+    /// Number of pods in all clusters
     #[arg(long, default_value_t = 30_000)]
     pub pods: usize,
-    /// Approximate size of each pod
+    /// Approximate size of each pod in bytes
     #[arg(long, default_value_t = POD_BYTES, value_name = "BYTES")]
     pub pod_bytes: usize,
 }
 
-/// Members in another process, a control plane with a Cluster for each of them, and a folder for the cache.
+/// Members in another process, a control plane with their Clusters, and a folder for the cache.
 pub(super) struct Stage {
     pub members: Elsewhere,
     pub scratch: PathBuf,
@@ -75,7 +75,7 @@ impl Stage {
         Ok(Self { members, scratch, control_plane, client })
     }
 
-    /// Opens a cache that is interested in all pods.
+    /// Opens a cache that collects all pods.
     pub(super) async fn open(&self, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
         let fleet = Fleet::start(self.client.clone(), FleetOptions::on_loopback()).await?;
         let why = Why::ResourceRegistry("bench".to_owned());
@@ -90,7 +90,7 @@ impl Stage {
     /// Stops the control plane and the members, and deletes the folder.
     pub(super) async fn clear(self) -> anyhow::Result<()> {
         self.control_plane.stop().await?;
-        std::fs::remove_dir_all(&self.scratch).with_context(|| format!("removing {}", self.scratch.display()))
+        std::fs::remove_dir_all(&self.scratch).with_context(|| format!("cannot remove {}", self.scratch.display()))
     }
 }
 
@@ -101,9 +101,9 @@ pub(super) async fn elsewhere(PodArgs { clusters, pods, pod_bytes }: &PodArgs) -
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .context("starting the members")?;
-    let out = child.stdout.take().context("the members have no output")?;
-    let address = BufReader::new(out).lines().next_line().await?.context("the members ended at once")?;
+        .context("cannot start the members")?;
+    let out = child.stdout.take().context("the process has no standard output")?;
+    let address = BufReader::new(out).lines().next_line().await?.context("the members exited immediately")?;
     Ok(Elsewhere { _child: child, address })
 }
 
@@ -117,10 +117,10 @@ async fn control_plane() -> anyhow::Result<ControlPlane> {
 }
 
 fn parsed<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
-    serde_json::from_value(value).context("building an object")
+    serde_json::from_value(value).context("cannot build an object")
 }
 
-/// One Secret and a Cluster for each member.
+/// Creates a Secret and a Cluster for each member.
 pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> anyhow::Result<()> {
     let create = PostParams::default();
     let definition: CustomResourceDefinition = parsed(json!({
@@ -152,7 +152,7 @@ pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> a
     Ok(())
 }
 
-/// The interest ends last: without it the cache would drop what it holds.
+/// The interest is dropped last; without it the cache would delete its objects.
 pub(super) async fn stop(index: Index, interest: InterestGuard) {
     index.stop().await;
     index.fleet().stop().await;
@@ -166,7 +166,7 @@ pub(super) fn pods() -> Gvr {
 pub(super) async fn rate(address: &str, rate: f64) -> anyhow::Result<()> {
     let config = kube::Config::new(format!("http://{address}").parse()?);
     let request = http::Request::post(format!("/churn?rate={rate}")).body(Vec::new())?;
-    Client::try_from(config)?.request_text(request).await.context("asking the members for changes")?;
+    Client::try_from(config)?.request_text(request).await.context("cannot set the rate of changes")?;
     Ok(())
 }
 
@@ -178,7 +178,7 @@ impl ControlPlane {
     }
 }
 
-/// Until every cluster's list has been taken once.
+/// Waits until every cluster was listed once.
 pub(super) async fn complete(index: &Index, clusters: u32) -> anyhow::Result<()> {
     for nth in 0..clusters {
         index.complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;

@@ -1,5 +1,6 @@
-//! Shell completion, of names that are there now as well: asked by the scripts that `crowsnest completion` prints, and by kubectl of
-//! whatever is called `kubectl_complete-crowsnest`. What can't be asked within a moment is completed to nothing.
+//! Shell completion, including live names of objects: for the scripts that `crowsnest completion` prints, and for
+//! kubectl plugins by the program `kubectl_complete-crowsnest`. Live names are omitted if the server does not respond
+//! in time.
 
 mod live;
 
@@ -16,14 +17,14 @@ use clap_complete::env::Shells;
 
 use crate::commands::Cli;
 
-/// The variable by which a script asks.
+/// Environment variable by which a completion script requests candidates.
 const ASKS: &str = "COMPLETE";
-/// How kubectl calls who completes for a plugin, up to the plugin's name.
+/// Prefix of the programs that kubectl runs to complete a plugin.
 const OF_KUBECTL: &str = "kubectl_complete-";
-/// kubectl is not to add names of files.
+/// Directive for kubectl: no file names.
 const NO_FILES: &str = ":4";
 
-/// Under which names we are called, and what that is to a user.
+/// Program names and the commands that users see.
 const CALLED: [(&str, &str); 3] =
     [("kubectl-crowsnest", "kubectl crowsnest"), ("kubectl-karmada", "kubectl karmada"), ("karmadactl", "karmadactl")];
 
@@ -38,60 +39,60 @@ enum Shell {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n  crowsnest completion --plugin ~/.local/bin                `kubectl crowsnest`, `kubectl karmada`, and what completes them"
+    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n  crowsnest completion --plugin ~/.local/bin                `kubectl crowsnest` and `kubectl karmada`, with completion"
 )]
 pub(crate) struct CompletionArgs {
     #[arg(value_enum, required_unless_present = "plugin")]
     shell: Option<Shell>,
-    /// Link the plugins of kubectl, and what completes them, into this folder of $PATH
+    /// Link the kubectl plugins and their completion programs into this folder of $PATH
     #[arg(long, value_name = "FOLDER", conflicts_with = "shell")]
     plugin: Option<PathBuf>,
 }
 
-/// What kubectl calls for a plugin, and for what completes it.
+/// Names of the plugins and their completion programs.
 const LINKS: [&str; 4] =
     ["kubectl-crowsnest", "kubectl-karmada", "kubectl_complete-crowsnest", "kubectl_complete-karmada"];
 
 pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.plugin {
-        let program = std::env::current_exe().context("finding this program")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
         link(&program, folder)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shell = args.shell.as_ref().context("say which shell, or --plugin FOLDER")?;
+    let shell = args.shell.as_ref().context("specify a shell, or --plugin FOLDER")?;
     let called = std::env::args_os().next().unwrap_or_default();
-    // A program that was named by its path is asked by it.
+    // A program started by its path is completed by that path.
     let by_path = Path::new(&called).components().count() > 1;
-    let completer = if by_path { std::env::current_exe().context("finding this program")? } else { called.into() };
+    let completer = if by_path { std::env::current_exe().context("cannot find this program")? } else { called.into() };
     let name = shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let shells = Shells::builtins();
-    let shell = shells.completer(&name).ok_or_else(|| anyhow!("{name} is no shell that is known"))?;
+    let shell = shells.completer(&name).ok_or_else(|| anyhow!("unsupported shell {name}"))?;
     let mut script = Vec::new();
     shell.write_registration(ASKS, "crowsnest", "crowsnest", &completer.to_string_lossy(), &mut script)?;
     std::io::stdout().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Links that are there already are ours to change; files are somebody's.
+/// Existing links are replaced; files are not.
 fn link(program: &Path, folder: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for name in LINKS {
         let link = folder.join(name);
         match link.symlink_metadata() {
             Ok(found) if found.is_symlink() => {
-                std::fs::remove_file(&link).with_context(|| format!("replacing {}", link.display()))?;
+                std::fs::remove_file(&link).with_context(|| format!("cannot replace {}", link.display()))?;
             }
-            Ok(_) => bail!("{} is there already, and no link: move it away", link.display()),
+            Ok(_) => bail!("{} exists and is not a link; move it away", link.display()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("looking at {}", link.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", link.display())),
         }
-        std::os::unix::fs::symlink(program, &link).with_context(|| format!("linking {}", link.display()))?;
+        std::os::unix::fs::symlink(program, &link).with_context(|| format!("cannot link {}", link.display()))?;
         writeln!(std::io::stdout(), "{}", link.display())?;
     }
     Ok(())
 }
 
-/// All commands, by the name we are called by.
+/// The command tree, named as the program was called.
 pub(crate) fn command() -> Command {
     match called(&std::env::args_os().next().unwrap_or_default()) {
         Some(name) => renamed(Cli::command().bin_name(name), name),
@@ -99,13 +100,13 @@ pub(crate) fn command() -> Command {
     }
 }
 
-/// The name a user knows us by, where it is another.
+/// The command that users know the program by, if it is a plugin.
 fn called(program: &OsStr) -> Option<&'static str> {
     let name = Path::new(program).file_stem()?.to_string_lossy();
     CALLED.iter().find(|(file, _)| *file == name).map(|(_, called)| *called)
 }
 
-/// Examples are those of the name.
+/// Renames the command in usage and examples.
 fn renamed(command: Command, name: &str) -> Command {
     let told = command.get_after_help().map(|text| text.to_string().replace("  crowsnest ", &format!("  {name} ")));
     let command = match told {
@@ -115,7 +116,7 @@ fn renamed(command: Command, name: &str) -> Command {
     command.mut_subcommands(|command| renamed(command, name))
 }
 
-/// Answers a shell or kubectl that asks what may come next; false when nobody does.
+/// Answers a completion request of a shell or kubectl; false if this is none.
 pub(crate) fn answered() -> anyhow::Result<bool> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let program = words.first().and_then(|program| Path::new(program).file_stem()).unwrap_or_default();
@@ -123,7 +124,7 @@ pub(crate) fn answered() -> anyhow::Result<bool> {
     if for_kubectl {
         words[0] = "crowsnest".into();
         let last = words.len() - 1;
-        let found = complete(&mut live_command(), words, last, None).context("completing")?;
+        let found = complete(&mut live_command(), words, last, None).context("cannot complete the command line")?;
         let mut out = std::io::stdout().lock();
         for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
             let help = candidate.get_help().map(|help| help.to_string().lines().next().unwrap_or_default().to_owned());
@@ -144,7 +145,7 @@ fn live_command() -> Command {
     with_names(Cli::command())
 }
 
-/// Arguments that are names of what is there now.
+/// Adds live completion to arguments that name objects.
 fn with_names(command: Command) -> Command {
     let of = command.get_name().to_owned();
     let command = command.mut_args(|arg| named(arg, &of));
@@ -181,12 +182,12 @@ mod tests {
     #[case("kubectl-crowsnest", Some("kubectl crowsnest"))]
     #[case("/usr/local/bin/kubectl-karmada", Some("kubectl karmada"))]
     #[case("/opt/crowsnest", None)]
-    fn names_we_are_called_by(#[case] program: &str, #[case] expected: Option<&str>) {
+    fn program_names_become_commands(#[case] program: &str, #[case] expected: Option<&str>) {
         assert_eq!(called(OsStr::new(program)), expected);
     }
 
     #[test]
-    fn plugins_are_links() {
+    fn plugins_are_linked() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("bin");
         for program in ["/opt/old/crowsnest", "/opt/crowsnest"] {
@@ -197,11 +198,11 @@ mod tests {
         std::fs::remove_file(&plugin).unwrap();
         std::fs::write(&plugin, "").unwrap();
         let error = link(Path::new("/opt/crowsnest"), &folder).unwrap_err().to_string();
-        assert!(error.contains("is there already, and no link"), "{error}");
+        assert!(error.contains("exists and is not a link"), "{error}");
     }
 
     #[test]
-    fn usage_and_examples_have_the_name() {
+    fn usage_and_examples_use_the_command_name() {
         let mut command = renamed(Cli::command().bin_name("kubectl crowsnest"), "kubectl crowsnest");
         command.build();
         let search = command.find_subcommand_mut("search").unwrap().render_help().to_string();
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_anybody_is_completed_without_a_server() {
+    fn static_candidates_need_no_server() {
         let told = |words: &[&str]| -> Vec<String> {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             let last = words.len() - 1;
@@ -222,7 +223,7 @@ mod tests {
         assert!(told(&["crowsnest", "search", "--fail"]).contains(&"--fail-on-empty".to_owned()));
     }
 
-    /// Words as a shell takes them apart; what stands behind three blanks, or a pipe, or in the next command, is for the reader.
+    /// Splits a line as a shell does; text after three spaces, a pipe or the next command is for the reader.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quote, mut blanks) = (Vec::new(), None::<String>, None, 0);
         for letter in line.chars() {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_understood() {
+    fn examples_are_parsed() {
         let mut command = Cli::command();
         command.build();
         let mut all = vec![command];
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_of_the_document_are_understood() {
+    fn documented_examples_are_parsed() {
         let document = include_str!("../../../../docs/CLI.md");
         let examples: Vec<&str> =
             document.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest ")).collect();
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_users_have_examples() {
+    fn commands_have_examples() {
         let mut command = Cli::command();
         command.build();
         let own = ["help", "sim", "apiserver"];

@@ -1,5 +1,5 @@
-//! Which `CROWSNEST_…` in the environment are settings. One that nobody reads is a slip of the keyboard: what it was to change would
-//! stay as it was, and nobody would be told. What runs for long does not start with one. Pure.
+//! Validates `CROWSNEST_…` environment variables. An unknown one is most likely a typo whose setting would be ignored
+//! silently, so daemons refuse to start with it. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
 const PREFIX: &str = "CROWSNEST_";
-/// What runs for long, set up by files and variables.
+/// Long-running commands, configured by files and variables.
 const DAEMONS: [&str; 3] = ["serve", "agent", "estimator"];
-/// Read beside those of flags.
+/// Known variables that belong to no flag.
 const BESIDE_FLAGS: [&str; 2] = ["CROWSNEST_LOG", "CROWSNEST_PAGER"];
-/// Of what builds and tests this program, and may start it.
+/// Variables of the build and the tests, which may start this program.
 const OF_DEVELOPERS: [&str; 13] = [
     "CROWSNEST_BINARY",
     "CROWSNEST_CHROMIUM",
@@ -27,11 +27,11 @@ const OF_DEVELOPERS: [&str; 13] = [
     "CROWSNEST_WEB",
     "CROWSNEST_WEB_DIR",
 ];
-/// The same, by what they begin with.
+/// Prefixes of such variables.
 const FAMILIES_OF_DEVELOPERS: [&str; 4] =
     ["CROWSNEST_CRASH_", "CROWSNEST_FAULT_", "CROWSNEST_FLEET_", "CROWSNEST_GROUND"];
 
-/// Why a command does not start with variables of these names; none where all are known, or it is no daemon.
+/// Returns an error if a daemon is started with unknown variables.
 pub(in crate::commands) fn refused(
     root: &Command,
     matches: &ArgMatches,
@@ -49,12 +49,12 @@ pub(in crate::commands) fn refused(
 fn told(daemon: &Command, unknown: &str, own: &BTreeSet<String>) -> String {
     let what = match nearest(unknown, own) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("`crowsnest {} --help` names them all", daemon.get_name()),
+        None => format!("`crowsnest {} --help` lists all variables", daemon.get_name()),
     };
     format!("unknown variable {unknown} in the environment: {what}\n")
 }
 
-/// Those that no command reads, nor anybody else who is known.
+/// Variables that no command and no known tool reads.
 fn unknown<'n>(root: &Command, names: &'n BTreeSet<String>) -> Vec<&'n str> {
     let mut known = variables(root);
     known.extend(BESIDE_FLAGS.into_iter().chain(OF_DEVELOPERS).map(str::to_owned));
@@ -66,13 +66,14 @@ fn unknown<'n>(root: &Command, names: &'n BTreeSet<String>) -> Vec<&'n str> {
     names.iter().map(String::as_str).filter(|name| !is_known(name)).collect()
 }
 
-/// The variables of a command's flags, and of those below it.
+/// Variables of the flags of a command and its subcommands.
 fn variables(command: &Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(Arg::get_env).map(|name| name.to_string_lossy().into_owned());
     own.chain(command.get_subcommands().flat_map(variables)).collect()
 }
 
-/// A kubelet tells pods of Services; of one that is called `crowsnest-db` by `CROWSNEST_DB_SERVICE_HOST`, `CROWSNEST_DB_PORT` and more.
+/// Kubelets set variables such as `CROWSNEST_DB_SERVICE_HOST` and `CROWSNEST_DB_PORT` for a Service named
+/// `crowsnest-db`.
 fn is_of_a_service(name: &str, all: &BTreeSet<String>) -> bool {
     let behind = |mark: &str| {
         let mut places = name.match_indices(mark).map(|(at, _)| &name[..at]);
@@ -81,7 +82,7 @@ fn is_of_a_service(name: &str, all: &BTreeSet<String>) -> bool {
     behind("_SERVICE_") || behind("_PORT")
 }
 
-/// The known name that was most likely meant.
+/// The most similar known variable.
 fn nearest<'n>(name: &str, known: &'n BTreeSet<String>) -> Option<&'n str> {
     let far = |other: &str| {
         let (one, other) = (name.trim_start_matches(PREFIX), other.trim_start_matches(PREFIX));
@@ -106,9 +107,9 @@ mod tests {
         refused(&root, &matches, names.iter().map(|name| (*name).to_owned())).map(|error| error.to_string())
     }
 
-    /// All that a daemon's flags say can be said in the environment, under the flag's own name.
+    /// Every flag of a daemon has an environment variable of its own name.
     #[test]
-    fn each_flag_has_its_variable() {
+    fn each_flag_has_a_variable() {
         let mut root = Cli::command();
         root.build();
         let mut wrong = Vec::new();
@@ -132,30 +133,30 @@ mod tests {
     #[case::a_test("x serve", &["CROWSNEST_KUBECTL", "CROWSNEST_CRASH_SEED"], None)]
     #[case::a_slip("x serve", &["CROWSNEST_LISTN"], Some("CROWSNEST_LISTN in the environment: did you mean CROWSNEST_LISTEN?"))]
     #[case::of_the_agent("x agent --cluster-name m1 --karmada-kubeconfig cp", &["CROWSNEST_CLUSTERNAME"], Some("did you mean CROWSNEST_CLUSTER_NAME?"))]
-    #[case::nothing_near("x serve", &["CROWSNEST_PASSPHRASE"], Some("`crowsnest serve --help` names them all"))]
+    #[case::nothing_near("x serve", &["CROWSNEST_PASSPHRASE"], Some("`crowsnest serve --help` lists all variables"))]
     #[case::no_daemon("x get pods", &["CROWSNEST_LISTN"], None)]
     #[case::a_service("x serve", &["CROWSNEST_A_SERVICE_HOST", "CROWSNEST_A_SERVICE_PORT_API", "CROWSNEST_A_PORT", "CROWSNEST_A_PORT_80_TCP_ADDR"], None)]
     #[case::no_service("x serve", &["CROWSNEST_A_PORT"], Some("CROWSNEST_A_PORT"))]
-    fn what_nobody_reads_is_refused(#[case] line: &str, #[case] names: &[&str], #[case] expected: Option<&str>) {
+    fn unknown_variables_are_rejected(#[case] line: &str, #[case] names: &[&str], #[case] expected: Option<&str>) {
         let said = said(line, names);
         assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
         assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_at_once() {
+    fn all_unknown_variables_are_reported() {
         let said = said("x serve", &["CROWSNEST_LISTN", "CROWSNEST_ROLE"]).unwrap();
         assert_eq!(said.lines().count(), 2, "{said}");
     }
 
-    /// What may be repeated stands in one variable.
+    /// Values of repeatable flags are separated in one variable.
     #[rstest]
     #[case("--oidc-required-claim=a=1,b=2", "[(\"a\", \"1\"), (\"b\", \"2\")]")]
     #[case(
         "--tls-sni-cert-key=a.crt,a.key;b.crt,b.key",
         "[Pair([\"a.crt\", \"a.key\"]), Pair([\"b.crt\", \"b.key\"])]"
     )]
-    fn one_text_says_several(#[case] flag: &str, #[case] expected: &str) {
+    fn variables_hold_several_values(#[case] flag: &str, #[case] expected: &str) {
         let matches = Cli::command().try_get_matches_from(["x", "serve", flag]).unwrap();
         let cli = format!("{:?}", Cli::from_arg_matches(&matches).unwrap());
         assert!(cli.contains(expected), "{cli}");

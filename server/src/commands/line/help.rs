@@ -1,4 +1,4 @@
-//! What `crowsnest --help` and `crowsnest options` show: commands by what they are for, on one screen, and the flags that most of them take.
+//! `crowsnest --help` and `crowsnest options`: commands grouped by purpose on one screen, and the common flags.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::{Arg, Args, Command};
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::pager;
 
-/// Commands by what they are for.
+/// Groups of commands.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Look", &["search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal"]),
     ("Steer", &["plan", "apply", "promote", "create", "delete", "edit", "patch", "label", "annotate"]),
@@ -34,16 +34,16 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// What a flag is stands beside it; in narrower terminals it goes on below.
+/// Help is formatted for this width in columns; narrower terminals wrap it.
 pub(in crate::commands) const WIDTH: usize = 160;
 
-/// Of the help of all commands.
+/// Template of the top-level help.
 pub(in crate::commands) fn template() -> String {
     let width = GROUPS.iter().map(|(head, _)| head.len() + 1).max().unwrap_or_default();
     let lines: Vec<String> =
         GROUPS.iter().map(|(head, names)| format!("  {:<width$}  {}", format!("{head}:"), names.join(" "))).collect();
     format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\nCommands, of which `help COMMAND` tells more:\n{}\n\nOptions:\n{{options}}{{after-help}}",
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\nCommands (see `help COMMAND` for details):\n{}\n\nOptions:\n{{options}}{{after-help}}",
         lines.join("\n")
     )
 }
@@ -52,13 +52,13 @@ pub(in crate::commands) fn template() -> String {
 #[command(after_help = "Examples:\n  crowsnest options")]
 pub(crate) struct OptionsArgs {}
 
-/// The flags that most commands take.
+/// Prints the flags that most commands accept.
 pub(crate) fn run(_: &OptionsArgs) -> anyhow::Result<ExitCode> {
     let verbose = Arg::new("verbose").short('v').long("verbose").action(clap::ArgAction::Count);
     let verbose = verbose.help("More log lines on standard error: -v info, -vv debug, -vvv trace");
     let command = ConnectionArgs::augment_args(Command::new("options").arg(verbose)).disable_help_flag(true);
     pager::begin();
-    let told = command.help_template("Most commands take:\n{options}").render_long_help();
+    let told = command.help_template("Common options:\n{options}").render_long_help();
     writeln!(std::io::stdout(), "{told}")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -71,11 +71,11 @@ mod tests {
 
     use crate::commands::Cli;
 
-    /// Lines of a terminal that people leave as it comes, in the desktop's size.
+    /// Lines of a terminal window of common size.
     const SCREEN: usize = 50;
 
     #[test]
-    fn all_commands_are_in_a_group() {
+    fn every_command_is_in_a_group() {
         let command = Cli::command();
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let there: BTreeSet<&str> = shown.map(Command::get_name).collect();
@@ -91,7 +91,7 @@ mod tests {
         while let Some(mut command) = all.pop() {
             let help = command.render_help().to_string();
             let lines = help.lines().count();
-            // What runs servers has a flag for each of their parts.
+            // Servers have a flag per setting and need more lines.
             let servers = ["up", "serve", "apiserver", "agent", "estimator", "bench"];
             let is_server = servers.iter().any(|name| help.contains(&format!("Usage: crowsnest {name}")));
             assert!(lines <= SCREEN || is_server, "{} has {lines} lines:\n{help}", command.get_name());

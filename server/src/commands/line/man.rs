@@ -1,4 +1,4 @@
-//! `crowsnest man`: manual pages, of everything or of one command.
+//! `crowsnest man`: prints manual pages.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use crate::commands::Cli;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest man | man -l -\n  crowsnest man search | man -l -\n  crowsnest man --dir /usr/local/share/man/man1    all of them, a file each"
+    after_help = "Examples:\n  crowsnest man | man -l -\n  crowsnest man search | man -l -\n  crowsnest man --dir /usr/local/share/man/man1    all pages, one file each"
 )]
 pub(crate) struct ManArgs {
-    /// Of this command [default: of crowsnest]
+    /// Command to document [default: crowsnest]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
-    /// All pages, as files of this folder
+    /// Write all pages to this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     dir: Option<PathBuf>,
 }
@@ -26,18 +26,18 @@ pub(crate) struct ManArgs {
 pub(crate) fn run(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let mut command = Cli::command();
     if let Some(dir) = &args.dir {
-        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-        clap_mangen::generate_to(command, dir).with_context(|| format!("writing pages into {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        clap_mangen::generate_to(command, dir).with_context(|| format!("cannot write pages to {}", dir.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     command.build();
     let mut wanted = &command;
     for name in &args.command {
         let found = wanted.find_subcommand(name);
-        wanted = found.ok_or_else(|| anyhow!("there is no command {name:?}: `crowsnest --help` lists them"))?;
+        wanted = found.ok_or_else(|| anyhow!("unknown command {name:?}; `crowsnest --help` lists the commands"))?;
     }
     let mut page = Vec::new();
-    Man::new(wanted.clone()).render(&mut page).context("writing the page")?;
+    Man::new(wanted.clone()).render(&mut page).context("cannot write the page")?;
     std::io::stdout().write_all(&page)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! A command's settings in a file: YAML with the names of its flags as keys. What the command line or the environment says goes
-//! before it; a key that no flag has is refused. Values are read as the flag's are.
+//! Settings of a command in a YAML file with flag names as keys. The command line and the environment take precedence;
+//! unknown keys are rejected. Values are parsed by the flags.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 /// The flag that names the file.
 pub(in crate::commands) const FLAG: &str = "config";
-/// Flags of every command, and of the file itself.
+/// Flags that a file cannot set.
 const NOT_IN_A_FILE: [&str; 4] = [FLAG, "help", "verbose", "version"];
 
-/// The words that a file adds to a command line; none where no file is named. What the line lacks, the file may have: whether it
-/// makes sense is judged with both.
+/// Arguments that the file adds to a command line; empty if no file is named. Required flags may be in the file, so
+/// only the combination is validated.
 pub(in crate::commands) fn added(command: &Command, line: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Ok(Vec::new()) };
     let Some((name, said)) = matches.subcommand() else { return Ok(Vec::new()) };
@@ -35,12 +35,12 @@ fn words(command: &Command, said: &ArgMatches, text: &str) -> Result<Vec<OsStrin
         return Ok(Vec::new());
     }
     let settings: Option<BTreeMap<String, Value>> =
-        serde_saphyr::from_str(text).map_err(|error| format!("it is no mapping of flags to values: {error}"))?;
+        serde_saphyr::from_str(text).map_err(|error| format!("expected a mapping of flags to values: {error}"))?;
     let mut words = Vec::new();
     for (key, value) in settings.unwrap_or_default() {
         let flag = command.get_arguments().find(|arg| arg.get_long() == Some(key.as_str()));
         let Some(flag) = flag.filter(|_| !NOT_IN_A_FILE.contains(&key.as_str())) else {
-            return Err(format!("unknown key {key:?}: keys are the names of flags, without --"));
+            return Err(format!("unknown key {key:?}: keys must be flag names without --"));
         };
         let source = said.value_source(flag.get_id().as_str());
         if !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
@@ -55,7 +55,7 @@ fn words_of(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, String>
         return match value {
             Value::Bool(true) => Ok(vec![format!("--{key}")]),
             Value::Bool(false) | Value::Null => Ok(Vec::new()),
-            _ => Err(format!("{key} is true or false")),
+            _ => Err(format!("{key} must be true or false")),
         };
     }
     let each = matches!(flag.get_action(), ArgAction::Append) && flag.get_value_delimiter().is_none();
@@ -79,7 +79,7 @@ fn scalar(key: &str, value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
-        _ => Err(format!("{key} is a value or a list of values")),
+        _ => Err(format!("{key} must be a value or a list of values")),
     }
 }
 
@@ -105,7 +105,11 @@ mod tests {
     #[case::what_only_the_file_has("serve", "must: b\nkey: c\nlisten: d", Ok("--key=c --listen=d --must=b"))]
     #[case::what_makes_no_sense_at_all("serve --no-such-flag", "key: b", Ok(""))]
     #[case("serve", "kee: b", Err("unknown key \"kee\""))]
-    fn line_and_file_are_judged_together(#[case] line: &str, #[case] text: &str, #[case] expected: Result<&str, &str>) {
+    fn line_and_file_are_validated_together(
+        #[case] line: &str,
+        #[case] text: &str,
+        #[case] expected: Result<&str, &str>,
+    ) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let flags = [
@@ -139,10 +143,10 @@ mod tests {
     #[case::the_command_line_goes_before("listen: a\nroles: b", "--listen c", Ok("--roles=b"))]
     #[case("lisen: a", "", Err("unknown key \"lisen\""))]
     #[case::no_file_names_a_file("config: b", "", Err("unknown key \"config\""))]
-    #[case("on: maybe", "", Err("on is true or false"))]
-    #[case("listen: {host: a}", "", Err("listen is a value or a list of values"))]
-    #[case("- listen", "", Err("no mapping of flags"))]
-    fn files_say_what_flags_say(#[case] text: &str, #[case] said: &str, #[case] expected: Result<&str, &str>) {
+    #[case("on: maybe", "", Err("on must be true or false"))]
+    #[case("listen: {host: a}", "", Err("listen must be a value or a list of values"))]
+    #[case("- listen", "", Err("expected a mapping of flags"))]
+    fn files_set_flags(#[case] text: &str, #[case] said: &str, #[case] expected: Result<&str, &str>) {
         let line = ["serve"].into_iter().chain(said.split_whitespace());
         let said = command().try_get_matches_from(line).unwrap();
         let words = words(&command(), &said, text);

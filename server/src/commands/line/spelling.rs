@@ -1,12 +1,12 @@
-//! How people of kubectl and karmadactl write flags, in the words that our commands know: `--watch=false`, `--label_columns`, `-v 4`,
-//! `-o go-template --template …`, and klog's flags, which change nothing here; and how Karmada's components are told how fast to go,
-//! which nobody has to say here. Pure.
+//! Normalizes command lines written for kubectl and karmadactl: `--watch=false`, `--label_columns`, `-v 4`, `-o
+//! go-template --template …`. Accepts klog's flags and the throttling flags of Karmada's components, which have no
+//! effect here. Pure.
 
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
 
-/// klog's flags, and which of them say something. Logs are lines on standard error here.
+/// klog's flags, and whether they take a value. This program always logs lines to standard error.
 const KLOG: [(&str, bool); 12] = [
     ("add-dir-header", false),
     ("alsologtostderr", false),
@@ -21,7 +21,7 @@ const KLOG: [(&str, bool); 12] = [
     ("stderrthreshold", true),
     ("vmodule", true),
 ];
-/// What Karmada's components are throttled and sized by, beside `concurrent-…-syncs`; all of them say something.
+/// Flags that throttle and size Karmada's components, in addition to `concurrent-…-syncs`; all take a value.
 const THROTTLES: [&str; 11] = [
     "cluster-api-burst",
     "cluster-api-qps",
@@ -35,23 +35,23 @@ const THROTTLES: [&str; 11] = [
     "rate-limiter-qps",
     "resync-period",
 ];
-/// What runs in place of them.
+/// Commands that replace Karmada's components.
 const COMPONENTS: [&str; 4] = ["serve", "up", "agent", "estimator"];
-/// The template of `-o`, and what kubectl always does with templates unless it is told not to.
+/// kubectl's flag with the template of `-o`, and its flag for missing keys, whose default is used here.
 const TEMPLATE: &str = "template";
 const ALLOW_MISSING: &str = "allow-missing-template-keys";
-/// What a template is for where no format is said.
+/// Format of a template without `-o`.
 const DEFAULT_FORMAT: &str = "go-template";
 
-/// A command line in our words.
+/// A normalized command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::commands) struct Spelled {
     pub(in crate::commands) words: Vec<OsString>,
-    /// What is to be told of what was left out.
+    /// Notes about ignored flags.
     pub(in crate::commands) notes: Vec<String>,
 }
 
-/// Reads a command line. What is behind `--`, and what a command hands on, is somebody else's.
+/// Normalizes a command line. Words after `--` and arguments passed to other programs are unchanged.
 pub(in crate::commands) fn spelled(root: &Command, line: Vec<OsString>) -> Spelled {
     let mut told = Spelled::default();
     let mut command = root;
@@ -90,18 +90,17 @@ pub(in crate::commands) fn spelled(root: &Command, line: Vec<OsString>) -> Spell
         if known.is_none() && name == TEMPLATE && own(command, "output").is_some() {
             template = said.map(OsString::from).or_else(|| words.next());
         } else if known.is_none() && name == ALLOW_MISSING && said.is_none_or(|said| truth(said) == Some(true)) {
-            // Nothing else is done.
+            // `true` is the behaviour anyway.
         } else if let Some((_, speaks)) = KLOG.iter().find(|(klog, _)| *klog == name) {
             if *speaks && said.is_none() {
                 words.next();
             }
-            told.notes.push(format!("--{name} changes nothing here: logs are lines on standard error"));
+            told.notes.push(format!("--{name} has no effect: logs are written to standard error"));
         } else if known.is_none() && COMPONENTS.contains(&command.get_name()) && throttles(&name) {
             if said.is_none() {
                 words.next();
             }
-            told.notes
-                .push(format!("--{name} changes nothing here: how fast loops and their requests go is not to be set"));
+            told.notes.push(format!("--{name} has no effect: concurrency and request rates are not configurable"));
         } else if let (Some(said), true) = (said.and_then(truth), known.is_some_and(is_switch)) {
             told.words.extend(said.then(|| OsString::from(format!("--{name}"))));
         } else {
@@ -119,7 +118,7 @@ fn throttles(name: &str) -> bool {
     THROTTLES.contains(&name) || (name.starts_with("concurrent-") && name.ends_with("-syncs"))
 }
 
-/// The flag of a command by its long name, or another it has.
+/// Finds a flag of a command by its long name or alias.
 fn own<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| {
         arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
@@ -130,7 +129,7 @@ fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-/// As Go reads it.
+/// Parses a boolean as Go's `strconv.ParseBool`.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -139,7 +138,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Says the template behind the format it is for.
+/// Appends the template to its output format.
 fn with_template(words: &mut Vec<OsString>, template: &OsString) {
     let template = template.to_string_lossy();
     for at in 0..words.len() {
@@ -168,7 +167,7 @@ mod tests {
 
     use crate::commands::Cli;
 
-    /// What karmadactl takes, as its own reference lists it.
+    /// karmadactl's flags, from its reference documentation.
     const KARMADACTL: &str = include_str!("spelling/karmadactl.txt");
 
     fn told(line: &str) -> Spelled {
@@ -191,17 +190,17 @@ mod tests {
     #[case("x create secret generic db --save_config=true", "x create secret generic db --save_config=true")]
     #[case("x promote deploy/web --auto-create-policy=false", "x promote deploy/web --auto-create-policy=false")]
     #[case("x token create --print-register-command=true", "x token create --print-register-command")]
-    fn flags_are_spelled_as_ours(#[case] line: &str, #[case] expected: &str) {
+    fn flags_are_normalized(#[case] line: &str, #[case] expected: &str) {
         let words = told(line).words.into_iter().map(|word| word.to_string_lossy().into_owned());
         assert_eq!(words.collect::<Vec<_>>().join(" "), expected);
     }
 
     #[test]
-    fn klogs_flags_are_told_of() {
+    fn klog_flags_are_noted() {
         let told = told("x get --logtostderr --vmodule a=2 pods");
         assert_eq!(told.words, ["x", "get", "pods"]);
         assert_eq!(told.notes.len(), 2);
-        assert_eq!(told.notes[0], "--logtostderr changes nothing here: logs are lines on standard error");
+        assert_eq!(told.notes[0], "--logtostderr has no effect: logs are written to standard error");
     }
 
     #[rstest::rstest]
@@ -213,15 +212,15 @@ mod tests {
         "x serve --enable-cluster-resource-modeling=false",
         0
     )]
-    fn how_fast_to_go_is_told_of(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
+    fn throttling_flags_are_noted(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
         let told = told(line);
         let words: Vec<String> = told.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         assert_eq!((words.join(" ").as_str(), told.notes.len()), (expected, notes));
     }
 
-    /// Each verb of karmadactl's, and each flag of it, with what it takes.
+    /// Every verb and flag of karmadactl is accepted with its value.
     #[test]
-    fn all_that_karmadactl_takes_is_taken() {
+    fn karmadactl_flags_are_accepted() {
         let mut root = Cli::command();
         root.build();
         let mut unknown = Vec::new();
@@ -260,7 +259,7 @@ mod tests {
         own(command, long).is_some_and(|arg| {
             let shorts = arg.get_short().into_iter().chain(arg.get_all_short_aliases().into_iter().flatten());
             let same = short.is_empty() || shorts.into_iter().any(|own| short == format!("-{own}"));
-            // One that is a switch there may be said `=true` here.
+            // A switch there may be written `=true` here.
             let least = arg.get_num_args().map_or(1, |range| range.min_values());
             same && (arg.get_action().takes_values() == speaks || !speaks && least == 0)
         })

@@ -1,5 +1,5 @@
-//! Which control plane is the right one: what it tells strangers is signed with the token, names the authority whose hash is known, and is
-//! told again, word for word, over a connection that this authority vouches for.
+//! Discovers and verifies the control plane as `kubeadm join` does: its `cluster-info` must be signed_kubeconfig with the token,
+//! name a CA with a known hash, and be the same when it is read again over a connection verified by that CA.
 
 use std::str::FromStr;
 
@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crowsnest_cli::reach::said;
 
-/// `<id>.<secret>`; its secret is told to nobody.
+/// A bootstrap token `<id>.<secret>`; `Debug` hides the secret.
 #[derive(Clone)]
 pub(super) struct Token {
     id: String,
@@ -40,13 +40,13 @@ impl FromStr for Token {
         match text.split_once('.').filter(|(id, secret)| is_word(id, 6) && is_word(secret, 16)) {
             Some((id, secret)) => Ok(Self { id: id.to_owned(), secret: secret.to_owned() }),
             None => {
-                Err("a token has six letters or digits, a dot and sixteen: `crowsnest token create` makes one".into())
+                Err("expected a token of six letters or digits, a dot and sixteen letters or digits; create one with `crowsnest token create`".into())
             }
         }
     }
 }
 
-/// The hash of an authority's public key.
+/// SHA-256 hash of a CA's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pin(String);
 
@@ -56,18 +56,20 @@ impl FromStr for Pin {
     fn from_str(text: &str) -> Result<Self, String> {
         let hash = text.strip_prefix("sha256:").map(str::to_lowercase);
         let is_hash = |hash: &String| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        hash.filter(is_hash).map(Self).ok_or_else(|| format!("{text:?} is no sha256:HASH of 64 hexadecimal digits"))
+        hash.filter(is_hash)
+            .map(Self)
+            .ok_or_else(|| format!("invalid hash {text:?}: expected sha256: and 64 hexadecimal digits"))
     }
 }
 
-/// Which authorities are believed.
+/// The trusted certificate authorities.
 #[derive(Debug, Clone)]
 pub(super) enum Pins {
     Of(Vec<Pin>),
     Anybody,
 }
 
-/// The control plane that was found.
+/// A verified control plane.
 #[derive(Debug)]
 pub(super) struct ControlPlane {
     pub(super) server: http::Uri,
@@ -83,7 +85,7 @@ impl ControlPlane {
         config
     }
 
-    /// Asked by whoever bears the token.
+    /// Returns a client that authenticates with the token.
     pub(super) fn client(&self, token: &Token) -> anyhow::Result<Client> {
         let mut config = self.config();
         config.auth_info.token = Some(format!("{}.{}", token.id, token.secret).into());
@@ -99,47 +101,47 @@ pub(super) async fn discover(
 ) -> anyhow::Result<ControlPlane> {
     let server: http::Uri = format!("https://{}", place.trim_start_matches("https://"))
         .parse()
-        .with_context(|| format!("{place:?} is no HOST:PORT"))?;
+        .with_context(|| format!("invalid address {place:?}: expected HOST:PORT"))?;
     let mut stranger = Config::new(server.clone());
-    // Nothing is believed that is not signed.
+    // This response is trusted only if it is signed_kubeconfig with the token.
     stranger.accept_invalid_certs = true;
     stranger.proxy_url.clone_from(&proxy);
     let told = info(&Client::try_from(stranger)?, place).await?;
-    let text = signed(&told, token)?;
+    let text = signed_kubeconfig(&told, token)?;
     let authority = authority(text, pins)?;
     let found = ControlPlane { server, authority, proxy };
     let again = info(&Client::try_from(found.config())?, place).await?;
     ensure!(
-        signed(&again, token)? == text,
-        "{place} says something else of itself to whoever trusts its authority: somebody may be in between"
+        signed_kubeconfig(&again, token)? == text,
+        "the cluster-info of {place} differs over a verified connection; the first connection may have been intercepted"
     );
     Ok(found)
 }
 
 async fn info(client: &Client, place: &str) -> anyhow::Result<ConfigMap> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
-    maps.get("cluster-info").await.map_err(|error| anyhow!("asking {place} what it is: {}", said(&error)))
+    maps.get("cluster-info").await.map_err(|error| anyhow!("cannot read the cluster-info of {place}: {}", said(&error)))
 }
 
-/// The kubeconfig it tells, signed with the token.
-fn signed<'m>(told: &'m ConfigMap, token: &Token) -> anyhow::Result<&'m str> {
+/// The kubeconfig in `cluster-info`, if its signature is valid.
+fn signed_kubeconfig<'m>(told: &'m ConfigMap, token: &Token) -> anyhow::Result<&'m str> {
     let field = |name: &str| told.data.as_ref().and_then(|data| data.get(name)).map(String::as_str);
-    let text = field("kubeconfig").context("the control plane tells nothing of itself")?;
+    let text = field("kubeconfig").context("the cluster-info has no kubeconfig")?;
     let signature = field(&format!("jws-kubeconfig-{}", token.id));
     let signature = signature.with_context(|| {
         format!(
-            "the control plane signs nothing with token {}: has it expired? `crowsnest token create` makes another",
+            "the cluster-info is not signed_kubeconfig with token {}, which may have expired; create another with `crowsnest token create`",
             token.id
         )
     })?;
     ensure!(
         is_signature(signature, text, token),
-        "what the control plane tells is not signed with this token: it is another one, or the token is wrong"
+        "the signature of the cluster-info is invalid: wrong token or wrong control plane"
     );
     Ok(text)
 }
 
-/// A JSON web signature without its text, HS256.
+/// Verifies a JWS with detached payload (HS256).
 fn is_signature(signature: &str, text: &str, token: &Token) -> bool {
     let Some((header, tag)) = signature.split_once("..") else { return false };
     let algorithm = URL_SAFE_NO_PAD
@@ -153,28 +155,26 @@ fn is_signature(signature: &str, text: &str, token: &Token) -> bool {
         && hmac::verify(&key, message.as_bytes(), &tag).is_ok()
 }
 
-/// The authority a kubeconfig names, if it is one that is believed.
+/// The CA certificates of a kubeconfig, if one of them is trusted.
 fn authority(text: &str, pins: &Pins) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let kubeconfig = Kubeconfig::from_yaml(text).context("reading what the control plane tells of itself")?;
+    let kubeconfig = Kubeconfig::from_yaml(text).context("cannot parse the kubeconfig in the cluster-info")?;
     let cluster = kubeconfig.clusters.first().and_then(|named| named.cluster.as_ref());
     let encoded = cluster.and_then(|cluster| cluster.certificate_authority_data.as_deref());
     let pem = STANDARD
-        .decode(encoded.context("the control plane names no authority")?)
-        .context("its authority is no base64")?;
+        .decode(encoded.context("the cluster-info has no CA certificate")?)
+        .context("the CA certificate is not valid base64")?;
     let authority: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().context("reading its authority")?;
+        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().context("cannot parse the CA certificate")?;
     let Pins::Of(pins) = pins else { return Ok(authority) };
     for der in &authority {
-        let (_, certificate) = X509Certificate::from_der(der).context("reading its authority")?;
+        let (_, certificate) = X509Certificate::from_der(der).context("cannot parse the CA certificate")?;
         let hash = digest(&SHA256, certificate.tbs_certificate.subject_pki.raw);
         let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         if pins.iter().any(|pin| pin.0 == hash) {
             return Ok(authority);
         }
     }
-    bail!(
-        "the control plane's authority has another hash than --discovery-token-ca-cert-hash says: it is another control plane"
-    )
+    bail!("the CA of the control plane does not match --discovery-token-ca-cert-hash: wrong control plane")
 }
 
 #[cfg(test)]
@@ -199,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_signed() {
-        assert_eq!(signed(&told("hello", "0123456789abcdef"), &token()).unwrap(), "hello");
-        let error = signed(&told("hello", "fedcba9876543210"), &token()).unwrap_err();
-        assert!(error.to_string().contains("not signed with this token"), "{error}");
+    fn cluster_info_must_be_signed() {
+        assert_eq!(signed_kubeconfig(&told("hello", "0123456789abcdef"), &token()).unwrap(), "hello");
+        let error = signed_kubeconfig(&told("hello", "fedcba9876543210"), &token()).unwrap_err();
+        assert!(error.to_string().contains("the signature of the cluster-info is invalid"), "{error}");
         let other: Token = "zyxwvu.0123456789abcdef".parse().unwrap();
-        let error = signed(&told("hello", "0123456789abcdef"), &other).unwrap_err();
-        assert!(error.to_string().contains("signs nothing with token zyxwvu"), "{error}");
+        let error = signed_kubeconfig(&told("hello", "0123456789abcdef"), &other).unwrap_err();
+        assert!(error.to_string().contains("is not signed_kubeconfig with token zyxwvu"), "{error}");
         assert_eq!(format!("{other:?}"), "zyxwvu.…");
     }
 
     #[test]
-    fn authorities_are_pinned() {
+    fn ca_hash_must_match() {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::default().self_signed(&key).unwrap();
         let (_, parsed) = X509Certificate::from_der(certificate.der()).unwrap();
@@ -223,14 +223,14 @@ mod tests {
         assert_eq!(authority(&text, &pin(&hash)).unwrap().len(), 1);
         assert_eq!(authority(&text, &Pins::Anybody).unwrap().len(), 1);
         let error = authority(&text, &pin(&"0".repeat(64))).unwrap_err();
-        assert!(error.to_string().contains("it is another control plane"), "{error}");
+        assert!(error.to_string().contains("wrong control plane"), "{error}");
     }
 
     #[rstest::rstest]
-    #[case("abcdef", "a token has six letters")]
-    #[case("ABCDEF.0123456789abcdef", "a token has six letters")]
-    fn tokens_have_a_form(#[case] text: &str, #[case] expected: &str) {
+    #[case("abcdef", "expected a token of six letters")]
+    #[case("ABCDEF.0123456789abcdef", "expected a token of six letters")]
+    fn token_format_is_validated(#[case] text: &str, #[case] expected: &str) {
         assert!(text.parse::<Token>().unwrap_err().contains(expected));
-        assert!("md5:00".parse::<Pin>().unwrap_err().contains("is no sha256:HASH"));
+        assert!("md5:00".parse::<Pin>().unwrap_err().contains("invalid hash"));
     }
 }

@@ -1,5 +1,5 @@
-//! What an agent needs: a kubeconfig of the control plane and, in its cluster, an account, rights and a Deployment, by the names that
-//! `karmadactl register` gives them. Pure, but for the file.
+//! Objects of an agent: the kubeconfig of the control plane and, in its cluster, ServiceAccount, RBAC and Deployment,
+//! with the names that `karmadactl register` uses. Pure except for writing the kubeconfig.
 
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -20,12 +20,12 @@ use crowsnest_agent::agent::certificate::Issued;
 pub(super) const ACCOUNT: &str = "karmada-agent-sa";
 pub(super) const SECRET: &str = "karmada-kubeconfig";
 const FOLDER: &str = "/etc/karmada/kubeconfig";
-/// Where the agent tells how it is.
+/// Port of the agent's health endpoints.
 const HEALTH: u16 = 10357;
 const METRICS: u16 = 8080;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// By which the agent is known in the control plane, as YAML.
+/// The agent's kubeconfig of the control plane, as YAML.
 pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>, issued: &Issued) -> String {
     let authority = certificates_as_pem(&control_plane.authority);
     let server = control_plane.server.to_string();
@@ -44,19 +44,19 @@ pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>
     }))
 }
 
-/// Writes it where nobody else reads it.
+/// Writes a kubeconfig that only its owner can read.
 pub(super) fn keep(file: &Path, kubeconfig: &str) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(file).and_then(|mut file| {
-        // One that was there may have been everybody's.
+        // An existing file may have had wider permissions.
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         file.write_all(kubeconfig.as_bytes())
     });
-    written.with_context(|| format!("writing {}", file.display()))
+    written.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The agent of a cluster, as it is to run there.
+/// The agent of a cluster.
 pub(super) struct Agent<'a> {
     pub(super) name: &'a ClusterName,
     pub(super) image: &'a str,
@@ -66,7 +66,7 @@ pub(super) struct Agent<'a> {
     pub(super) provider: Option<&'a str>,
     pub(super) region: Option<&'a str>,
     pub(super) zones: &'a [String],
-    /// It renews its certificate, by one that holds so many seconds.
+    /// Lifetime of renewed certificates in seconds; `None` disables renewal.
     pub(super) renewed: Option<i32>,
 }
 
@@ -80,7 +80,8 @@ impl Agent<'_> {
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}}),
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace},
                 "data": {SECRET: STANDARD.encode(kubeconfig)}}),
-            // It makes accounts and gives them rights, which nobody else may.
+            // The agent creates service accounts and grants them permissions, which requires holding all of them (RBAC
+            // escalation check).
             json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": AGENT}, "rules": everything}),
             json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": AGENT},
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": AGENT},
@@ -110,7 +111,7 @@ impl Agent<'_> {
         }
         let labels = json!({"app": AGENT});
         let asked = |path: &str| json!({"path": path, "port": "health"});
-        // As the agent's chart has them.
+        // The same values as in the agent's Helm chart.
         let container = json!({"name": AGENT, "image": self.image, "args": command,
             "ports": [{"name": "health", "containerPort": HEALTH}, {"name": "metrics", "containerPort": METRICS}],
             "startupProbe": {"httpGet": asked("/livez"), "periodSeconds": 2, "failureThreshold": 60},
@@ -134,7 +135,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Probe;
 
     #[test]
-    fn the_agent_is_told_who_it_is() {
+    fn deployment_passes_the_flags() {
         let name = ClusterName::parse("oslo").unwrap();
         let zones = ["a".to_owned(), "b".to_owned()];
         let agent = Agent {

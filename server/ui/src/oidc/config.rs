@@ -11,11 +11,11 @@ use super::{CALLBACK, Client};
 /// Configuration of the client at the issuer, except the client ID.
 #[derive(Debug, Clone, Default)]
 pub struct SignInConfig {
-    /// The client's secret, read at each use; a public client has none.
+    /// File with the client secret, read for each use; `None` for a public client.
     pub secret_file: Option<PathBuf>,
-    /// Where the issuer sends people back; the UI's own address where there is none.
+    /// Redirect URL at the issuer; `None` for the UI's own address.
     pub redirect_url: Option<Url>,
-    /// What the issuer is asked for beside `openid`.
+    /// Scopes to request in addition to `openid`.
     pub scopes: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ impl SignInConfig {
         if let Some(path) = &self.secret_file {
             let flag = || format!("--oidc-client-secret-file {}", path.display());
             if std::fs::read_to_string(path).with_context(flag)?.trim().is_empty() {
-                bail!("{}: it is empty", flag());
+                bail!("{}: the file is empty", flag());
             }
         }
         let redirect_url = match &self.redirect_url {
@@ -41,7 +41,7 @@ impl SignInConfig {
     }
 }
 
-/// Why people must not, or cannot, be sent back there.
+/// The reason that the redirect URL is invalid or insecure.
 fn wrong_with(url: &Url) -> Option<String> {
     let loopback = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -52,12 +52,16 @@ fn wrong_with(url: &Url) -> Option<String> {
     match url.scheme() {
         "https" => {}
         "http" if loopback => {}
-        "http" => return Some("only a loopback address may have plain http; put TLS before the UI".to_owned()),
-        _ => return Some("it has to be an https URL".to_owned()),
+        "http" => {
+            return Some(
+                "plain http is allowed for loopback addresses only; terminate TLS in front of the UI".to_owned(),
+            );
+        }
+        _ => return Some("must be an https URL".to_owned()),
     }
     let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     (url.path() != CALLBACK || !bare || url.password().is_some())
-        .then(|| format!("it has to end with {CALLBACK}, where the UI waits for people"))
+        .then(|| format!("must end with {CALLBACK}, the callback path of the UI"))
 }
 
 #[cfg(test)]
@@ -65,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_are_sent_back_to_the_ui_alone() {
+    fn redirect_urls_are_validated() {
         let ui: SocketAddr = "127.0.0.1:7080".parse().unwrap();
         let scopes = ["groups", "openid", " offline_access"].map(str::to_owned).to_vec();
         let client = SignInConfig { scopes, ..SignInConfig::default() }.validate(ui).unwrap();
@@ -75,10 +79,10 @@ mod tests {
             ("https://fleet.example.com/ui/oidc/callback", None),
             ("http://localhost:7080/ui/oidc/callback", None),
             ("http://[::1]:7080/ui/oidc/callback", None),
-            ("http://fleet.example.com/ui/oidc/callback", Some("only a loopback address may have plain http")),
-            ("ftp://localhost/ui/oidc/callback", Some("it has to be an https URL")),
-            ("https://fleet.example.com/", Some("it has to end with /ui/oidc/callback")),
-            ("https://fleet.example.com/ui/oidc/callback?a=b", Some("it has to end with /ui/oidc/callback")),
+            ("http://fleet.example.com/ui/oidc/callback", Some("plain http is allowed for loopback addresses only")),
+            ("ftp://localhost/ui/oidc/callback", Some("must be an https URL")),
+            ("https://fleet.example.com/", Some("must end with /ui/oidc/callback")),
+            ("https://fleet.example.com/ui/oidc/callback?a=b", Some("must end with /ui/oidc/callback")),
         ];
         for (url, expected) in cases {
             let config = SignInConfig { redirect_url: Some(url.parse().unwrap()), ..SignInConfig::default() };

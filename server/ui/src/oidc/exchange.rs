@@ -27,16 +27,16 @@ struct Refused {
 pub(super) enum ExchangeError {
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    #[error("the issuer names no {0}")]
+    #[error("the issuer's metadata has no {0}")]
     NoEndpoint(&'static str),
     #[error("--oidc-client-secret-file {path}")]
     Secret { path: PathBuf, source: std::io::Error },
-    #[error("the issuer refuses: {error}{description}")]
+    #[error("the issuer returned an error: {error}{description}")]
     Refused { error: String, description: String },
-    #[error("the issuer's token endpoint answered {0}")]
+    #[error("the issuer's token endpoint returned status {0}")]
     Status(StatusCode),
     /// serde's own message may contain a token.
-    #[error("the answer of the issuer's token endpoint can't be read")]
+    #[error("cannot decode the response of the issuer's token endpoint")]
     Unreadable,
 }
 

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_elsewhere() {
+    fn only_local_paths_are_accepted() {
         let long = format!("/{}", "a".repeat(LONGEST_PATH));
         let kept = ["/", "/search?q=kind%3Apod%20a", "/object?cluster=m1&name=//x", "/a:b@c"];
         let dropped = [
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuer_is_asked_for_a_code_with_a_challenge() {
+    fn authorization_url_has_a_challenge() {
         let endpoint = Url::parse("https://id.example.com/auth?tenant=a").unwrap();
         let url = flow(Timestamp::UNIX_EPOCH).authorization_url(endpoint, "crows nest", &client());
         let asked: Vec<(String, String)> = url.query_pairs().map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_cookies_open_and_not_for_long() {
+    fn only_own_unexpired_cookies_open() {
         let seal = |letter: &str| Seal::new(&letter.repeat(40)).unwrap();
         let (ours, theirs) = (seal("a"), seal("b"));
         let flow = flow(Timestamp::UNIX_EPOCH);

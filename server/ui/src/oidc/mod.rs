@@ -48,7 +48,7 @@ pub struct Client {
     pub scopes: Vec<String>,
 }
 
-/// See the module.
+/// Sign-in at one issuer.
 pub struct SignIn {
     oidc: Arc<Oidc>,
     client: Client,
@@ -105,7 +105,7 @@ impl SignIn {
         if let Some(token) = refresh_token
             && let Err(error) = exchange::revoke(&self.oidc, &self.client, &token).await
         {
-            tracing::warn!(error = whole(&error), "a refresh token could not be revoked");
+            tracing::warn!(error = whole(&error), "cannot revoke a refresh token");
         }
         let published = self.oidc.issuer().published().await.ok();
         let end = published.and_then(|published| published.metadata.end_session_endpoint.clone());
@@ -120,7 +120,11 @@ impl SignIn {
             .ok_or_else(|| Refusal::of_exchange(&exchange::ExchangeError::NoEndpoint("authorization_endpoint")))?;
         let flow = Flow::new(rand::random(), back, Timestamp::now());
         let sealed = flow::close(&self.seal, &flow, rand::random()).ok_or_else(|| {
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This sign-in can't be kept in a cookie.", ONCE_MORE)
+            Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The state of this sign-in is too large for a cookie.",
+                ONCE_MORE,
+            )
         })?;
         let url = flow.authorization_url(endpoint, self.oidc.settings().client_id(), &self.client);
         Ok((url, self.cookie(Kind::Flow, &sealed)))
@@ -136,32 +140,31 @@ impl SignIn {
     async fn finish(&self, flow: &Flow, brought: &Brought) -> Result<Fresh, Refusal> {
         if brought.state.as_deref() != Some(flow.state.as_str()) {
             let what =
-                "This is the answer to another sign-in than the one that was begun here last: its state differs.";
+                "This response belongs to another sign-in: its state differs from the latest one in this browser.";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
         }
         let issuer = self.oidc.settings().issuer_url();
         if let Some(other) = brought.iss.as_deref().filter(|iss| *iss != issuer) {
-            let what = format!("This answer comes from {other}, but the sign-in was begun at {issuer}.");
+            let what = format!("This response is from {other}, but the sign-in was started at {issuer}.");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
         }
         if let Some(error) = &brought.error {
             return Err(Refusal::by_issuer(error, brought.error_description.as_deref()));
         }
         let Some(code) = brought.code.as_deref().filter(|code| !code.is_empty()) else {
-            let what = "The identity provider sent you back without a code.";
+            let what = "The identity provider returned no code.";
             return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
         };
         let tokens = exchange::redeem(&self.oidc, &self.client, code, &flow.verifier).await;
         let tokens = tokens.map_err(|error| Refusal::of_exchange(&error))?;
         let Some(id_token) = tokens.id_token else {
-            let what = "The identity provider gave no id_token.";
-            let next = "Whoever runs the identity provider has to allow this client the scope openid.";
+            let what = "The identity provider returned no id_token.";
+            let next = "The administrator of the identity provider must allow the scope openid for this client.";
             return Err(Refusal::new(StatusCode::BAD_GATEWAY, what, next));
         };
         let claims = self.oidc.verify(&id_token).await.map_err(|error| Refusal::of_token(&error))?;
         if claims.get("nonce").and_then(serde_json::Value::as_str) != Some(flow.nonce.as_str()) {
-            let what =
-                "The identity provider's token is not accepted: it was made for another sign-in, its nonce differs.";
+            let what = "The identity provider's token was rejected: it belongs to another sign-in, its nonce differs.";
             return Err(Refusal::new(StatusCode::UNAUTHORIZED, what, ONCE_MORE));
         }
         let refused = |error: ClaimError| Refusal::of_token(&OidcError::from(error));
@@ -176,17 +179,17 @@ impl SignIn {
             StatusCode::UNAUTHORIZED => {
                 let settings = self.oidc.settings();
                 let next = format!(
-                    "Whoever runs the control plane has to start its API server with --oidc-issuer-url={} and \
-                     --oidc-client-id={}, and with the other --oidc-* flags as Crowsnest has them.",
+                    "The administrator of the control plane must start its API server with --oidc-issuer-url={} and \
+                     --oidc-client-id={}, and with the same other --oidc-* flags as Crowsnest.",
                     settings.issuer_url(),
                     settings.client_id()
                 );
-                let what = "The identity provider knows you, but the control plane does not accept its token.";
+                let what = "The identity provider authenticated you, but the control plane does not accept its token.";
                 Refusal::new(StatusCode::UNAUTHORIZED, what, next)
             }
             status => {
-                let what = format!("The control plane can't be asked who you are: {said}");
-                Refusal::new(status, what, "Try it again in a moment.")
+                let what = format!("Cannot read your identity from the control plane: {said}");
+                Refusal::new(status, what, "Try again in a moment.")
             }
         }
     }
@@ -242,7 +245,7 @@ pub(super) async fn callback(
     let Some(sign_in) = &ui.oidc else { return not_offered() };
     let spent = sign_in.cookie(Kind::Flow, "").gone();
     let Some(flow) = sign_in.pending(&headers) else {
-        let what = "This browser has not begun a sign-in here, or too long ago.";
+        let what = "This browser has not started a sign-in here, or it has expired.";
         return refused(&Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE), "/", &[spent]);
     };
     let fresh = match sign_in.finish(&flow, &brought).await {
@@ -268,7 +271,7 @@ pub(super) async fn callback(
 }
 
 fn not_offered() -> Response<Body> {
-    let what = "Signing in with an identity provider is not set up here.";
+    let what = "Sign-in with an identity provider is not configured.";
     let next =
         "Sign in with a token on the first page, or start Crowsnest with --oidc-issuer-url and --oidc-client-id.";
     refused(&Refusal::new(StatusCode::NOT_FOUND, what, next), "/", &[])
@@ -281,7 +284,7 @@ fn refused(refusal: &Refusal, back: &str, cookies: &[Cookie]) -> Response<Body> 
 
 fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
     let Ok(location) = HeaderValue::from_str(to) else {
-        return ApiError::internal("that is no address to go to").into_response();
+        return ApiError::internal("invalid redirect URL").into_response();
     };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -289,7 +292,7 @@ fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
     dressed(response, cookies)
 }
 
-/// Adds cookies and forbids caching.
+/// Adds cookies and disables caching.
 fn dressed(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     cookies::set(response, cookies)

@@ -13,10 +13,10 @@ use crowsnest_process::reply::Body;
 const LONGEST: usize = 500;
 
 const CONFIGURED: &str =
-    "Whoever runs Crowsnest has to look at this: the flags --oidc-* do not fit the identity provider.";
-const LATER: &str = "Try it again in a moment. If it stays like this, tell whoever runs Crowsnest: --oidc-issuer-url and \
-                     --oidc-ca-file say where the identity provider is and who vouches for it.";
-pub(super) const ONCE_MORE: &str = "Sign in again. It has to end in the browser and at the address where it began, within \
+    "The administrator of Crowsnest must check the flags --oidc-*: they do not match the identity provider.";
+const LATER: &str = "Try again in a moment. If the problem persists, the administrator of Crowsnest must check --oidc-issuer-url and \
+                     --oidc-ca-file, the address and the CA of the identity provider.";
+pub(super) const ONCE_MORE: &str = "Sign in again. Complete the sign-in in the same browser and at the same address, within \
                                     ten minutes, with cookies allowed.";
 
 /// Reason why a sign-in fails.
@@ -36,11 +36,11 @@ impl Refusal {
     pub(super) fn by_issuer(error: &str, description: Option<&str>) -> Self {
         let tail = description.map(|text| format!(": {text}")).unwrap_or_default();
         let next = match error {
-            "access_denied" => "Ask whoever runs the identity provider whether you may use this.",
+            "access_denied" => "Ask the administrator of the identity provider for access.",
             "login_required" | "interaction_required" | "consent_required" | "temporarily_unavailable" => ONCE_MORE,
             _ => CONFIGURED,
         };
-        Self::new(StatusCode::FORBIDDEN, format!("The identity provider refuses: {error}{tail}"), next)
+        Self::new(StatusCode::FORBIDDEN, format!("The identity provider refused: {error}{tail}"), next)
     }
 
     pub(super) fn of_exchange(error: &ExchangeError) -> Self {
@@ -50,13 +50,13 @@ impl Refusal {
             error if error.is_final() => ONCE_MORE,
             _ => CONFIGURED,
         };
-        let what = format!("The identity provider gives no tokens for this sign-in: {}", whole(error));
+        let what = format!("The identity provider returned no tokens for this sign-in: {}", whole(error));
         Self::new(StatusCode::BAD_GATEWAY, what, next)
     }
 
     /// Refusal because the issuer cannot be used.
     pub(super) fn of_issuer(error: &IssuerError) -> Self {
-        let what = format!("The identity provider can't be asked: {}", whole(error));
+        let what = format!("Cannot connect to the identity provider: {}", whole(error));
         Self::new(StatusCode::BAD_GATEWAY, what, LATER)
     }
 
@@ -64,17 +64,17 @@ impl Refusal {
         let next = match error {
             OidcError::Issuer(error) => return Self::of_issuer(error),
             OidcError::Token(TokenError::Expired(_) | TokenError::NotYet { .. }) => {
-                "Sign in again. If it stays like this, the clocks of Crowsnest and of the identity provider differ."
+                "Sign in again. If the problem persists, the clocks of Crowsnest and of the identity provider differ."
             }
             OidcError::Token(TokenError::UnknownKey(_)) => {
-                "Sign in again. If it stays like this, the identity provider signs with a key that it does not publish."
+                "Sign in again. If the problem persists, the identity provider signs with a key that it does not publish."
             }
             OidcError::Claims(ClaimError::EmailNotVerified) => {
                 "Have the identity provider verify your mail address, then sign in again."
             }
             _ => CONFIGURED,
         };
-        let what = format!("The identity provider's token is not accepted: {}", whole(error));
+        let what = format!("The identity provider's token was rejected: {}", whole(error));
         Self::new(StatusCode::UNAUTHORIZED, what, next)
     }
 
@@ -112,25 +112,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_issuers_words_are_only_words() {
+    async fn messages_of_the_issuer_are_escaped() {
         let refusal = Refusal::by_issuer("<b>", Some("\"'&</p><script>{{again}}"));
         let response = refusal.page("/search?q=a&b");
         assert_eq!(response.status(), 403);
         let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
         let page = String::from_utf8(body.to_vec()).unwrap();
-        assert!(page.contains("refuses: &lt;b&gt;: &quot;&#39;&amp;&lt;/p&gt;&lt;script&gt;{{again}}"), "{page}");
+        assert!(page.contains("refused: &lt;b&gt;: &quot;&#39;&amp;&lt;/p&gt;&lt;script&gt;{{again}}"), "{page}");
         assert!(page.contains("href=\"/ui/oidc/login?return=%2Fsearch%3Fq%3Da%26b\""), "{page}");
     }
 
     #[test]
-    fn each_refusal_says_what_to_do_next() {
+    fn refusals_name_the_next_step() {
         let cases = [
-            (Refusal::by_issuer("access_denied", None), "Ask whoever runs the identity provider"),
-            (Refusal::by_issuer("invalid_scope", None), "the flags --oidc-* do not fit"),
-            (Refusal::of_token(&TokenError::Signature.into()), "the flags --oidc-* do not fit"),
+            (Refusal::by_issuer("access_denied", None), "Ask the administrator of the identity provider"),
+            (Refusal::by_issuer("invalid_scope", None), "must check the flags --oidc-*"),
+            (Refusal::of_token(&TokenError::Signature.into()), "must check the flags --oidc-*"),
             (Refusal::of_token(&TokenError::Expired("x".into()).into()), "the clocks of Crowsnest"),
             (Refusal::of_token(&ClaimError::EmailNotVerified.into()), "verify your mail address"),
-            (Refusal::of_exchange(&ExchangeError::Status(StatusCode::BAD_GATEWAY)), "Try it again in a moment"),
+            (Refusal::of_exchange(&ExchangeError::Status(StatusCode::BAD_GATEWAY)), "Try again in a moment"),
         ];
         for (refusal, next) in cases {
             assert!(refusal.next.contains(next), "{refusal:?}");

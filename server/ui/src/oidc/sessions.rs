@@ -22,7 +22,7 @@ const MOST: u64 = 10_000;
 /// Tokens that expire within this time are renewed, because they could expire during a request.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// See the module.
+/// Sessions by the fingerprint of their handle.
 pub(super) struct Sessions(Cache<Fingerprint, Arc<Session>>);
 
 pub(super) struct Session {
@@ -64,9 +64,7 @@ impl From<NoToken> for ApiError {
     fn from(no_token: NoToken) -> Self {
         match no_token {
             NoToken::Ended(why) => Self::new(Reason::Unauthorized, format!("{why}; sign in again")),
-            NoToken::NotNow(why) => {
-                Self::new(Reason::ServiceUnavailable, format!("your session can't be renewed now: {why}"))
-            }
+            NoToken::NotNow(why) => Self::new(Reason::ServiceUnavailable, format!("cannot renew your session: {why}")),
         }
     }
 }
@@ -109,7 +107,7 @@ impl SignIn {
     pub async fn token(self: &Arc<Self>, handle: &str) -> Result<String, ApiError> {
         let key = fingerprint(handle);
         let Some(session) = self.sessions.0.get(&key) else {
-            return Err(NoToken::Ended("your session is over".to_owned()).into());
+            return Err(NoToken::Ended("your session has ended".to_owned()).into());
         };
         {
             let held = session.held.lock().await;
@@ -143,7 +141,7 @@ impl SignIn {
             }
             Err(no_token) => {
                 let (NoToken::Ended(why) | NoToken::NotNow(why)) = &no_token;
-                tracing::info!(why, "a session of the UI is not renewed");
+                tracing::info!(why, "cannot renew a session of the UI");
                 Err(no_token)
             }
         }
@@ -159,14 +157,14 @@ impl SignIn {
                 false => NoToken::NotNow(whole(&error)),
             })?;
         let id_token = id_token.ok_or_else(|| {
-            NoToken::Ended("your session is over: the issuer renews it without an id_token".to_owned())
+            NoToken::Ended("your session has ended: the issuer renewed it without an id_token".to_owned())
         })?;
         let claims = self.oidc.verify(&id_token).await.map_err(|error| match error {
             OidcError::Issuer(_) => NoToken::NotNow(whole(&error)),
-            error => NoToken::Ended(format!("your session is over: {}", whole(&error))),
+            error => NoToken::Ended(format!("your session has ended: {}", whole(&error))),
         })?;
         if let Some(wrong) = session.differs(&claims) {
-            return Err(NoToken::Ended(format!("your session is over: the issuer renewed it with another {wrong}")));
+            return Err(NoToken::Ended(format!("your session has ended: the issuer renewed it with another {wrong}")));
         }
         let expires = oidc::expiry(&claims);
         Ok(Held { id_token, expires, refresh_token: next.or_else(|| Some(refresh_token.clone())) })
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_renewed_before_they_end() {
+    fn tokens_are_renewed_before_they_expire() {
         let now = Timestamp::from_second(100).unwrap();
         for (expires, good) in [(111, true), (110, false), (100, false), (90, false)] {
             assert_eq!(held(expires).is_good(now, MARGIN), good, "{expires}");
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn later_tokens_are_the_same_persons() {
+    fn renewed_tokens_must_have_the_same_subject() {
         let session = Session { subject: "u-1".into(), nonce: "n".into(), held: Mutex::new(held(0)) };
         let cases = [
             (json!({"sub": "u-1"}), None),
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handle_opens_one_session_until_it_is_closed() {
+    async fn handles_open_one_session_until_it_is_closed() {
         let sessions = Sessions::new();
         let fresh = |refresh: &str| Fresh {
             id_token: "a.b.c".into(),

@@ -77,7 +77,7 @@ impl Slow {
                 let items = store.bindings.iter().map(|(number, bound)| body(*number, *bound)).collect();
                 list("work.karmada.io/v1alpha2", "ResourceBinding", items)
             }
-            (method, _) => panic!("nobody should {method} {}", request.uri()),
+            (method, _) => panic!("unexpected request {method} {}", request.uri()),
         };
         self.pause().await;
         let body = Body::from(serde_json::to_vec(&answer).unwrap());
@@ -252,7 +252,7 @@ proptest! {
     /// Reviews of unauthenticated clients, for writers that take turns, through several replicas, with forged reviews
     /// among them: every decision is exact.
     #[test]
-    fn writers_that_take_turns_need_no_reservations(
+    fn sequential_writers_need_no_reservations(
         deeds in proptest::collection::vec(deed(0.4, 2), 1..30),
         replicas in 1..4_usize,
         pauses in proptest::collection::vec(0..20_usize, 1..50),
@@ -271,7 +271,7 @@ proptest! {
 #[case::of_the_api_server(Caller::ApiServer, false, false)]
 #[case::forged(Caller::Anybody, false, true)]
 #[case::a_dry_run(Caller::ApiServer, true, true)]
-fn only_what_is_meant_takes_anything(#[case] caller: Caller, #[case] dry_run: bool, #[case] fits: bool) {
+fn only_authenticated_reviews_reserve_quota(#[case] caller: Caller, #[case] dry_run: bool, #[case] fits: bool) {
     block_on(async {
         let replica = Slow::new(vec![0]).webhook();
         assert!(replica.decide(&request(1, None, 20, dry_run), caller).await.is_allowed());
@@ -282,7 +282,7 @@ fn only_what_is_meant_takes_anything(#[case] caller: Caller, #[case] dry_run: bo
 
 /// A client that deletes a binding and creates it again is not charged twice.
 #[test]
-fn a_binding_is_not_charged_for_its_earlier_self() {
+fn recreated_bindings_are_charged_once() {
     block_on(async {
         let replica = Slow::new(vec![0]).webhook();
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Replicas behind one address, which sends each connection to the next of them.
+//! Tests with several replicas behind one address that connects to them in turn.
 
 use super::*;
 use crowsnest_apimachinery::names::ClusterName;
@@ -15,7 +15,7 @@ use tokio::io::DuplexStream;
 struct Address {
     replicas: Vec<(Tunnels, Option<Replica>)>,
     turn: AtomicUsize,
-    /// The last leads nobody to itself.
+    /// The last replica accepts no connections.
     closed: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ fn agent() -> Agent {
 }
 
 #[tokio::test]
-async fn each_replica_has_one_tunnel_and_again_after_it_lost_it() {
+async fn each_replica_has_one_tunnel_after_reconnects() {
     let address = Address::of(&[Some("a"), Some("b"), Some("c")]);
     let (tell, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
     let (asked, kept, told) = (Arc::clone(&address), stop.clone(), tell.subscribe());
@@ -85,7 +85,7 @@ async fn each_replica_has_one_tunnel_and_again_after_it_lost_it() {
         keep(ask, &agent(), &tell, &kept).await;
     });
     address.until(&[1, 1, 1]).await;
-    // Each is asked some more, and none opens a second one.
+    // Each replica gets several requests, and none opens a second tunnel.
     let turn = address.turn.load(Ordering::Relaxed);
     address.comes(|| address.turn.load(Ordering::Relaxed) >= turn + 3).await;
     assert_eq!(address.tunnels(), [1, 1, 1]);
@@ -99,9 +99,9 @@ async fn each_replica_has_one_tunnel_and_again_after_it_lost_it() {
 }
 
 #[tokio::test]
-async fn one_that_comes_is_found_once_another_has_told() {
+async fn new_replicas_are_found_after_a_report() {
     let address = Address::of(&[Some("a"), Some("b"), Some("c")]);
-    // So far the third takes nobody in.
+    // The third replica accepts no connections yet.
     address.closed.store(true, Ordering::Relaxed);
     let (tell, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
     let (asked, kept) = (Arc::clone(&address), stop.clone());
@@ -111,7 +111,7 @@ async fn one_that_comes_is_found_once_another_has_told() {
     });
     address.until(&[1, 1, 0]).await;
     let turn = address.turn.load(Ordering::Relaxed);
-    // By now it rests for four to eight seconds.
+    // The delay has grown to four to eight seconds by now.
     address.comes(|| address.turn.load(Ordering::Relaxed) >= turn + 4).await;
     address.closed.store(false, Ordering::Relaxed);
     let began = Instant::now();

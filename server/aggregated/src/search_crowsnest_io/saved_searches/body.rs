@@ -80,8 +80,7 @@ impl Sent {
             let text = format!("strict decoding error: {}", unknown.join(", "));
             return Err(ApiError::bad_request(text));
         }
-        Self::deserialize(object)
-            .map_err(|error| ApiError::bad_request(format!("the {KIND} can't be decoded: {error}")))
+        Self::deserialize(object).map_err(|error| ApiError::bad_request(format!("cannot decode the {KIND}: {error}")))
     }
 
     /// Fails if the object has another name than its path.
@@ -95,13 +94,14 @@ impl Sent {
     }
 }
 
-/// Annotations that record what a moved object had before. Clients see the values in the fields that they are of.
+/// Annotations that record the original metadata of a migrated object. Clients see the values in the metadata fields.
 pub(super) fn is_record(annotation: &str) -> bool {
     [MIGRATED_UID, MIGRATED_CREATED].contains(&annotation)
 }
 
 impl SentMetadata {
-    /// Replaces labels, annotations and, where it is sent, the version that must still be current. Records of a migration stay.
+    /// Replaces labels, annotations and, if sent, the resourceVersion that must still be current. Annotations of a
+    /// migration are kept.
     pub(super) fn apply_to(self, metadata: &mut ObjectMeta) {
         metadata.labels = self.labels;
         let records = metadata.annotations.take().into_iter().flatten().filter(|(key, _)| is_record(key));
@@ -133,7 +133,7 @@ impl Patch {
         }
     }
 
-    /// Whether the patch says which version it is for.
+    /// True if the patch contains a resourceVersion.
     pub(super) fn names_version(&self) -> bool {
         match self {
             Self::Merge(changes) => changes.pointer(VERSION).is_some(),

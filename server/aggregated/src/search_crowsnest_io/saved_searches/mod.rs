@@ -102,7 +102,7 @@ fn paths() -> [(String, Value); 2] {
         let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
             "responses": responses(code, content(answer), &FAILURES)});
         if ["create", "patch", "update"].contains(&verb) {
-            let taken = json!({"description": "There is one of that name, or it has changed since it was read.",
+            let taken = json!({"description": "A search of this name exists, or it has changed since it was read.",
                 "content": content(status())});
             operation["responses"]["409"] = taken;
             for (code, description) in
@@ -121,15 +121,15 @@ fn paths() -> [(String, Value); 2] {
     };
     let (one, list) = (("200", of("SavedSearch")), ("200", of("SavedSearchList")));
     let all = json!({
-        "get": operation("list", "Saved searches the caller may see: own and shared ones.", false, list),
+        "get": operation("list", "Lists the saved searches that the caller can see: own and shared ones.", false, list),
         "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", of("SavedSearch"))),
     });
     let one = json!({
         "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
-        "get": operation("get", "One saved search.", false, one.clone()),
-        "put": operation("update", "Replaces it; only its owner may.", true, one.clone()),
-        "patch": operation("patch", "Changes it; only its owner may.", true, one),
-        "delete": operation("delete", "Deletes it; only its owner may.", false, ("200", status())),
+        "get": operation("get", "Reads a saved search.", false, one.clone()),
+        "put": operation("update", "Replaces a saved search; allowed for its owner only.", true, one.clone()),
+        "patch": operation("patch", "Patches a saved search; allowed for its owner only.", true, one),
+        "delete": operation("delete", "Deletes a saved search; allowed for its owner only.", false, ("200", status())),
     });
     [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
 }
@@ -243,7 +243,7 @@ impl Saved<'_> {
         let spec = checked(sent.spec, &name, owner)?;
         let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
         if !saved_search::has_room(kept) {
-            let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
+            let message = format!("{owner:?} has {kept} searches, the maximum; delete one first");
             return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
         }
         let mut saved = StoredSearch { spec, ..StoredSearch::default() };
@@ -289,7 +289,7 @@ impl Saved<'_> {
 
     async fn delete(&self, name: &str, mut params: DeleteParams) -> Result<Response, ApiError> {
         let saved = self.own(name).await?;
-        // Another user may create a search of this name in between.
+        // Another user may create a search of this name concurrently.
         let preconditions = params.preconditions.get_or_insert_default();
         let known = recorded(&saved, MIGRATED_UID);
         let foreign = preconditions.uid.take().filter(|uid| known != Some(uid.as_str()));

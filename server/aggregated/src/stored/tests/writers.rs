@@ -308,7 +308,7 @@ async fn secrets_of_backend_stores_are_reviewed() {
         assert_eq!(live["spec"]["backendStore"], Value::Null);
         let (code, answer) = call(Some("reader"), method, content_type, tail, &body).await;
         assert_eq!((code, &answer["spec"]["backendStore"]), (200, &store), "{method} {content_type}: {answer}");
-        // What does not change where values are sent needs no right to read them; another address does.
+        // A change that keeps the destination of the values needs no permission to read them; another address does.
         let (code, answer) = call(Some("eve"), "PATCH", MERGE, tail, &json!({"spec": {"resourceSelectors": []}})).await;
         assert_eq!(code, 200, "{answer}");
         let moved = json!({"spec": {"backendStore": {"openSearch": {"addresses": ["https://evil"]}}}});

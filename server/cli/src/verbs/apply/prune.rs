@@ -1,5 +1,5 @@
-//! `apply --prune`: what was applied by the same name before, and is in the files no more, is deleted, together with the policy that
-//! `apply -C` made for it.
+//! `apply --prune`: deletes objects that the same field manager applied before and that are no longer in the files,
+//! with the policies that `apply -C` created for them.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::object::text;
 use crate::output::terminal;
 use crate::reach::{self, failure};
 
-/// Kinds that are looked through where none are named: those that kubectl prunes.
+/// Default kinds to prune, as in kubectl.
 const PRUNED: [&str; 16] = [
     "core/v1/ConfigMap",
     "core/v1/Endpoints",
@@ -36,7 +36,7 @@ const PRUNED: [&str; 16] = [
     "apps/v1/ReplicaSet",
     "apps/v1/StatefulSet",
 ];
-/// How often it is looked whether what was deleted is gone.
+/// Interval between checks whether deleted objects are gone.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,30 +48,31 @@ enum Cascade {
 
 #[derive(Debug, Args)]
 pub(super) struct PruneArgs {
-    /// Delete what was applied so before, has the labels of -l, and is in the files no more; from all its clusters
+    /// Delete objects that were applied before, match -l and are no longer in the files, from the control plane and all
+    /// clusters
     #[arg(long)]
     prune: bool,
-    /// With --prune: whatever its labels are
+    /// With --prune: consider all objects, regardless of labels
     #[arg(long, conflicts_with = "selector")]
     all: bool,
-    /// With --prune: objects of this kind, GROUP/VERSION/KIND; may be repeated [default: kubectl's]
+    /// With --prune: kinds to consider, as GROUP/VERSION/KIND; may be repeated [default: kubectl's list]
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     prune_allowlist: Vec<String>,
-    /// With --prune: what becomes of objects that belong to those that are deleted
+    /// With --prune: deletion propagation for dependents
     #[arg(long, value_enum, default_value = "background", num_args = 0..=1, default_missing_value = "background", require_equals = true, hide_short_help = true)]
     cascade: Cascade,
-    /// With --prune: how long pods have to end, -1 for as long as they say
+    /// With --prune: termination grace period of pods in seconds; -1 uses the pod's own
     #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true, hide_short_help = true)]
     grace_period: i64,
-    /// With --prune: wait until they are gone
+    /// With --prune: wait until the objects are deleted
     #[arg(long, hide_short_help = true)]
     wait: bool,
-    /// With --wait: for how long
+    /// Maximum time to wait, with --wait
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration, hide_short_help = true)]
     timeout: Duration,
 }
 
-/// What was applied this time.
+/// UIDs and namespaces of the objects applied by this run.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     uids: BTreeSet<String>,
@@ -89,18 +90,18 @@ impl Applied {
 }
 
 impl PruneArgs {
-    /// Whether it is asked for, and makes sense.
+    /// True if pruning is requested; an error for invalid combinations of flags.
     pub(super) fn wanted(&self, selector: Option<&str>) -> anyhow::Result<bool> {
         match (self.prune, self.all || selector.is_some()) {
             (true, false) => {
-                bail!("--prune would delete whatever was applied so before: say which with -l KEY=VALUE, or --all")
+                bail!("--prune requires a label selector (-l KEY=VALUE) or --all")
             }
-            (false, _) if self.all => bail!("--all goes with --prune"),
+            (false, _) if self.all => bail!("--all requires --prune"),
             (prune, _) => Ok(prune),
         }
     }
 
-    /// Deletes what is left over.
+    /// Deletes the objects that are no longer applied.
     pub(super) async fn prune(
         &self,
         writing: &Writing<'_>,
@@ -124,7 +125,7 @@ impl PruneArgs {
                         continue;
                     }
                     let mut object = item.clone();
-                    // What is in a list does not say its kind.
+                    // Items of a list omit apiVersion and kind.
                     object["apiVersion"] = kind.gvr.api_version().into();
                     object["kind"] = kind.kind.as_str().into();
                     gone.extend(self.delete(writing, served, &object).await?);
@@ -137,7 +138,7 @@ impl PruneArgs {
         Ok(())
     }
 
-    /// Those that are looked through. The control plane may lack some of those that nobody named.
+    /// The kinds to consider. Default kinds that the control plane does not serve are skipped.
     fn kinds<'s>(&self, served: &'s ApiResources) -> anyhow::Result<Vec<&'s ApiResource>> {
         let find = |word: &str| {
             let (api_version, kind) = word.rsplit_once('/')?;
@@ -148,13 +149,14 @@ impl PruneArgs {
             return Ok(PRUNED.iter().filter_map(|word| find(word)).collect());
         }
         let named = self.prune_allowlist.iter().map(|word| {
-            find(word)
-                .ok_or_else(|| anyhow!("{word:?} is no kind that is served: GROUP/VERSION/KIND, as apps/v1/Deployment"))
+            find(word).ok_or_else(|| {
+                anyhow!("invalid kind {word:?}: expected a served GROUP/VERSION/KIND, such as apps/v1/Deployment")
+            })
         });
         named.collect()
     }
 
-    /// Deletes an object, and before it the policy that put it into clusters; gives their paths.
+    /// Deletes an object after the policy that propagates it; returns the paths of both.
     async fn delete(
         &self,
         writing: &Writing<'_>,
@@ -178,7 +180,7 @@ impl PruneArgs {
                 match writing.client.request::<Value>(request).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                    Err(error) => bail!("{}: {}", named(served, object), failure(None, &error)),
+                    Err(error) => bail!("cannot delete {}: {}", named(served, object), failure(None, &error)),
                 }
             }
             writeln!(terminal::stdout(), "{} pruned{}", named(served, object), writing.suffix())?;
@@ -213,15 +215,12 @@ impl PruneArgs {
             anyhow::Ok(())
         };
         tokio::time::timeout(self.timeout, looks).await.unwrap_or_else(|_| {
-            Err(anyhow!(
-                "after {} s some of what was deleted is still there: its finalizers are",
-                self.timeout.as_secs()
-            ))
+            Err(anyhow!("timed out after {} s waiting for deletion; remaining finalizers:", self.timeout.as_secs()))
         })
     }
 }
 
-/// Whether somebody of this name applied it before, and nobody did now.
+/// True if the field manager applied the object before and this run did not.
 fn is_left_over(object: &Value, manager: &str, applied: &Applied) -> bool {
     object["metadata"].get("deletionTimestamp").is_none()
         && !applied.uids.contains(text(object, "/metadata/uid"))
@@ -252,9 +251,9 @@ mod tests {
     #[case("--prune --all", Ok(true))]
     #[case("--prune -l app=web", Ok(true))]
     #[case("-l app=web", Ok(false))]
-    #[case("--prune", Err("say which with -l KEY=VALUE, or --all"))]
-    #[case("--all", Err("--all goes with --prune"))]
-    fn what_is_deleted_has_to_be_said(#[case] line: &str, #[case] expected: Result<bool, &str>) {
+    #[case("--prune", Err("requires a label selector (-l KEY=VALUE) or --all"))]
+    #[case("--all", Err("--all requires --prune"))]
+    fn prune_requires_a_selection(#[case] line: &str, #[case] expected: Result<bool, &str>) {
         let asked = Asked::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap();
         match (asked.prune.wanted(asked.selector.as_deref()), expected) {
             (Ok(wanted), Ok(expected)) => assert_eq!(wanted, expected),
@@ -269,8 +268,8 @@ mod tests {
     #[case::by_others(json!({"uid": "2", "managedFields": [{"manager": "them", "operation": "Apply"}]}), false)]
     #[case::only_updated(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Update"}]}), false)]
     #[case::only_its_status(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply", "subresource": "status"}]}), false)]
-    #[case::going_already(json!({"uid": "2", "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
-    fn only_what_was_applied_so_is_left_over(#[case] metadata: Value, #[case] expected: bool) {
+    #[case::terminating(json!({"uid": "2", "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
+    fn only_objects_of_the_field_manager_are_pruned(#[case] metadata: Value, #[case] expected: bool) {
         let mut applied = Applied::default();
         applied.note(&json!({"metadata": {"uid": "1", "namespace": "shop"}}));
         assert_eq!(is_left_over(&json!({"metadata": metadata}), "us", &applied), expected);

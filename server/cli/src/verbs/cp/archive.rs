@@ -1,15 +1,15 @@
-//! What goes over the wire: a tar stream. What comes from a container is not trusted to stay where it is put.
+//! The tar streams of `crowsnest cp`. Archives from containers are untrusted: entries must not leave the destination.
 
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use tar::{Archive, Builder, EntryType};
 
-/// A file, or a folder with all that is in it, under a name.
+/// Writes a file, or a folder with its content, to an archive under a name.
 pub(super) fn write(out: &mut impl Write, from: &Path, name: &Path) -> io::Result<()> {
     let mut archive = Builder::new(out);
     archive.follow_symlinks(false);
-    // A link that is named itself means what it leads to.
+    // The source itself is followed if it is a link.
     let from = if from.is_symlink() { from.canonicalize()? } else { from.to_owned() };
     match from.is_dir() {
         true => archive.append_dir_all(name, &from)?,
@@ -18,7 +18,7 @@ pub(super) fn write(out: &mut impl Write, from: &Path, name: &Path) -> io::Resul
     archive.finish()
 }
 
-/// Puts what is below `base` in an archive to a path here; tells what was left out.
+/// Extracts the entries below `base` to a local path; returns messages about skipped entries.
 pub(super) fn read(from: impl Read, base: &Path, to: &Path, modes: bool) -> io::Result<Vec<String>> {
     let mut left_out = Vec::new();
     let mut archive = Archive::new(from);
@@ -27,7 +27,7 @@ pub(super) fn read(from: impl Read, base: &Path, to: &Path, modes: bool) -> io::
         let path = entry.path()?.into_owned();
         let kind = entry.header().entry_type();
         let Some(target) = target(&path, base, to) else {
-            left_out.push(format!("{}: leads out of what was asked for, and is left out", path.display()));
+            left_out.push(format!("skipped {}: outside of the requested path", path.display()));
             continue;
         };
         match kind {
@@ -43,17 +43,17 @@ pub(super) fn read(from: impl Read, base: &Path, to: &Path, modes: bool) -> io::
                 }
             }
             EntryType::Symlink | EntryType::Link => {
-                left_out.push(format!("{}: is a link, and is left out", path.display()));
+                left_out.push(format!("skipped {}: links are not copied", path.display()));
             }
-            _ => left_out.push(format!("{}: is neither file nor folder, and is left out", path.display())),
+            _ => left_out.push(format!("skipped {}: neither a file nor a folder", path.display())),
         }
     }
-    // A stream that is not read to its end holds its writer up.
+    // The writer blocks until the stream is read to its end.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(left_out)
 }
 
-/// Where an entry goes; none where that is not below the path that was asked for, whatever links are there.
+/// The destination of an entry; `None` if it is outside of the requested path or reached through a link.
 fn target(path: &Path, base: &Path, to: &Path) -> Option<PathBuf> {
     let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     let base: PathBuf = base.components().filter(|part| *part != Component::CurDir).collect();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_go_there_and_back() {
+    fn folders_are_written_and_read() {
         let dir = tempfile::tempdir().unwrap();
         let from = dir.path().join("conf");
         std::fs::create_dir_all(from.join("deep/er")).unwrap();
@@ -95,13 +95,13 @@ mod tests {
         write(&mut bytes, &from, Path::new("app")).unwrap();
         let to = dir.path().join("back");
         let left_out = read(bytes.as_slice(), Path::new("app"), &to, true).unwrap();
-        assert_eq!(left_out, ["app/link: is a link, and is left out"]);
+        assert_eq!(left_out, ["skipped app/link: links are not copied"]);
         assert_eq!(std::fs::read_to_string(to.join("deep/er/a.txt")).unwrap(), "hello");
         assert!(!to.join("link").exists());
     }
 
     #[test]
-    fn a_file_goes_alone() {
+    fn single_files_are_copied() {
         let dir = tempfile::tempdir().unwrap();
         let from = dir.path().join("a.txt");
         std::fs::write(&from, "hello").unwrap();
@@ -119,12 +119,12 @@ mod tests {
     #[case("app/../../x", None)]
     #[case("/etc/passwd", None)]
     #[case("other/x", None)]
-    fn nothing_gets_out(#[case] path: &str, #[case] expected: Option<&str>) {
+    fn entries_stay_below_the_destination(#[case] path: &str, #[case] expected: Option<&str>) {
         assert_eq!(target(Path::new(path), Path::new("app"), Path::new("to")), expected.map(PathBuf::from));
     }
 
     #[test]
-    fn nothing_is_written_through_links() {
+    fn links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("to");
         std::fs::create_dir(&to).unwrap();

@@ -1,4 +1,4 @@
-//! Where something is copied from or to: here, or `[[CLUSTER/]NAMESPACE/]POD:PATH`. Pure.
+//! Source or destination of a copy: a local path, or `[[CLUSTER/]NAMESPACE/]POD:PATH`. Pure.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub(super) enum Place {
     There(Remote),
 }
 
-/// A path in a pod's container.
+/// A path in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Remote {
     pub(super) cluster: Option<String>,
@@ -24,24 +24,24 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A path here that has a colon is written with a folder before it.
+        // Local paths with a colon must start with `/` or `.`.
         let here = text.starts_with(['/', '.']) || !text.contains(':');
         if here {
             return if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(Self::Here(text.into())) };
         }
         let (pod, path) = text.split_once(':').unwrap_or((text, ""));
         if path.is_empty() {
-            return Err(format!("{text:?} names no path in the container: POD:PATH does"));
+            return Err(format!("invalid argument {text:?}: expected POD:PATH"));
         }
         let parts: Vec<&str> = pod.split('/').collect();
         if parts.iter().any(|part| part.is_empty()) {
-            return Err(format!("{pod:?} is no pod: [[CLUSTER/]NAMESPACE/]POD is"));
+            return Err(format!("invalid pod {pod:?}: expected [[CLUSTER/]NAMESPACE/]POD"));
         }
         let (cluster, namespace, pod) = match parts.as_slice() {
             [pod] => (None, None, pod),
             [namespace, pod] => (None, Some(namespace), pod),
             [cluster, namespace, pod] => (Some(cluster), Some(namespace), pod),
-            _ => return Err(format!("{pod:?} is no pod: [[CLUSTER/]NAMESPACE/]POD is")),
+            _ => return Err(format!("invalid pod {pod:?}: expected [[CLUSTER/]NAMESPACE/]POD")),
         };
         let own = |part: Option<&&str>| part.map(|part| (*part).to_owned());
         let (cluster, namespace) = (own(cluster), own(namespace));
@@ -50,7 +50,7 @@ impl FromStr for Place {
 }
 
 impl Remote {
-    /// Where something of a name goes: into a folder that is there, or to the path itself.
+    /// Destination path of a source with this name: inside of an existing folder, or the path itself.
     pub(super) fn destination(&self, name: &str, into: bool) -> anyhow::Result<String> {
         let path = self.path.trim_end_matches('/');
         let destination = match (into || self.path.ends_with('/'), path) {
@@ -58,13 +58,13 @@ impl Remote {
             (false, path) => path.to_owned(),
         };
         if split(&destination).1 == "." || destination.ends_with("..") {
-            bail!("{:?} names no file: say what it is to be called there", self.path);
+            bail!("invalid destination {:?}: it must end with a file name", self.path);
         }
         Ok(destination)
     }
 }
 
-/// A folder, and what is in it.
+/// Splits a path into its folder and base name.
 pub(super) fn split(path: &str) -> (&str, &str) {
     match path.rsplit_once('/') {
         None => (".", path),
@@ -85,11 +85,11 @@ mod tests {
     #[case("web-0:/etc", "- - web-0 /etc")]
     #[case("shop/web-0:app.log", "- shop web-0 app.log")]
     #[case("m1/shop/web-0:/a:b", "m1 shop web-0 /a:b")]
-    #[case("web-0:", "names no path in the container")]
-    #[case("a/b/c/d:/x", "is no pod")]
-    #[case("shop/:/x", "is no pod")]
+    #[case("web-0:", "expected POD:PATH")]
+    #[case("a/b/c/d:/x", "invalid pod")]
+    #[case("shop/:/x", "invalid pod")]
     #[case("", "a path is missing")]
-    fn places_are_read(#[case] text: &str, #[case] expected: &str) {
+    fn places_are_parsed(#[case] text: &str, #[case] expected: &str) {
         let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
         let told = match text.parse::<Place>() {
             Ok(Place::Here(path)) => format!("here {}", path.display()),
@@ -117,7 +117,7 @@ mod tests {
     #[case("/etc", ("/", "etc"))]
     #[case("/", ("/", "."))]
     #[case("app", (".", "app"))]
-    fn paths_have_folders(#[case] path: &str, #[case] expected: (&str, &str)) {
+    fn paths_are_split(#[case] path: &str, #[case] expected: (&str, &str)) {
         assert_eq!(split(path), expected);
     }
 }

@@ -1,4 +1,5 @@
-//! Which kinds are described in words of their own, as kubectl describes them, and which other objects a description needs for that. Pure.
+//! Registry of kinds with their own description, as `kubectl describe` prints it, and of the related objects that a
+//! description needs. Pure.
 
 mod clusters;
 mod config;
@@ -23,7 +24,7 @@ use serde_json::Value;
 use super::sheet::{Sheet, list, plain, selector, time};
 use crate::object::text;
 
-/// Other objects that a description tells of, by what they are; or why they are not known.
+/// Related objects by resource name, or the error of reading them.
 pub(super) type Related = BTreeMap<&'static str, Result<Vec<Value>, String>>;
 
 const PODS: &str = "pods";
@@ -34,7 +35,7 @@ const QUOTAS: &str = "resourcequotas";
 const LIMITS: &str = "limitranges";
 const SECRETS: &str = "secrets";
 
-/// Describes an object below its name; false where its kind is none that is known.
+/// Describes an object of a known kind below its name; false for other kinds.
 pub(super) fn told(sheet: &mut Sheet, object: &Value, related: &Related, now: jiff::Timestamp) -> bool {
     match kind(object) {
         ("", "Pod") => pods::pod(sheet, object, now),
@@ -62,7 +63,7 @@ pub(super) fn told(sheet: &mut Sheet, object: &Value, related: &Related, now: ji
     true
 }
 
-/// What is to be asked for: what it is called, and where it is served.
+/// Related objects to request: resource name and path.
 pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
     let (namespace, name) = (path_segment(text(object, "/metadata/namespace")), text(object, "/metadata/name"));
     let within = |root: &str, what: &str| format!("{root}/namespaces/{namespace}/{what}");
@@ -105,13 +106,13 @@ pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Group and kind.
+/// API group and kind.
 fn kind(object: &Value) -> (&str, &str) {
     let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
     (group, text(object, "/kind"))
 }
 
-/// `Kind/name` of what an object belongs to.
+/// `Kind/name` of the controller owner.
 fn controller(object: &Value) -> Option<String> {
     let owner = owner(object)?;
     Some(format!("{}/{}", plain(&owner["kind"]), plain(&owner["name"])))
@@ -121,7 +122,7 @@ fn owner(object: &Value) -> Option<&Value> {
     list(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true)
 }
 
-/// Of those that are related, the ones that belong to an object; or why they are not known.
+/// The related objects that are controlled by an object, or the error of reading them.
 fn owned<'r>(related: &'r Related, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
     let uid = &object["metadata"]["uid"];
     match related.get(what) {
@@ -135,18 +136,18 @@ fn unknown(why: &str) -> String {
     format!("<unknown: {why}>")
 }
 
-/// When an object was made.
+/// Adds the creation timestamp.
 fn created(sheet: &mut Sheet, object: &Value) {
     sheet.say(0, "CreationTimestamp", time(&object["metadata"]["creationTimestamp"]));
 }
 
-/// How long ago that was.
+/// Age of a timestamp.
 fn since(value: &Value, now: jiff::Timestamp) -> String {
     let then = value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     then.map_or_else(|| "<unknown>".to_owned(), |then| human_duration(now.as_second() - then.as_second()))
 }
 
-/// A table of conditions, with these fields of each below these heads.
+/// Adds the table of conditions, with these headers and fields.
 fn conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
     let all = list(&object["status"]["conditions"]);
     if all.is_empty() {
@@ -162,6 +163,6 @@ fn conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
     sheet.table(2, &heads, &all.iter().map(row).collect::<Vec<_>>());
 }
 
-/// Type, status, reason and message of each.
+/// Default columns: type, status, reason and message.
 const CONDITIONS: [(&str, &str); 4] =
     [("Type", "type"), ("Status", "status"), ("Reason", "reason"), ("Message", "message")];

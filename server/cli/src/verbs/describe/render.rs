@@ -1,4 +1,4 @@
-//! An object as text, with its events: by what is known of its kind (`kinds`), or all its fields as words. Pure.
+//! Renders the description of an object with its events: by its kind (`kinds`), or all fields for unknown kinds. Pure.
 
 use crowsnest_apimachinery::printers::human_duration;
 use serde_json::{Map, Value};
@@ -27,13 +27,13 @@ pub(super) fn description(
     sheet.written()
 }
 
-/// Labels and annotations, where most kinds have them.
+/// Adds labels and annotations of an object.
 pub(super) fn marks(sheet: &mut Sheet, object: &Value) {
     sheet.pairs(0, "Labels", &object["metadata"]["labels"], "=");
     sheet.pairs(0, "Annotations", &object["metadata"]["annotations"], ": ");
 }
 
-/// Those of a template, whose annotations are told where it has some.
+/// Adds labels and annotations of a template; annotations only if there are any.
 pub(super) fn marks_of(sheet: &mut Sheet, indent: usize, metadata: &Value) {
     sheet.pairs(indent, "Labels", &metadata["labels"], "=");
     if metadata["annotations"].as_object().is_some_and(|annotations| !annotations.is_empty()) {
@@ -41,7 +41,7 @@ pub(super) fn marks_of(sheet: &mut Sheet, indent: usize, metadata: &Value) {
     }
 }
 
-/// All fields of a kind that nobody knows.
+/// Adds all fields of an unknown kind.
 fn unknown(sheet: &mut Sheet, object: &Value) {
     marks(sheet, object);
     sheet.say(0, "API Version", text(object, "/apiVersion"));
@@ -51,7 +51,7 @@ fn unknown(sheet: &mut Sheet, object: &Value) {
     }
 }
 
-/// What was not said yet.
+/// The fields that were not shown yet.
 fn shown(object: &Value) -> Value {
     let mut shown = object.clone();
     if let Some(fields) = shown.as_object_mut() {
@@ -69,7 +69,7 @@ fn shown(object: &Value) -> Value {
     shown
 }
 
-/// Fields as words, those of a field two blanks deeper.
+/// Adds fields as labels with values; nested fields are indented by two spaces.
 pub(super) fn content(sheet: &mut Sheet, indent: usize, fields: &Map<String, Value>) {
     let mut names: Vec<&String> = fields.keys().collect();
     names.sort();
@@ -94,7 +94,8 @@ pub(super) fn content(sheet: &mut Sheet, indent: usize, fields: &Map<String, Val
     }
 }
 
-/// `creationTimestamp` is a Creation Timestamp, `podIPs` are Pod IPs; what is no word of Kubernetes' stays as it is.
+/// Splits a field name into words: `creationTimestamp` becomes Creation Timestamp, `podIPs` Pod IPs. Names with other
+/// characters stay as they are.
 fn label(name: &str) -> String {
     if name.contains(|one: char| !one.is_ascii_alphanumeric()) {
         return name.to_owned();
@@ -118,14 +119,14 @@ fn label(name: &str) -> String {
     }
 }
 
-/// When an event was last seen, as it says itself.
+/// Time of an event's last occurrence.
 pub(crate) fn seen(event: &Value) -> String {
     let times =
         ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/firstTimestamp", "/metadata/creationTimestamp"];
     times.iter().map(|path| text(event, path)).find(|time| !time.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// `5m (x3 over 10m)`: how long ago, how often and since when.
+/// `5m (x3 over 10m)`: age of the last occurrence, count and age of the first one.
 pub(crate) fn age(event: &Value, now: jiff::Timestamp) -> String {
     let since =
         |time: &str| time.parse::<jiff::Timestamp>().ok().map(|at| human_duration(now.as_second() - at.as_second()));
@@ -159,7 +160,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn kinds_that_nobody_knows_are_described() {
+    fn unknown_kinds_show_all_fields() {
         let object: Value = serde_saphyr::from_str(include_str!("unknown.yaml")).unwrap();
         let events = Ok(vec![
             json!({"type": "Warning", "reason": "BackOff", "source": {"component": "kubelet"}, "count": 3,
@@ -178,7 +179,7 @@ mod tests {
     #[case("uid", "UID")]
     #[case("clusterIPAddress", "Cluster IP Address")]
     #[case("app.kubernetes.io/name", "app.kubernetes.io/name")]
-    fn fields_are_words(#[case] name: &str, #[case] expected: &str) {
+    fn field_names_are_split_into_words(#[case] name: &str, #[case] expected: &str) {
         assert_eq!(label(name), expected);
     }
 }

@@ -1,11 +1,11 @@
-//! What a description is written on: labels with what they say, below one another and deeper, and tables. Lines that follow each other say
-//! theirs in one column, as `kubectl describe` has it. Pure.
+//! The text layout of descriptions: labels with values, indented blocks and tables. Values of consecutive lines are
+//! aligned in one column, as in `kubectl describe`. Pure.
 
 use serde_json::Value;
 
 pub(super) const NONE: &str = "<none>";
 
-/// A line: how many blanks before it, what it is called, what it says.
+/// A line: indentation in spaces, label and value.
 struct Line {
     indent: usize,
     label: String,
@@ -22,35 +22,35 @@ impl Sheet {
         self.lines.push(Line { indent, label: label.to_owned(), said: Some(said.into()) });
     }
 
-    /// Where there is something to say.
+    /// Adds a label unless the value is empty.
     pub(super) fn maybe(&mut self, indent: usize, label: &str, value: &Value) {
         if !is_empty(value) {
             self.say(indent, label, plain(value));
         }
     }
 
-    /// Of what is below it.
+    /// Adds the heading of an indented block.
     pub(super) fn head(&mut self, indent: usize, label: &str) {
         self.lines.push(Line { indent, label: label.to_owned(), said: None });
     }
 
-    /// A line of its own.
+    /// Adds a line without a label.
     pub(super) fn line(&mut self, indent: usize, said: impl Into<String>) {
         self.lines.push(Line { indent, label: String::new(), said: Some(said.into()) });
     }
 
-    /// Several things that are said of one label, a line each.
+    /// Adds a label with several values, one per line.
     pub(super) fn list(&mut self, indent: usize, label: &str, said: &[String]) {
         self.say(indent, label, if said.is_empty() { NONE.to_owned() } else { said.join("\n") });
     }
 
-    /// One pair a line, the label before the first.
+    /// Adds key-value pairs, one per line, with the label before the first.
     pub(super) fn pairs(&mut self, indent: usize, label: &str, of: &Value, between: &str) {
         let mut pairs: Vec<String> = of
             .as_object()
             .into_iter()
             .flatten()
-            // What kubectl keeps there is the object once more.
+            // kubectl's annotation repeats the whole object.
             .filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration")
             .map(|(key, value)| format!("{key}{between}{}", plain(value)))
             .collect();
@@ -58,7 +58,7 @@ impl Sheet {
         self.list(indent, label, &pairs);
     }
 
-    /// Rows below their heads.
+    /// Adds a table.
     pub(super) fn table(&mut self, indent: usize, heads: &[&str], rows: &[Vec<String>]) {
         let ruled: Vec<String> = heads.iter().map(|head| "-".repeat(head.len())).collect();
         let all: Vec<Vec<String>> =
@@ -68,7 +68,7 @@ impl Sheet {
         }
     }
 
-    /// What is said stands in one column, for lines that follow each other.
+    /// Renders the sheet; values of consecutive lines are aligned.
     pub(super) fn written(&self) -> String {
         let mut written = String::new();
         let mut rest = self.lines.as_slice();
@@ -104,7 +104,7 @@ impl Line {
     }
 }
 
-/// Cells below one another, two blanks between.
+/// Aligns cells in columns separated by two spaces.
 fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
@@ -124,7 +124,7 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// It, or that there is none.
+/// The value, or `<none>`.
 pub(super) fn or_none(value: &Value) -> String {
     if is_empty(value) { NONE.to_owned() } else { plain(value) }
 }
@@ -143,25 +143,25 @@ pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Fields by their names.
+/// Fields sorted by name.
 pub(super) fn sorted(of: &Value) -> Vec<(&String, &Value)> {
     let mut fields: Vec<(&String, &Value)> = of.as_object().into_iter().flatten().collect();
     fields.sort_by_key(|(name, _)| *name);
     fields
 }
 
-/// Texts with commas between, or that there are none.
+/// Joined values, or `<none>`.
 pub(super) fn joined(value: &Value, between: &str) -> String {
     let texts: Vec<String> = list(value).iter().map(plain).collect();
     if texts.is_empty() { NONE.to_owned() } else { texts.join(between) }
 }
 
-/// As a number; none is nought.
+/// The value as a number; 0 if it is missing.
 pub(super) fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// `Mon, 02 Jan 2006 15:04:05 +0000`, as kubectl writes times.
+/// A timestamp in kubectl's format, `Mon, 02 Jan 2006 15:04:05 +0000`.
 pub(super) fn time(value: &Value) -> String {
     match value.as_str().map(str::parse::<jiff::Timestamp>) {
         Some(Ok(time)) => time.strftime("%a, %d %b %Y %H:%M:%S %z").to_string(),
@@ -169,7 +169,7 @@ pub(super) fn time(value: &Value) -> String {
     }
 }
 
-/// A label selector, as it is written in queries.
+/// A label selector in query syntax.
 pub(super) fn selector(of: &Value) -> String {
     let labels = of["matchLabels"].as_object().into_iter().flatten();
     let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={}", plain(value))).collect();
@@ -192,7 +192,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn lines_that_follow_each_other_are_aligned() {
+    fn consecutive_lines_are_aligned() {
         let mut sheet = Sheet::default();
         sheet.say(0, "Name", "web");
         sheet.pairs(0, "Labels", &json!({"b": "2", "a": "1"}), "=");
@@ -211,12 +211,12 @@ mod tests {
     #[case(json!({"matchLabels": {"b": "2", "a": "1"}}), "a=1,b=2")]
     #[case(json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "Exists"},
         {"key": "c", "operator": "DoesNotExist"}]}), "a in (x,y),b,!c")]
-    fn selectors_are_written_as_in_queries(#[case] of: Value, #[case] expected: &str) {
+    fn selectors_use_query_syntax(#[case] of: Value, #[case] expected: &str) {
         assert_eq!(selector(&of), expected);
     }
 
     #[test]
-    fn times_are_written_as_kubectl_does() {
+    fn times_use_the_kubectl_format() {
         assert_eq!(time(&json!("2026-01-01T00:05:00Z")), "Thu, 01 Jan 2026 00:05:00 +0000");
         assert_eq!(
             (time(&Value::Null), number(&json!(3)), joined(&json!(["a", 1]), ", ")),

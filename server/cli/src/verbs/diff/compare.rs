@@ -1,16 +1,16 @@
-//! What of two objects is compared. Pure.
+//! Normalizes objects for comparison. Pure.
 
 use crowsnest_plan::overriding::yaml;
 use serde_json::{Map, Value};
 
-/// What an API server says of an object, and nobody of how it should be.
+/// Metadata that API servers set; never part of the desired state.
 const OF_SERVERS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
-/// By which items of lists are known, the more particular first.
+/// Keys that identify the items of lists, in order of precedence.
 const KEYS: [&str; 8] = ["name", "mountPath", "containerPort", "port", "key", "type", "ip", "topologyKey"];
 
-/// An object without what its API server says of it.
+/// An object without the fields that API servers set and, unless requested, without status.
 pub(super) fn neutral(object: &Value, status: bool) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -27,12 +27,12 @@ pub(super) fn neutral(object: &Value, status: bool) -> Value {
     pruned(&object)
 }
 
-/// A manifest without what says nothing.
+/// The desired manifest, normalized.
 pub(super) fn wanted(manifest: &Value) -> Value {
     neutral(manifest, false)
 }
 
-/// What an object says where a manifest says something: API servers and controllers add the rest.
+/// The live object reduced to the fields of the desired one; API servers and controllers add others.
 pub(super) fn within(live: &Value, desired: &Value) -> Value {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
@@ -45,7 +45,7 @@ pub(super) fn within(live: &Value, desired: &Value) -> Value {
     }
 }
 
-/// Items by what they are known by, else by their places; those nobody wants come last.
+/// List items matched by their keys, or by position; items that are not desired are last.
 fn items(live: &[Value], desired: &[Value]) -> Vec<Value> {
     let has = |items: &[Value], key: &str| items.iter().all(|item| item.get(key).is_some());
     let distinct = |items: &[Value], key: &str| {
@@ -63,7 +63,7 @@ fn items(live: &[Value], desired: &[Value]) -> Vec<Value> {
     known.chain(others).collect()
 }
 
-/// Without nulls and what is empty.
+/// Removes nulls and empty objects.
 fn pruned(value: &Value) -> Value {
     let says = |value: &Value| match value {
         Value::Null => false,
@@ -81,8 +81,8 @@ fn pruned(value: &Value) -> Value {
     }
 }
 
-/// Two objects as texts, the first one empty where there is none. Values of Secrets are told by whether they differ, as `kubectl diff`
-/// tells them.
+/// Both objects as YAML; a missing one is empty. Secret values are masked and only marked as changed, as in `kubectl
+/// diff`.
 pub(super) fn texts(before: Option<&Value>, after: &Value) -> [String; 2] {
     let (mut before, mut after) = (before.cloned(), after.clone());
     if after.get("kind").and_then(Value::as_str) == Some("Secret") {
@@ -120,18 +120,18 @@ mod tests {
     #[case::items_have_names(
         json!({"c": [{"name": "side", "image": "b", "x": 1}, {"name": "web", "image": "a"}]}),
         json!({"c": [{"name": "web", "image": "a"}, {"name": "side", "image": "b"}]}), true)]
-    #[case::an_item_nobody_wants(
+    #[case::an_undesired_item(
         json!({"c": [{"name": "web"}, {"name": "side"}]}), json!({"c": [{"name": "web"}]}), false)]
     #[case::an_item_that_is_missing(json!({"c": [{"name": "a"}]}), json!({"c": [{"name": "a"}, {"name": "b"}]}), false)]
     #[case::places(json!({"args": ["-v", "-x"]}), json!({"args": ["-v"]}), false)]
-    #[case::nothing_is_said(json!({"a": 1}), json!({"a": 1, "resources": {}, "b": null}), true)]
+    #[case::empty_fields_are_ignored(json!({"a": 1}), json!({"a": 1, "resources": {}, "b": null}), true)]
     fn differences(#[case] live: Value, #[case] desired: Value, #[case] same: bool) {
         let desired = wanted(&desired);
         assert_eq!(within(&live, &desired) == desired, same, "{}", within(&live, &desired));
     }
 
     #[test]
-    fn secrets_stay_secret() {
+    fn secret_values_are_masked() {
         let secret = |data: Value| json!({"kind": "Secret", "data": data});
         let before = secret(json!({"a": "b25l", "b": "b25l", "gone": "b25l"}));
         let after = secret(json!({"a": "b25l", "b": "dHdv"}));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_two_servers_can_be_compared() {
+    fn server_fields_are_ignored() {
         let object = |uid: &str, cluster: &str| {
             json!({"metadata": {"name": "web", "uid": uid, "resourceVersion": uid, "annotations": {CACHED_FROM: cluster}},
                 "status": {"phase": uid}})

@@ -1,5 +1,5 @@
-//! `events -w`: what happened, then what happens. A search that goes on says which events there are news of; those are read whole, some at
-//! a time, and printed once in each of their versions.
+//! `events -w`: lists events, then streams new ones. A search stream reports which events changed; these are read in
+//! batches and printed once per resourceVersion.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,18 +19,18 @@ use crate::object::{SEARCH, text};
 use crate::output::terminal;
 use crate::verbs::search::complain;
 
-/// How long it is waited for more news, so that they are read together, and how many are.
+/// Delay to collect changes for one read, and the maximum number of events per read.
 const TOGETHER: Duration = Duration::from_millis(250);
 const MOST: usize = 50;
-/// How often news is asked for that the cache's index does not have yet: news is told before that.
+/// Number of reads of an event that is not indexed yet; changes are reported before they are searchable.
 const TRIES: u8 = 12;
 
-/// What was printed.
+/// State of the watch.
 struct Watched<'a> {
     args: &'a EventsArgs,
     client: &'a kube::Client,
     query: &'a str,
-    /// The version of each event that was printed, by its UID.
+    /// The resourceVersion printed last of each event, by UID.
     known: BTreeMap<String, String>,
     widths: Widths,
     head: bool,
@@ -42,24 +42,24 @@ pub(super) async fn follow(args: &EventsArgs, client: &kube::Client, query: &str
     let widths = widths(args, &heads);
     let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
     let mut watched = Watched { args, client, query, known, widths, head, first };
-    // The events themselves are read apart: which there are is all that is asked.
+    // The stream itself returns no hits; events are read separately.
     let path = format!("{SEARCH}/query?q={}&limit=0&watch=true", percent_encoded(query));
     events::follow(client, &path, async |lines| watched.read(lines).await).await
 }
 
-/// What is to be done about something that was said.
+/// Action for a message of the search stream.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     Nothing,
-    /// All there is has been found: what is not known of it is to be printed.
+    /// The initial search is complete; print all events that were not printed.
     All,
     Of(String),
     Gone(String),
-    /// More happened than was told.
+    /// The stream dropped changes.
     Behind,
 }
 
-/// What an event of the search says. Pure.
+/// Decodes a message of the search stream. Pure.
 fn news(name: &str, data: &Value) -> anyhow::Result<News> {
     let uid = || text(data, "/uid").to_owned();
     match name {
@@ -72,10 +72,10 @@ fn news(name: &str, data: &Value) -> anyhow::Result<News> {
     }
 }
 
-/// Events that are to be read, by their UIDs, and how often they were asked for.
+/// UIDs of events to read, with the number of reads so far.
 type Waiting = BTreeMap<String, u8>;
 
-/// Takes those out that were printed, or were asked for often enough. Pure.
+/// Removes events that were printed or read `TRIES` times. Pure.
 fn answered(waiting: &mut Waiting, asked: &[String], printed: &[Value]) {
     for event in printed {
         waiting.remove(text(event, "/metadata/uid"));
@@ -89,7 +89,7 @@ fn answered(waiting: &mut Waiting, asked: &[String], printed: &[Value]) {
 }
 
 impl Watched<'_> {
-    /// One stream to its end; true when it told all that was there first.
+    /// Reads one connection to its end; true if the initial search was complete.
     async fn read(&mut self, mut lines: Lines) -> anyhow::Result<bool> {
         let mut events = Events::default();
         let (mut waiting, mut until) = (Waiting::new(), None);
@@ -108,7 +108,7 @@ impl Watched<'_> {
             };
             let Ok(Some(line)) = line else { return Ok(whole) };
             let Some((name, data)) = events.line(&line) else { continue };
-            let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
+            let data: Value = serde_json::from_str(&data).with_context(|| format!("cannot decode an event {name}"))?;
             if matches!(name.as_str(), "skipped" | "notices") && !whole {
                 complain(&mut terminal::stderr(), &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
                 continue;
@@ -130,7 +130,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Prints those that there is news of by now.
+    /// Reads and prints the next batch of changed events.
     async fn print_some(&mut self, waiting: &mut Waiting) -> anyhow::Result<()> {
         let asked: Vec<String> = waiting.keys().take(MOST).cloned().collect();
         let query = format!("kind:event uid:{}", asked.join(","));
@@ -146,7 +146,7 @@ impl Watched<'_> {
         self.write(&mut terminal::stdout(), &events, jiff::Timestamp::now())
     }
 
-    /// Those that were not printed as they are, the latest last.
+    /// Events not printed in this version yet, latest last.
     fn unknown(&mut self, mut events: Vec<Value>) -> Vec<Value> {
         events.retain(|event| {
             let version = text(event, "/metadata/resourceVersion").to_owned();
@@ -195,12 +195,12 @@ mod tests {
     #[case("left", json!({"uid": "1"}), News::Gone("1".to_owned()))]
     #[case("behind", json!({}), News::Behind)]
     #[case("counts", json!({"total": 3}), News::Nothing)]
-    fn a_search_tells_news(#[case] name: &str, #[case] data: Value, #[case] expected: News) {
+    fn stream_messages_are_decoded(#[case] name: &str, #[case] data: Value, #[case] expected: News) {
         assert_eq!(news(name, &data).unwrap(), expected);
     }
 
     #[test]
-    fn what_is_not_there_yet_is_asked_for_again() {
+    fn unindexed_events_are_read_again() {
         let uids = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect::<Vec<_>>();
         let mut waiting: Waiting = uids(&["1", "2", "3"]).into_iter().map(|uid| (uid, 0)).collect();
         answered(&mut waiting, &uids(&["1", "2"]), &[json!({"metadata": {"uid": "1"}})]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_are_printed_once_in_each_version() {
+    async fn events_are_printed_once_per_version() {
         let args = Asked::parse_from(["events", "-A", "-w"]).events;
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();

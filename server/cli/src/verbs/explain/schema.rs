@@ -1,5 +1,5 @@
-//! `crowsnest explain pods.spec.containers`: the fields of a kind, as the OpenAPI document of an API server describes them, in the words
-//! of `kubectl explain`. Pure, but for the asking.
+//! `crowsnest explain pods.spec.containers`: documents the fields of a kind from the API server's OpenAPI v3 document,
+//! in the format of `kubectl explain`. Pure except for the request.
 
 use std::io::{self, Write};
 
@@ -11,12 +11,12 @@ use super::{list, text};
 use crate::reach;
 use crate::verbs::get::kind::Kind;
 
-/// As wide as texts are written.
+/// Text width in columns.
 const WIDTH: usize = 76;
 const REFERENCE: &str = "#/components/schemas/";
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// A kind, and the path to one of its fields.
+/// A kind and the path of one of its fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) kind: Kind,
@@ -24,14 +24,14 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// What `pods.spec.containers` or `deployments.apps.spec` means; in this version of a group, where one is said.
+    /// Resolves `pods.spec.containers` or `deployments.apps.spec`, optionally in a given API version.
     pub(super) fn of(words: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
         let mut served = served.clone();
         if let Some(wanted) = api_version {
             served.resources.retain(|resource| resource.gvr.api_version() == wanted);
         }
         let words: Vec<&str> = words.split('.').collect();
-        // A group has dots, too: the longest beginning that is a kind is meant.
+        // Groups contain dots too: the longest prefix that names a kind wins.
         let found = (1..=words.len()).rev().find_map(|at| {
             let kind = Kind::of(&words[..at].join("."), &served)?;
             Some(Self { kind, path: words[at..].iter().map(|word| (*word).to_owned()).collect() })
@@ -39,14 +39,14 @@ impl Asked {
         found.ok_or_else(|| {
             let within = api_version.map(|version| format!(" in {version}")).unwrap_or_default();
             anyhow!(
-                "there is no resource type {:?}{within}: `crowsnest api-resources` lists them; KIND/NAME, as in deployment/web, tells why an object is where it is",
+                "no resource type {:?}{within}; `crowsnest api-resources` lists them, and KIND/NAME, such as deployment/web, explains an object's placement",
                 words[0]
             )
         })
     }
 }
 
-/// The document that describes a kind.
+/// Requests the OpenAPI document of a kind's group version.
 pub(super) async fn document(client: &kube::Client, cluster: Option<&str>, kind: &Kind) -> anyhow::Result<Value> {
     let root = if kind.gvr.group.is_empty() { "api" } else { "apis" };
     let version = kind.gvr.api_version();
@@ -54,18 +54,18 @@ pub(super) async fn document(client: &kube::Client, cluster: Option<&str>, kind:
     found.ok_or_else(|| anyhow!("{} serves no OpenAPI document of {version}", cluster.unwrap_or("the control plane")))
 }
 
-/// A kind's field, or the kind itself.
+/// A field of a kind, or the kind itself.
 pub(super) struct Field<'d> {
     document: &'d Value,
     kind: &'d Kind,
-    /// The last name of its path, where it has one.
+    /// The last element of the path; `None` for the kind itself.
     name: Option<&'d str>,
     schema: &'d Value,
-    /// What is told of it where it is used; its type may say more.
+    /// The schema at the place of use; the type's own schema may say more.
     used: &'d Value,
 }
 
-/// Finds what is asked for in its document.
+/// Finds the field in the document.
 pub(super) fn field<'d>(document: &'d Value, asked: &'d Asked) -> anyhow::Result<Field<'d>> {
     let kind = &asked.kind;
     let is_it = |schema: &&Value| {
@@ -77,7 +77,9 @@ pub(super) fn field<'d>(document: &'d Value, asked: &'d Asked) -> anyhow::Result
     };
     let schemas = document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten();
     let found = schemas.map(|(_, schema)| schema).find(is_it);
-    let Some(mut schema) = found else { bail!("nothing describes {} {}", kind.gvr.api_version(), kind.kind) };
+    let Some(mut schema) = found else {
+        bail!("the OpenAPI document does not describe {} {}", kind.gvr.api_version(), kind.kind)
+    };
     let (mut name, mut used) = (None, schema);
     for (at, word) in asked.path.iter().enumerate() {
         let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == word) else {
@@ -93,7 +95,7 @@ pub(super) fn field<'d>(document: &'d Value, asked: &'d Asked) -> anyhow::Result
     Ok(Field { document, kind, name, schema, used })
 }
 
-/// What a reference leads to.
+/// Resolves a `$ref`.
 fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     match reference(schema) {
         Some(name) => document["components"]["schemas"].get(name).unwrap_or(schema),
@@ -107,7 +109,7 @@ fn reference(schema: &Value) -> Option<&str> {
     own.and_then(Value::as_str)?.strip_prefix(REFERENCE)
 }
 
-/// What has the fields: of lists and maps, what is in them.
+/// The schema with the fields; for arrays and maps, that of their values.
 fn inner<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     let schema = resolved(document, schema);
     match schema.get("items").or_else(|| schema.get("additionalProperties")).filter(|within| within.is_object()) {
@@ -127,7 +129,7 @@ fn properties<'d>(document: &'d Value, schema: &'d Value) -> Vec<(&'d String, &'
 fn type_of(document: &Value, schema: &Value) -> String {
     if let Some(name) = reference(schema) {
         let target = resolved(document, schema);
-        // What is no more than another type is called that.
+        // A reference to a non-object type shows that type.
         return match target.get("properties").is_some() || target["type"] == "object" {
             true => name.rsplit('.').next().unwrap_or(name).to_owned(),
             false => type_of(document, target),
@@ -205,7 +207,7 @@ impl Field<'_> {
         }
     }
 
-    /// All fields below, but for types that are in themselves.
+    /// Prints all nested fields; recursive types are not expanded again.
     fn tree(&self, out: &mut dyn Write, of: &Value, above: &mut Vec<String>) -> io::Result<()> {
         for (name, field) in properties(self.document, of) {
             self.line(out, 2 + 2 * above.len(), of, name, field)?;
@@ -220,7 +222,7 @@ impl Field<'_> {
     }
 }
 
-/// The name of the type that has a field's fields; none of one that is written where it is used.
+/// Name of the type that defines a field's fields; empty for inline types.
 fn named(document: &Value, schema: &Value) -> String {
     let target = resolved(document, schema);
     let within = target.get("items").or_else(|| target.get("additionalProperties")).filter(|within| within.is_object());
@@ -286,22 +288,22 @@ mod tests {
     #[case::kind("boats", false, include_str!("schema.boats.txt"))]
     #[case::field("boat.example.io.spec.crew", false, include_str!("schema.crew.txt"))]
     #[case::all("boats", true, include_str!("schema.all.txt"))]
-    fn kinds_and_fields_are_told_of(#[case] words: &str, #[case] recursive: bool, #[case] expected: &str) {
+    fn kinds_and_fields_match_their_golden(#[case] words: &str, #[case] recursive: bool, #[case] expected: &str) {
         let told = told(words, recursive).unwrap();
         assert_eq!(told, expected, "{told}");
     }
 
     #[rstest::rstest]
-    #[case("ships", "there is no resource type \"ships\": `crowsnest api-resources` lists them")]
+    #[case("ships", "no resource type \"ships\"; `crowsnest api-resources` lists them")]
     #[case("boats.spec.sails", "field \"sails\" does not exist: boats.spec has anchor, crew, flags")]
     #[case("boats.kind.x", "field \"x\" does not exist: boats.kind has no fields")]
-    fn what_is_not_there_is_said(#[case] words: &str, #[case] expected: &str) {
+    fn unknown_kinds_and_fields_are_reported(#[case] words: &str, #[case] expected: &str) {
         let error = told(words, false).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]
-    fn versions_can_be_chosen() {
+    fn api_version_is_respected() {
         let version =
             |said: Option<&str>| Asked::of("boats", said, &served()).map(|asked| asked.kind.gvr.api_version());
         assert_eq!(version(None).unwrap(), "example.io/v1");

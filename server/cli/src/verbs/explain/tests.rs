@@ -1,4 +1,4 @@
-//! What people are shown of explanations.
+//! Golden tests of printed explanations.
 
 use super::*;
 use crowsnest_apimachinery::names::Gvr;
@@ -14,7 +14,7 @@ fn shown(explanation: &str) -> String {
 #[case::divided(include_str!("divided.yaml"), include_str!("divided.txt"))]
 #[case::waiting(include_str!("waiting.yaml"), include_str!("waiting.txt"))]
 #[case::needed(include_str!("needed.yaml"), include_str!("needed.txt"))]
-fn explanations_are_shown(#[case] explanation: &str, #[case] expected: &str) {
+fn explanations_match_their_golden(#[case] explanation: &str, #[case] expected: &str) {
     let shown = shown(explanation);
     assert_eq!(shown, expected, "{shown}");
 }
@@ -23,7 +23,12 @@ fn explanations_are_shown(#[case] explanation: &str, #[case] expected: &str) {
 #[case("apps", true, "web", "/namespaces/shop/explanations/deployments.apps:web")]
 #[case("", true, "web", "/namespaces/shop/explanations/deployments:web")]
 #[case("apps", false, "system:a b%", "/clusterexplanations/deployments.apps:system:a%20b%2525")]
-fn paths_name_templates(#[case] group: &str, #[case] namespaced: bool, #[case] name: &str, #[case] expected: &str) {
+fn paths_contain_the_template(
+    #[case] group: &str,
+    #[case] namespaced: bool,
+    #[case] name: &str,
+    #[case] expected: &str,
+) {
     let kind = Kind { gvr: Gvr::new(group, "v1", "deployments"), kind: "Deployment".to_owned(), namespaced };
     assert_eq!(path(&kind, "shop", name), format!("{ROOT}{expected}"));
 }

@@ -1,4 +1,4 @@
-//! One question to the fleet-wide proxy or to several members, page by page, and what each said to it.
+//! List and get requests to the fleet-wide proxy or to several members, page by page.
 
 use std::cell::Cell;
 
@@ -17,53 +17,54 @@ use serde_json::{Value, json};
 use super::kind::Kind;
 use crate::{reach, waiting};
 
-/// Objects of a page, as kubectl asks for them.
+/// Page size in objects, as in kubectl.
 const PAGE: &str = "500";
-/// Members asked at once.
+/// Maximum number of members requested concurrently.
 const AT_ONCE: usize = 16;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const OBJECTS: &str = "application/json";
 
-/// Whom to ask: a member, or the fleet where no cluster is named.
+/// Source of objects: a member, or the fleet-wide proxy if `cluster` is `None`.
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) cluster: Option<String>,
     pub(super) client: kube::Client,
 }
 
-/// What to ask.
+/// Request to send to each source.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     pub(super) kind: Kind,
-    /// None: all of them.
+    /// `None` for all namespaces.
     pub(super) namespace: Option<String>,
     pub(super) name: Option<String>,
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
     pub(super) as_table: bool,
-    /// Rows of tables bring their objects with them.
+    /// Include objects in table rows (`includeObject=Object`).
     pub(super) with_objects: bool,
 }
 
-/// What was answered.
+/// Response of a source.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// Tables, lists, or one object.
+    /// Tables, lists, or a single object.
     pub(super) pages: Vec<Value>,
-    /// Where a watch goes on.
+    /// resourceVersion to start a watch from.
     pub(super) version: String,
     pub(super) warnings: Vec<String>,
-    /// Clusters of the fleet that it does not show as they are.
+    /// Number of clusters whose objects the fleet-wide proxy omits or shows outdated.
     pub(super) incomplete: usize,
 }
 
 impl Answer {
-    /// Whether the fleet-wide proxy answered from its cache. What nobody registered it asks of the control plane.
+    /// True if the fleet-wide proxy answered from its cache; resources without a ResourceRegistry are served by the
+    /// control plane instead.
     pub(super) fn is_of_the_fleet(&self) -> bool {
         URL_SAFE_NO_PAD.decode(&self.version).is_ok_and(|version| version.starts_with(b"{"))
     }
 
-    /// Each object, saying the cluster it is in.
+    /// All objects, annotated with their cluster.
     pub(super) fn objects(&self, cluster: Option<&str>) -> Vec<Value> {
         let objects = self.pages.iter().flat_map(|page| match page.get("items").and_then(Value::as_array) {
             Some(items) => items.iter().map(|item| whole(item, page)).collect(),
@@ -73,7 +74,7 @@ impl Answer {
     }
 }
 
-/// An item of a list says its kind, too.
+/// A list item with apiVersion and kind.
 fn whole(item: &Value, list: &Value) -> Value {
     let mut item = item.clone();
     let text = |field: &str| list.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -96,7 +97,7 @@ pub(super) fn marked(mut object: Value, cluster: Option<&str>) -> Value {
 }
 
 impl Question {
-    /// Path and query, with more parameters.
+    /// Path and query string of a request.
     pub(super) fn path(&self, name: Option<&str>, more: &[(&str, &str)]) -> String {
         let mut path = self.kind.gvr.path(self.namespace.as_deref());
         if let Some(name) = name {
@@ -109,7 +110,7 @@ impl Question {
         if query.is_empty() { path } else { format!("{path}?{query}") }
     }
 
-    /// The same for a watch, which knows no names but by a selector.
+    /// The request as a watch; a single object is watched by a field selector.
     pub(super) fn watched(&self) -> Self {
         let mut question = self.clone();
         if let Some(name) = question.name.take() {
@@ -122,7 +123,7 @@ impl Question {
         if self.as_table { TABLE } else { OBJECTS }
     }
 
-    /// Asks one source, for all there is.
+    /// Requests all pages from one source.
     pub(super) async fn ask(&self, source: &Source) -> Result<Answer, kube::Error> {
         let mut answer = Answer::default();
         let mut token = String::new();
@@ -147,7 +148,7 @@ impl Question {
         }
     }
 
-    /// Asks all sources, some at once; their answers are in the order of the sources.
+    /// Requests all sources concurrently; responses are in the order of the sources.
     pub(super) async fn ask_all(&self, sources: &[Source]) -> Vec<Result<Answer, kube::Error>> {
         let answered = &Cell::new(0_usize);
         let ask = |source| async move {
@@ -166,7 +167,7 @@ async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<(Value, 
     answered(client, request).await
 }
 
-/// What an API server answers, with the headers that say what it warns of.
+/// Sends a request; returns the body and the headers, which may hold warnings.
 pub(crate) async fn answered(client: &kube::Client, request: Request<Body>) -> Result<(Value, HeaderMap), kube::Error> {
     let (parts, body) = client.send(request).await?.into_parts();
     let body = body.collect().await?.to_bytes();
@@ -181,19 +182,19 @@ pub(crate) async fn answered(client: &kube::Client, request: Request<Body>) -> R
     Err(kube::Error::Api(status.with_code(parts.status.as_u16()).boxed()))
 }
 
-/// The texts of `Warning` headers: `299 - "text"`.
+/// Texts of `Warning` headers: `299 - "text"`.
 pub(crate) fn warnings(headers: &HeaderMap) -> Vec<String> {
     let texts = headers.get_all(header::WARNING).iter().filter_map(|value| value.to_str().ok());
     let quoted = texts.filter_map(|text| text.split_once('"').map(|(_, text)| text.strip_suffix('"').unwrap_or(text)));
     quoted.map(|text| text.replace("\\\"", "\"").replace("\\\\", "\\")).collect()
 }
 
-/// All members' names.
+/// Names of all members.
 pub async fn clusters(control_plane: &kube::Client) -> anyhow::Result<Vec<String>> {
     let (list, _) = get(control_plane, "/apis/cluster.karmada.io/v1alpha1/clusters", OBJECTS)
         .await
         .map_err(|error| anyhow::anyhow!("{}", reach::failure(None, &error)))
-        .context("listing clusters; name those you mean with --clusters")?;
+        .context("cannot list clusters; name them with --clusters")?;
     let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
     let names = items.filter_map(|cluster| cluster.pointer("/metadata/name")?.as_str());
     let mut names: Vec<String> = names.map(str::to_owned).collect();
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_paths() {
+    fn requests_become_paths() {
         let path = "/apis/apps/v1/namespaces/shop/deployments";
         assert_eq!(question().path(None, &[("limit", "500")]), format!("{path}?labelSelector=app%3Dweb&limit=500"));
         let whole = Question { with_objects: true, ..question() };
@@ -236,13 +237,13 @@ mod tests {
     #[case::composite("eyJtMSI6IjciLCJtMiI6IjkifQ", true)]
     #[case::of_one_api_server("12345", false)]
     #[case::none("", false)]
-    fn the_fleets_versions_are_known(#[case] version: &str, #[case] expected: bool) {
+    fn composite_versions_are_recognized(#[case] version: &str, #[case] expected: bool) {
         let answer = Answer { version: version.to_owned(), ..Answer::default() };
         assert_eq!(answer.is_of_the_fleet(), expected);
     }
 
     #[test]
-    fn warnings_are_read() {
+    fn warnings_are_parsed() {
         let headers = HeaderMap::from_iter([
             (header::WARNING, r#"299 - "cluster m1 is missing: \"gone\"""#.parse().unwrap()),
             (header::WARNING, "nonsense".parse().unwrap()),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_say_what_and_where_they_are() {
+    fn objects_have_kind_and_cluster() {
         let list = json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web"}}]});
         let answer = Answer { pages: vec![list], ..Answer::default() };
         let expected = json!({"kind": "Pod", "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! What `get` is asked for: kinds' words and names, on the command line or in files. Pure, but for the files.
+//! Parses the kinds and names that `get` displays, from the command line or from files. Pure except for reading files.
 
 use anyhow::bail;
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::{GetArgs, OperationScope};
 use crate::object::{same_namespace, text, versioned};
 
-/// A kind's word, and the object of it that is meant, if any.
+/// A kind and optionally the name of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) word: String,
     pub(super) name: Option<String>,
-    /// Where a file says it.
+    /// The namespace from a manifest.
     pub(super) namespace: Option<String>,
 }
 
@@ -20,15 +20,15 @@ impl Asked {
         Self { word: word.to_owned(), name: name.map(str::to_owned), namespace: None }
     }
 
-    /// Of `KIND/NAME`.
+    /// Parses `KIND/NAME`.
     fn both(text: &str) -> anyhow::Result<Self> {
         match text.split_once('/') {
             Some((kind, name)) => Ok(Self::of(kind, Some(name))),
-            None => bail!("{text:?} is no KIND/NAME, as the word before it is"),
+            None => bail!("invalid argument {text:?}: expected KIND/NAME like the first argument"),
         }
     }
 
-    /// Of an object in a file.
+    /// The object of a manifest.
     fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
         let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
         let namespace = same_namespace(own, namespace)?.map(str::to_owned);
@@ -37,20 +37,20 @@ impl Asked {
 }
 
 impl GetArgs {
-    /// What is asked for, of the command line or of files.
+    /// The objects to display, from the command line or from files.
     pub(super) async fn wanted(&self) -> anyhow::Result<Vec<Asked>> {
         if self.sources.is_empty() {
             return self.asked();
         }
         if self.all_namespaces {
-            bail!("files name their objects: -A goes with a kind");
+            bail!("-A requires a KIND, not files");
         }
         let objects = self.sources.objects().await?;
         let asked = objects.iter().map(|object| Asked::of_object(object, self.namespace.as_deref()));
         self.checked(asked.collect::<anyhow::Result<_>>()?)
     }
 
-    /// What the words of the command line ask for.
+    /// Parses the arguments of the command line.
     pub(super) fn asked(&self) -> anyhow::Result<Vec<Asked>> {
         let kind = self.kind.as_deref().unwrap_or_default();
         let asked: Vec<Asked> = match kind.contains('/') {
@@ -71,28 +71,30 @@ impl GetArgs {
 
     fn checked(&self, asked: Vec<Asked>) -> anyhow::Result<Vec<Asked>> {
         if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
-            bail!("-s karmada asks the control plane alone, not clusters: -s all asks both");
+            bail!("-s karmada reads the control plane only and cannot be used with --clusters; use -s all for both");
         }
         for name in asked.iter().filter_map(|asked| asked.name.as_ref()) {
             match name {
-                name if name.is_empty() || name.contains('/') => bail!("{name:?} is no name of an object"),
-                _ if self.all_namespaces => bail!("an object is not named across all namespaces: say which with -n"),
+                name if name.is_empty() || name.contains('/') => bail!("invalid object name {name:?}"),
+                _ if self.all_namespaces => {
+                    bail!("a resource cannot be retrieved by name across all namespaces; use -n")
+                }
                 _ if self.selector.is_some() || self.field_selector.is_some() => {
-                    bail!("selectors may not be given when an object is named")
+                    bail!("selectors cannot be used with the name of an object")
                 }
                 _ => {}
             }
         }
         match asked.as_slice() {
             [] => bail!(
-                "{:?} names no kind: `crowsnest api-resources` lists them",
+                "{:?} names no kind; `crowsnest api-resources` lists them",
                 self.kind.as_deref().unwrap_or_default()
             ),
-            [_, _, ..] if self.follows() => bail!("-w follows one kind, or one object of it"),
+            [_, _, ..] if self.follows() => bail!("-w requires a single kind, or a single object"),
             _ if self.output_watch_events && !self.follows() => {
-                bail!("--output-watch-events goes with --watch or --watch-only")
+                bail!("--output-watch-events requires --watch or --watch-only")
             }
-            _ if self.show_labels && !self.as_table() => bail!("--show-labels goes with tables, not with -o"),
+            _ if self.show_labels && !self.as_table() => bail!("--show-labels can only be used with table output"),
             _ => Ok(asked),
         }
     }

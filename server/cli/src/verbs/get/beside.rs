@@ -1,5 +1,4 @@
-//! What is shown beside the columns that servers tell: labels, and whether the control plane put an object there; and the value by which
-//! rows are sorted. Pure.
+//! Columns that `get` adds to the servers' tables (labels, adoption), and the sort order of rows. Pure.
 
 use std::cmp::Ordering;
 
@@ -15,10 +14,10 @@ const NONE: &str = "<none>";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Beside {
-    /// A column for each of these labels.
+    /// Labels shown as columns.
     pub(super) labels: Vec<String>,
     pub(super) all_labels: bool,
-    /// Whether the control plane put it there, as karmadactl tells it.
+    /// Show the column ADOPTION: whether the control plane propagated the object, as karmadactl shows it.
     pub(super) adoption: bool,
     pub(super) sort: Option<SortBy>,
 }
@@ -26,7 +25,7 @@ pub(super) struct Beside {
 impl Beside {
     pub(super) fn heads(&self) -> Vec<String> {
         let adoption = self.adoption.then(|| "ADOPTION".to_owned());
-        // The last word of `app.kubernetes.io/name` tells enough.
+        // The header is the last segment of a label key such as `app.kubernetes.io/name`.
         let labels = self.labels.iter().map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase());
         adoption.into_iter().chain(labels).chain(self.all_labels.then(|| "LABELS".to_owned())).collect()
     }
@@ -56,12 +55,12 @@ fn all(labels: &Value) -> String {
     if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") }
 }
 
-/// What rows and objects are sorted by.
+/// The JSONPath expression of `--sort-by`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SortBy(JsonPath);
 
 impl SortBy {
-    /// `.metadata.name`, in braces or not.
+    /// Parses `.metadata.name`, with or without braces.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         relaxed(text).map(Self)
     }
@@ -71,7 +70,7 @@ impl SortBy {
     }
 }
 
-/// What a path finds in an object. Nothing goes before all else.
+/// Sort key: the value found in an object. A missing value sorts first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Key(Option<Value>);
 
@@ -88,7 +87,7 @@ impl Key {
     }
 }
 
-/// Amounts by how much they are, other texts with their numbers as numbers: `web-2` is before `web-10`.
+/// Compares quantities by value, and other strings with embedded numbers numerically: `web-2` sorts before `web-10`.
 fn texts(one: &str, other: &str) -> Ordering {
     match (Quantity::parse(one), Quantity::parse(other)) {
         (Ok(one), Ok(other)) => one.cmp(&other),
@@ -96,7 +95,7 @@ fn texts(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Texts and numbers in turn; a number as its length without noughts before it, and its digits.
+/// Splits a string into text and number parts; a number is its length without leading zeros, and its digits.
 fn pieces(text: &str) -> Vec<(usize, &str)> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -117,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn labels_are_columns() {
+    fn labels_become_columns() {
         let labels = vec!["app.kubernetes.io/name".to_owned(), "tier".to_owned()];
         let beside = Beside { labels, all_labels: true, adoption: true, sort: None };
         assert_eq!(beside.heads(), ["ADOPTION", "NAME", "TIER", "LABELS"]);
@@ -135,14 +134,14 @@ mod tests {
     #[case(json!("1Gi"), json!("900Mi"), Ordering::Greater)]
     #[case(json!("2026-01-01T00:00:00Z"), json!("2025-12-31T00:00:00Z"), Ordering::Greater)]
     #[case(json!(null), json!("a"), Ordering::Less)]
-    fn values_have_an_order(#[case] one: Value, #[case] other: Value, #[case] expected: Ordering) {
+    fn values_are_compared(#[case] one: Value, #[case] other: Value, #[case] expected: Ordering) {
         let sort = SortBy::parse(".spec.x").unwrap();
         let key = |value: Value| sort.key(&json!({"spec": {"x": value}}));
         assert_eq!(key(one).order(&key(other)), expected);
     }
 
     #[test]
-    fn what_is_not_there_goes_first() {
+    fn missing_values_sort_first() {
         let sort = SortBy::parse("{.spec.x}").unwrap();
         let there = sort.key(&json!({"spec": {"x": 0}}));
         assert_eq!(sort.key(&json!({})).order(&there), Ordering::Less);

@@ -1,4 +1,4 @@
-//! Watches of the fleet, or of several members, as one: each goes on by itself, and begins anew where it broke off.
+//! Watches the fleet, or several members at once; each watch reconnects on its own.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,32 +19,32 @@ use crate::event_stream::Pauses;
 use crate::output::terminal;
 use crate::reach;
 
-/// Events that wait to be printed.
+/// Capacity of the channel of events to print.
 const WAITING: usize = 64;
 
-/// What a watch says.
+/// Event of a watch.
 enum Event {
-    /// Everything, where it could not go on.
+    /// A new list, because the watch could not be resumed.
     Anew(Answer),
-    /// What happened, in the API's word, and what it is now.
+    /// A change: event type and object.
     Object(String, Value),
-    /// Why it broke off; it goes on.
+    /// The watch was interrupted and reconnects.
     Broke(String),
-    /// Why it goes on no more.
+    /// The watch ended for good.
     Ended(String),
 }
 
-/// A line of a watch, for whoever follows it. Pure.
+/// A decoded line of a watch. Pure.
 #[derive(Debug, PartialEq)]
 enum Line {
     Object(String, Value),
     Bookmark,
-    /// The version it began at is not known any more.
+    /// The resourceVersion is too old (410 Gone).
     Expired,
     Failed(String),
 }
 
-/// Goes on until nobody is left to be followed.
+/// Prints events until all watches have ended.
 pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -> anyhow::Result<ExitCode> {
     let (sender, mut events) = mpsc::channel(WAITING);
     let mut watches = JoinSet::new();
@@ -74,7 +74,7 @@ pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -
                 *known = table.columns;
             }
             Event::Object(what, object) => shown.document(&what, marked(object, cluster.as_deref())),
-            Event::Broke(text) => writeln!(terminal::stderr(), "note: {whom}: {text}; watching on")?,
+            Event::Broke(text) => writeln!(terminal::stderr(), "note: {whom}: {text}; reconnecting")?,
             Event::Ended(text) => {
                 writeln!(terminal::stderr(), "warning: {whom}: {text}")?;
                 why = Some(text);
@@ -84,12 +84,12 @@ pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -
         shown.flush(&mut out)?;
         out.flush()?;
     }
-    Err(anyhow!("nothing is watched any more: {}", why.unwrap_or_else(|| "there is no cluster".to_owned())))
+    Err(anyhow!("the watch ended: {}", why.unwrap_or_else(|| "no cluster is left".to_owned())))
 }
 
 type Events = mpsc::Sender<(Option<String>, Event)>;
 
-/// Watches one source. Ends when it may not be watched, or nobody listens.
+/// Watches one source until it is refused or the receiver is dropped.
 async fn watch(question: Question, source: Source, mut version: Option<String>, events: Events) {
     let tell = |event| events.send((source.cluster.clone(), event));
     let mut pauses = Pauses::default();
@@ -114,15 +114,15 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
             },
         };
         let told = match ended {
-            // Watches end after a while by themselves.
+            // API servers end watches regularly.
             Ok(()) => Ok(()),
             Err(End::Expired) => {
                 version = None;
-                tell(Event::Broke("what happened since is not known any more: all is shown anew".to_owned())).await
+                tell(Event::Broke("the resource version expired; listing again".to_owned())).await
             }
             Err(End::Broke(why)) => tell(Event::Broke(why)).await,
             Err(End::Refused(why)) => {
-                // Whoever does not listen any more needs no reason.
+                // The receiver is gone; the reason is not needed.
                 let _ = tell(Event::Ended(why)).await;
                 return;
             }
@@ -135,7 +135,7 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
     }
 }
 
-/// Why a watch is over.
+/// Reason for the end of a watch.
 enum End {
     Expired,
     Broke(String),
@@ -178,10 +178,10 @@ async fn stream(question: &Question, source: &Source, version: &mut String, even
     }
 }
 
-/// What a line says; `version` is how far the watch is then.
+/// Decodes a line; updates `version` to resume from.
 fn read(line: &str, version: &mut String) -> Line {
     let Ok(mut event) = serde_json::from_str::<Value>(line) else {
-        return Line::Failed(format!("{line:?} is no event"));
+        return Line::Failed(format!("invalid watch event {line:?}"));
     };
     let object = event.get_mut("object").map(Value::take).unwrap_or_default();
     let text = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
@@ -192,7 +192,7 @@ fn read(line: &str, version: &mut String) -> Line {
             _ => Line::Failed(text(&object, "/message").unwrap_or_else(|| object.to_string())),
         };
     }
-    // A table says it of itself, or of its row's object.
+    // For tables, the version is that of the list or of the row's object.
     let said =
         text(&object, "/rows/0/object/metadata/resourceVersion").or_else(|| text(&object, "/metadata/resourceVersion"));
     if let Some(said) = said.filter(|said| !said.is_empty()) {
@@ -215,7 +215,7 @@ mod tests {
     #[case::bookmark(json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}), Line::Bookmark, "9")]
     #[case::expired(json!({"type": "ERROR", "object": {"code": 410, "message": "too old"}}), Line::Expired, "1")]
     #[case::failed(json!({"type": "ERROR", "object": {"code": 500, "message": "no"}}), Line::Failed("no".to_owned()), "1")]
-    fn lines_are_read(#[case] event: Value, #[case] expected: Line, #[case] reached: &str) {
+    fn lines_are_decoded(#[case] event: Value, #[case] expected: Line, #[case] reached: &str) {
         let mut version = "1".to_owned();
         assert_eq!(read(&event.to_string(), &mut version), expected);
         assert_eq!(version, reached);

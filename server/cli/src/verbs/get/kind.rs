@@ -1,9 +1,9 @@
-//! Which resource a word means: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Pure.
+//! Resolves resource arguments: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Pure.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_members::{ApiResource, ApiResources};
 
-/// A resource that can be shown.
+/// A resource that can be displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) gvr: Gvr,
@@ -12,7 +12,8 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// None where nothing that is served is called so. Whole names go before short ones, preferred versions before others.
+    /// Resolves a word; `None` if no served resource matches. Full names win over short names, preferred versions over
+    /// others.
     pub(crate) fn of(word: &str, served: &ApiResources) -> Option<Self> {
         let word = word.to_lowercase();
         let (name, rest) = word.split_once('.').map_or((word.as_str(), None), |(name, rest)| (name, Some(rest)));
@@ -34,7 +35,7 @@ impl Kind {
         Some(Self { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
     }
 
-    /// The one that is called so; or those of a category, as `all`.
+    /// The resource of this name, or the resources of a category such as `all`.
     pub(crate) fn all_of(word: &str, served: &ApiResources) -> Vec<Self> {
         if let Some(kind) = Self::of(word, served) {
             return vec![kind];
@@ -45,12 +46,12 @@ impl Kind {
         within.map(|one| Self { gvr: one.gvr.clone(), kind: one.kind.clone(), namespaced: one.namespaced }).collect()
     }
 
-    /// `deployments.apps`, as API servers write it.
+    /// Name with group, `deployments.apps`.
     pub(crate) fn name(&self) -> String {
         self.gvr.group_resource()
     }
 
-    /// `deployment.apps`, of one object.
+    /// Singular name with group, `deployment.apps`.
     pub(crate) fn singular(&self) -> String {
         let kind = self.kind.to_lowercase();
         if self.gvr.group.is_empty() { kind } else { format!("{kind}.{}", self.gvr.group) }
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn categories_are_several_kinds() {
+    fn categories_are_expanded() {
         let mut jobs = resource("batch", "v1", "jobs", "Job", "", true);
         let mut pods = resource("", "v1", "pods", "Pod", "po", true);
         for one in [&mut jobs, &mut pods] {
@@ -106,7 +107,7 @@ mod tests {
     #[case::whole_names_first("ev", Some("example.io/v1 ev"))]
     #[case("bindings", None)]
     #[case("nosuch", None)]
-    fn words_mean_resources(#[case] word: &str, #[case] expected: Option<&str>) {
+    fn resource_arguments_are_resolved(#[case] word: &str, #[case] expected: Option<&str>) {
         let mut bindings = resource("", "v1", "bindings", "Binding", "", true);
         bindings.verbs = BTreeSet::from(["create".to_owned()]);
         let served = ApiResources {

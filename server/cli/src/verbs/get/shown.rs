@@ -1,4 +1,4 @@
-//! What `get` prints: rows of tables below one head, or documents. Pure, but for where it is written.
+//! The printer of `get`: rows of tables below one header, or documents. Pure except for the writer.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,32 +12,32 @@ use super::table::{Layout, Table};
 use crate::columns::Widths;
 use crate::output::{Format, items};
 
-/// What happened to what is there, in the API's word.
+/// Event type of listed objects.
 const ADDED: &str = "ADDED";
 
-/// What is printed, in one form from the first line to the last.
+/// Printer state; the format and columns stay the same for the whole output.
 pub(super) struct Shown {
     output: Option<Format>,
     resource: String,
-    /// What objects of other kinds are called, where there are some.
+    /// Resource name by kind, if several kinds are printed.
     pub(super) resources: BTreeMap<String, String>,
     headers: bool,
     namespaces: bool,
-    /// What goes before names.
+    /// Prefix of names: the singular resource name.
     pub(super) kind: Option<String>,
     pub(super) beside: Beside,
-    /// What happened is told.
+    /// Print the event type.
     events: bool,
     managed_fields: bool,
     pub(super) now: jiff::Timestamp,
     layout: Option<Layout>,
     widths: Widths,
     head: Option<Vec<String>>,
-    /// Rows that wait for those they stand together with.
+    /// Rows to be sorted and printed by the next flush.
     waiting: Vec<(Key, Vec<String>)>,
     documents: Vec<Value>,
     pub(super) rows: usize,
-    /// No document was printed yet.
+    /// True until the first document is printed.
     first: bool,
     painted: bool,
 }
@@ -66,7 +66,7 @@ impl Shown {
         }
     }
 
-    /// What is there, as if it were added now.
+    /// Adds a response, as if its objects were added now.
     pub(super) fn add(&mut self, cluster: Option<&str>, answer: &Answer) {
         match self.output {
             None | Some(Format::Wide) => {
@@ -81,7 +81,7 @@ impl Shown {
         }
     }
 
-    /// The head comes with the first rows.
+    /// Adds the rows of a table; the first rows print the header.
     pub(super) fn table(&mut self, table: &Table, event: &str) {
         if table.rows.is_empty() {
             return;
@@ -109,7 +109,7 @@ impl Shown {
         self.waiting.extend(rows);
     }
 
-    /// An object of a watch.
+    /// Adds an object of a watch.
     pub(super) fn document(&mut self, event: &str, object: Value) {
         let object = self.without_managed_fields(object);
         self.documents.push(match self.events {
@@ -118,7 +118,7 @@ impl Shown {
         });
     }
 
-    /// Who wrote which field is long, and seldom what is looked for.
+    /// JSON and YAML omit managedFields unless requested.
     fn without_managed_fields(&self, mut object: Value) -> Value {
         let told = matches!(self.output, Some(Format::Json | Format::Yaml | Format::Kyaml));
         if told
@@ -130,7 +130,7 @@ impl Shown {
         object
     }
 
-    /// Prints what waits. Objects of a watch are documents, one behind the other.
+    /// Prints the collected rows and documents. Objects of a watch are printed as separate documents.
     pub(super) fn flush(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
         let mut rows = std::mem::take(&mut self.waiting);
         rows.sort_by(|(one, _), (other, _)| one.order(other));
@@ -143,7 +143,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Prints objects as one document: the object that was named, or a list.
+    /// Prints objects as one document: the named object or a List.
     pub(super) fn whole(&self, out: &mut impl Write, objects: Vec<Value>, named: bool) -> anyhow::Result<()> {
         let mut objects: Vec<Value> = objects.into_iter().map(|object| self.without_managed_fields(object)).collect();
         objects.sort_by(|one, other| self.beside.key(one).order(&self.beside.key(other)));
@@ -162,7 +162,7 @@ impl Shown {
         self.output.as_ref().unwrap_or(&Format::Json)
     }
 
-    /// `cluster/namespace/resource/name`, as searches name objects.
+    /// `cluster/namespace/resource/name`, as in search results.
     fn named(&self, object: &Value) -> String {
         let object = object.get("object").filter(|_| self.events).unwrap_or(object);
         let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());

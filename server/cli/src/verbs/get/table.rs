@@ -1,18 +1,18 @@
-//! Tables of several API servers as one: rows say their cluster, cells go by the names of their columns. Pure.
+//! Merges the tables of several API servers: rows carry their cluster, cells are matched by column name. Pure.
 
 use crowsnest_apimachinery::printers::human_duration;
 use serde_json::Value;
 
 use super::beside::{Beside, Key};
 
-/// The column that a fleet's tables have already.
+/// Column that tables of the fleet-wide proxy contain already.
 const CLUSTER: &str = "Cluster";
 const NONE: &str = "<none>";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Column {
     name: String,
-    /// Shown with `-o wide` alone.
+    /// Shown with `-o wide` only.
     wide: bool,
 }
 
@@ -21,13 +21,13 @@ pub(super) struct Row {
     cluster: String,
     namespace: String,
     cells: Vec<String>,
-    /// What is shown behind them.
+    /// Cells of the additional columns.
     beside: Vec<String>,
-    /// What rows are sorted by.
+    /// Sort key of the row.
     pub(super) key: Key,
 }
 
-/// What one API server answered.
+/// A table as one API server returned it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
@@ -35,8 +35,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Of a `Table`, or of objects that are none: some API servers know no tables. `cluster` is the one that answered;
-    /// none is the fleet, whose rows have theirs. A table that goes on without columns has those of before.
+    /// Reads a `Table`, or objects of servers without table support. `cluster` is the answering member; `None` is the
+    /// fleet-wide proxy, whose rows contain the cluster. Tables of a watch without columns use the columns of the
+    /// previous table.
     pub(super) fn read(
         answer: &Value,
         cluster: Option<&str>,
@@ -55,7 +56,7 @@ impl Table {
         let own = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
         if columns.is_empty() {
             columns = before.to_vec();
-            // Those of before lack it, the cells have it behind the name.
+            // The previous columns lack the cluster, which is the cell after the name.
             let at = 1;
             rows.iter_mut()
                 .filter(|row| cluster.is_none() && row.cells.len() > at)
@@ -100,7 +101,7 @@ fn column(column: &Value) -> Column {
     Column { name, wide: column.get("priority").and_then(Value::as_i64).unwrap_or_default() > 0 }
 }
 
-/// None of a row that is about no object, as a bookmark's.
+/// Reads a row; `None` for rows without an object, such as bookmarks.
 fn read_row(row: &Value, cluster: Option<&str>, beside: &Beside) -> Option<Row> {
     let cells = row.get("cells").and_then(Value::as_array).filter(|cells| !cells.is_empty())?;
     let of = |path: &str| row.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -111,7 +112,7 @@ fn read_row(row: &Value, cluster: Option<&str>, beside: &Beside) -> Option<Row> 
     Some(Row { cluster, namespace, cells: cells.iter().map(cell).collect(), beside, key })
 }
 
-/// The first line of a text; what is not text, as it is.
+/// The first line of a string; other values as JSON.
 fn cell(cell: &Value) -> String {
     match cell {
         Value::Null => NONE.to_owned(),
@@ -123,22 +124,22 @@ fn cell(cell: &Value) -> String {
     }
 }
 
-/// Which columns are printed, in which order: what happened, where that is told, the namespace where several are asked for, the name,
-/// the cluster, the rest, and what is beside them.
+/// The printed columns in order: event type, namespace (for several namespaces), name, cluster, the server's columns,
+/// additional columns.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     pub(super) events: bool,
     pub(super) namespaces: bool,
     pub(super) wide: bool,
-    /// What goes before names, where several kinds are shown.
+    /// Prefix of names if several kinds are printed.
     pub(super) kind: Option<String>,
-    /// Heads of what is beside.
+    /// Headers of the additional columns.
     pub(super) beside: Vec<String>,
     pub(super) columns: Vec<Column>,
 }
 
 impl Layout {
-    /// With the columns of a table.
+    /// Sets the columns of a table.
     pub(super) fn of(mut self, columns: &[Column]) -> Self {
         self.columns = columns.iter().filter(|column| self.wide || !column.wide).cloned().collect();
         self
@@ -149,7 +150,7 @@ impl Layout {
         self.placed("EVENT", "NAMESPACE", columns, &CLUSTER.to_uppercase(), &self.beside)
     }
 
-    /// A row of a table with these columns, whose API server may be of another version.
+    /// Arranges a row for this layout; its API server may have other columns.
     pub(super) fn row(&self, columns: &[Column], row: &Row, event: &str) -> Vec<String> {
         let of = |wanted: &Column| {
             let at = columns.iter().position(|column| column.name == wanted.name);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_members_are_one() {
+    fn tables_of_members_are_merged() {
         let new =
             table(&[("Name", 0), ("Ready", 0), ("Restarts", 0), ("Node", 1)], vec![json!(["web", "1/1", 3, "n1"])]);
         let old = table(&[("Name", 0), ("Node", 1), ("Ready", 0)], vec![json!(["db", "n2", "0/1\nsoon"])]);
@@ -217,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_the_fleet_knows_its_clusters() {
+    fn fleet_tables_contain_the_cluster() {
         let whole = table(
             &[("Name", 0), ("Cluster", 0), ("Age", 0)],
             vec![json!(["web", "m1", "5s"]), json!(["web", "m2", null])],
         );
         assert_eq!(printed(&[(None, whole.clone())], false, false), ["NAME CLUSTER AGE", "web m1 5s", "web m2 <none>"]);
-        // A watch says the columns once.
+        // Only the first table of a watch has columns.
         let read = |answer: &Value, before: &[Column]| Table::read(answer, None, before, &Beside::default(), NOW);
         let first = read(&whole, &[]);
         let later = read(&table(&[], vec![json!(["web", "m1", "6s"])]), &first.columns);
@@ -233,13 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_members_own_column_of_that_name_stays() {
+    fn a_column_named_cluster_is_kept() {
         let backups = table(&[("Name", 0), ("Cluster", 0)], vec![json!(["nightly", "db-1"])]);
         assert_eq!(printed(&[(Some("m1"), backups)], false, false), ["NAME CLUSTER CLUSTER", "nightly m1 db-1"]);
     }
 
     #[test]
-    fn kinds_and_events_are_told_where_they_are_asked_for() {
+    fn kinds_and_events_are_optional_columns() {
         let told = Table::read(&table(&[("Name", 0)], vec![json!(["web"])]), Some("m1"), &[], &Beside::default(), NOW);
         let layout = Layout { events: true, kind: Some("deployment.apps".to_owned()), ..Layout::default() };
         let layout = layout.of(&told.columns);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_tables_of_names() {
+    fn objects_without_tables_show_names() {
         let object =
             json!({"kind": "PodMetrics", "metadata": {"name": "web", "creationTimestamp": "1969-12-31T23:59:00Z"}});
         let list = json!({"kind": "PodMetricsList", "items": [object]});

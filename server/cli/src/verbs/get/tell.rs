@@ -1,4 +1,5 @@
-//! Who is asked, and who answered: the fleet as one where it tells enough, else its members, and the control plane where it is meant.
+//! Selects the sources of a request and collects their responses: the fleet-wide proxy if its output is sufficient,
+//! otherwise its members, and the control plane if selected.
 
 use std::io::Write;
 
@@ -10,10 +11,10 @@ use crate::object::is_of_a_cluster;
 use crate::output::terminal;
 use crate::reach::{self, failure};
 
-/// What to do about a name that several clusters have.
-const CHOOSE: &str = "say which one with --cluster, or take all of them with --clusters all";
+/// Next step for a name that exists in several clusters.
+const CHOOSE: &str = "choose one with --cluster, or all of them with --clusters all";
 
-/// What is asked of whom, and how it is told.
+/// A request with its scope and output options.
 pub(super) struct Getting<'a> {
     pub(super) args: &'a GetArgs,
     pub(super) config: &'a kube::Config,
@@ -22,23 +23,23 @@ pub(super) struct Getting<'a> {
     pub(super) question: Question,
 }
 
-/// Who answered.
+/// Collected responses.
 pub(super) struct Told {
     pub(super) sources: Vec<Source>,
-    /// Of those who answered, in the order of the sources.
+    /// Successful responses, in the order of the sources.
     pub(super) answers: Vec<(Source, Answer)>,
-    /// Somebody was left out, or is not shown as they are.
+    /// True if a source failed, or shows outdated objects.
     pub(super) partial: bool,
 }
 
 impl Getting<'_> {
-    /// The fleet-wide proxy shows kinds of other groups by their names alone.
-    fn fleet_tells_enough(&self) -> bool {
+    /// True if the fleet-wide proxy can serve the request; its tables of other groups have the name column only.
+    fn fleet_proxy_suffices(&self) -> bool {
         *self.scope == Scope::Fleet && (!self.question.as_table || self.question.kind.gvr.group.is_empty())
     }
 
     pub(super) async fn tell(&self) -> anyhow::Result<Told> {
-        if self.fleet_tells_enough() {
+        if self.fleet_proxy_suffices() {
             let source = Source { cluster: None, client: reach::fleet(self.config)? };
             match self.question.ask(&source).await {
                 Ok(answer) if answer.is_of_the_fleet() => {
@@ -48,7 +49,8 @@ impl Getting<'_> {
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     bail!("{}: {CHOOSE}", status.message);
                 }
-                // Nobody registered it, the cache has not heard of it, or the caller is let in to single members alone.
+                // Without a ResourceRegistry, in an unsynced cache, or for callers with access to single members only,
+                // the members are requested instead.
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {}
                 Err(error) => return Err(anyhow!("{}", failure(None, &error))),
@@ -75,7 +77,7 @@ impl Getting<'_> {
         for (source, said) in sources.iter().zip(said) {
             match said {
                 Ok(answer) => answers.push((source.clone(), answer)),
-                // A cluster without the object, or without its kind, misses nothing.
+                // A cluster without the object or its kind is not an error.
                 Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => {
                     missing = Some(kube::Error::Api(status));
                 }
@@ -100,20 +102,20 @@ impl Getting<'_> {
             let left_out = refused.into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>().join(", ");
             let missing = missing.map(|error| match (self.scope, alone) {
                 (Scope::Named(named), true) => failure(named.first().map(String::as_str), &error),
-                (_, true) => format!("the control plane: {}", failure(None, &error)),
-                (_, false) => format!("no cluster that was asked has it: {}", failure(None, &error)),
+                (_, true) => format!("control plane: {}", failure(None, &error)),
+                (_, false) => format!("no cluster has it: {}", failure(None, &error)),
             });
             return match (missing, partial) {
                 (Some(_), _) if self.args.ignore_not_found => Ok(Told { sources, answers, partial }),
                 (Some(missing), false) => Err(anyhow!("{missing}")),
-                (Some(missing), true) => Err(anyhow!("{missing}; not all is known of {left_out}")),
-                (None, _) => Err(anyhow!("no cluster answered: {left_out}")),
+                (Some(missing), true) => Err(anyhow!("{missing}; results from {left_out} are incomplete")),
+                (None, _) => Err(anyhow!("no cluster returned a result: {left_out}")),
             };
         }
         if let (Scope::Fleet, Some(name), [_, _, ..]) = (self.scope, &self.question.name, answers.as_slice()) {
             let clusters: Vec<&str> = answers.iter().filter_map(|(source, _)| source.cluster.as_deref()).collect();
             let kind = self.question.kind.name();
-            bail!("{kind} {name:?} is in clusters [{}]: {CHOOSE}", clusters.join(", "));
+            bail!("{kind} {name:?} is in clusters [{}]; {CHOOSE}", clusters.join(", "));
         }
         Ok(Told { sources, answers, partial })
     }

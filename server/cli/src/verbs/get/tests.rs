@@ -1,4 +1,4 @@
-//! What is asked by which flags, and what is printed of answers.
+//! Tests of the arguments and the output of `get`.
 
 use super::ask::Answer;
 use super::*;
@@ -27,7 +27,7 @@ fn parse(line: &str) -> Result<GetArgs, String> {
 #[case("pods -s karmada", Scope::ControlPlane(Some(Vec::new())), ("pods", None))]
 #[case("pods -s all", Scope::ControlPlane(None), ("pods", None))]
 #[case("pods -s all -C m1", Scope::ControlPlane(Some(vec!["m1".to_owned()])), ("pods", None))]
-fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] asked: (&str, Option<&str>)) {
+fn arguments_select_kinds_and_clusters(#[case] line: &str, #[case] scope: Scope, #[case] asked: (&str, Option<&str>)) {
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
     let all = args.asked().unwrap();
@@ -40,7 +40,7 @@ fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] as
 #[case("pods web db", &[("pods", Some("web")), ("pods", Some("db"))])]
 #[case("deploy,svc web", &[("deploy", Some("web")), ("svc", Some("web"))])]
 #[case("deploy/web svc/db", &[("deploy", Some("web")), ("svc", Some("db"))])]
-fn several_things_are_asked_for(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
+fn several_kinds_and_names_are_parsed(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
     let all = parse(line).unwrap().asked().unwrap();
     let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
     assert_eq!(all, expected);
@@ -49,25 +49,25 @@ fn several_things_are_asked_for(#[case] line: &str, #[case] expected: &[(&str, O
 #[rstest::rstest]
 #[case("pods --cluster m1 --clusters m2", "cannot be used with")]
 #[case("pods web -l app=web", "cannot be used with")]
-#[case("pods -s karmada -C m1", "-s karmada asks the control plane alone, not clusters")]
+#[case("pods -s karmada -C m1", "-s karmada reads the control plane only")]
 #[case("pods -o xml", "invalid value 'xml' for '--output <FORMAT>': unable to match a printer")]
-#[case("pod/web db", "\"db\" is no KIND/NAME, as the word before it is")]
+#[case("pod/web db", "invalid argument \"db\": expected KIND/NAME")]
 #[case(",", "\",\" names no kind")]
-#[case("pods,svc -w", "-w follows one kind, or one object of it")]
-#[case("pods --output-watch-events", "goes with --watch or --watch-only")]
-#[case("pods --show-labels -o json", "--show-labels goes with tables")]
+#[case("pods,svc -w", "-w requires a single kind, or a single object")]
+#[case("pods --output-watch-events", "requires --watch or --watch-only")]
+#[case("pods --show-labels -o json", "--show-labels can only be used with table output")]
 #[case("pods --sort-by .spec[", "error parsing jsonpath .spec[")]
-#[case("pod/web -l app=web", "selectors may not be given when an object is named")]
-#[case("pod/a/b", "\"a/b\" is no name of an object")]
-#[case("pod/", "\"\" is no name of an object")]
-#[case("pod web -A", "say which with -n")]
-fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
+#[case("pod/web -l app=web", "selectors cannot be used with the name of an object")]
+#[case("pod/a/b", "invalid object name \"a/b\"")]
+#[case("pod/", "invalid object name \"\"")]
+#[case("pod web -A", "use -n")]
+fn invalid_arguments_are_rejected(#[case] line: &str, #[case] expected: &str) {
     let error = parse(line).and_then(|args| args.asked().map_err(|error| error.to_string())).unwrap_err();
     assert!(error.contains(expected), "{error}");
 }
 
 #[tokio::test]
-async fn files_name_objects() {
+async fn files_select_objects() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("web.yaml");
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n---\n\
@@ -83,7 +83,7 @@ async fn files_name_objects() {
     assert_eq!(all, [named("Deployment.v1.apps", Some("shop")), named("Service.v1.", None)]);
     let error = asked("-n other").unwrap().wanted().await.unwrap_err().to_string();
     assert!(error.contains("\"shop\" does not match the namespace \"other\""), "{error}");
-    assert!(asked("-A").unwrap().wanted().await.unwrap_err().to_string().contains("-A goes with a kind"));
+    assert!(asked("-A").unwrap().wanted().await.unwrap_err().to_string().contains("-A requires a KIND"));
     assert!(parse("pods -f x.yaml").unwrap_err().contains("cannot be used with"));
     assert!(parse("").unwrap_err().contains("<KIND>"));
     assert!(parse("--raw /version").is_ok());
@@ -118,7 +118,7 @@ fn printed(line: &str, parts: &[(&str, Value)], named: bool) -> String {
 }
 
 #[test]
-fn tables_have_one_head() {
+fn tables_have_one_header() {
     let parts = [("m1", table(&[])), ("m2", table(&["web", "db"])), ("m3", table(&["web"]))];
     let expected = "NAMESPACE   NAME   CLUSTER   READY\nshop        web    m2        1/1\n\
         shop        db     m2        1/1\nshop        web    m3        1/1\n";
@@ -137,7 +137,7 @@ fn rows_and_objects_are_sorted() {
 }
 
 #[test]
-fn labels_and_adoption_are_columns() {
+fn labels_and_adoption_become_columns() {
     let mut told = table(&["web"]);
     told["rows"][0]["object"]["metadata"]["labels"] = json!({"app": "web"});
     let parts = [("m1", told)];
@@ -147,7 +147,7 @@ fn labels_and_adoption_are_columns() {
 }
 
 #[test]
-fn who_wrote_what_is_told_where_it_is_asked_for() {
+fn managed_fields_are_shown_on_request() {
     let mut told = pod("web");
     told["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
     let parts = [("m1", told)];
@@ -168,7 +168,7 @@ fn colours_are_for_terminals() {
 }
 
 #[test]
-fn objects_are_one_document() {
+fn objects_become_one_document() {
     let list =
         json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web", "namespace": "shop"}}]});
     assert_eq!(printed("pods -o name", &[("m1", list.clone())], false), "m1/shop/pods/web\n");

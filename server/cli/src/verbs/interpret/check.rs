@@ -1,4 +1,4 @@
-//! `--check`: which scripts a customization has, and whether they can be read.
+//! `--check`: lists the scripts of customizations and validates their syntax.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::files::Document;
 use super::rules::{RULES, Rule};
 
 const RULER: &str = "-----------------------------------";
-/// Blanks behind a column's longest cell.
+/// Spaces after a column's longest cell.
 const BETWEEN: usize = 3;
 const NARROWEST: usize = 6;
 
@@ -20,7 +20,7 @@ enum Verdict {
     Error(String),
 }
 
-/// Widths of columns, which only grow: those of kubectl's table writer.
+/// Column widths, which only grow, as in kubectl's table writer.
 #[derive(Debug)]
 struct Widths([usize; 2]);
 
@@ -33,7 +33,7 @@ impl Widths {
     }
 }
 
-/// Whether all scripts of all documents can be read; what is wrong is printed.
+/// Validates all scripts of all documents and prints the errors; true if all are valid.
 pub(super) fn check(documents: &[Document], out: &mut impl Write) -> anyhow::Result<bool> {
     let mut all_well = true;
     let mut widths = Widths([NARROWEST; 2]);

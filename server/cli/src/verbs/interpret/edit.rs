@@ -1,4 +1,4 @@
-//! `--edit`: a customization's scripts in the user's editor, written back to where they came from.
+//! `--edit`: opens the scripts of a customization in the user's editor and writes them back to their source.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,10 +20,10 @@ const HEAD: &str =
     "Edit the scripts below. Lines that begin with -- are left out, and what is saved without a change is not written.
 A text that cannot be read comes back here and says why.
 ";
-/// The variables that name an editor, the more particular one first.
+/// Environment variables that name the editor, in order of precedence.
 const EDITORS: [&str; 2] = ["KUBE_EDITOR", "EDITOR"];
 
-/// A text on its way through the editor. It stays where it is when the edit fails.
+/// A temporary file for the editor. It is kept if the edit fails.
 struct Draft {
     path: PathBuf,
 }
@@ -40,7 +40,7 @@ impl Draft {
         Ok(Self { path })
     }
 
-    /// The text as the user leaves it.
+    /// Opens the editor and returns the edited text.
     fn edit(&self) -> anyhow::Result<String> {
         let named = EDITORS.iter().filter_map(|name| std::env::var(name).ok()).find(|editor| !editor.is_empty());
         let editor = named.unwrap_or_else(|| "vi".to_owned());
@@ -49,11 +49,11 @@ impl Draft {
         if !status.success() {
             bail!("{}", wrong());
         }
-        std::fs::read_to_string(&self.path).with_context(|| format!("reading {}", self.path.display()))
+        std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))
     }
 
     fn remove(self) -> anyhow::Result<()> {
-        std::fs::remove_file(&self.path).with_context(|| format!("removing {}", self.path.display()))
+        std::fs::remove_file(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))
     }
 
     fn keep(&self) -> std::io::Result<()> {
@@ -61,7 +61,7 @@ impl Draft {
     }
 }
 
-/// An editor with arguments is split at its blanks; one with quotes is left to the shell.
+/// An editor command with arguments is split at spaces; with quotes it is run by the shell.
 fn command(editor: &str, file: &Path) -> Command {
     if editor.contains(['"', '\'', '\\']) {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
@@ -95,7 +95,7 @@ pub(super) fn edit(
     let text = if document.is_json { format!("{body:#}\n") } else { yaml::written(&body) };
     let mut out = std::io::stdout().lock();
     match &document.path {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?,
+        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
         None => out.write_all(text.as_bytes())?,
     }
     let name = format!("resourceinterpretercustomization.config.karmada.io/{}", new.name);
@@ -106,7 +106,7 @@ pub(super) fn edit(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A customization that an empty file is to hold.
+/// A new customization for an empty file.
 fn created(names: &[String]) -> anyhow::Result<Document> {
     let [name] = names else {
         bail!("no customizations found. If you want to create a new one, please set only one file with '-f'");
@@ -119,7 +119,7 @@ fn created(names: &[String]) -> anyhow::Result<Document> {
     Ok(Document { source: name.clone(), path, is_json: false, body })
 }
 
-/// Shows the scripts until they can be read; `None` when nothing was changed.
+/// Opens the editor until the scripts are valid; `None` if nothing changed.
 fn by_user(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
     let mut head = HEAD.to_owned();
     let mut text = old.print(docs);
@@ -156,15 +156,15 @@ fn by_user(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
     }
 }
 
-/// The document with what was edited in it.
+/// The document with the edited spec and name.
 fn with(mut body: Value, new: &Editable) -> anyhow::Result<Value> {
-    let spec = serde_json::to_value(&new.spec).context("printing the customization")?;
-    let fields = body.as_object_mut().context("the customization is no object")?;
+    let spec = serde_json::to_value(&new.spec).context("cannot encode the customization")?;
+    let fields = body.as_object_mut().context("the customization is not an object")?;
     let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
     if metadata.is_null() {
         *metadata = json!({});
     }
-    metadata.as_object_mut().context("metadata is no object")?.insert("name".to_owned(), json!(new.name));
+    metadata.as_object_mut().context("metadata is not an object")?.insert("name".to_owned(), json!(new.name));
     fields.insert("spec".to_owned(), spec);
     Ok(body)
 }

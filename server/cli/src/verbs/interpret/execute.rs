@@ -1,4 +1,5 @@
-//! Trying one operation: on the scripts of customizations, or on what is built in for the object's kind.
+//! Runs one interpreter operation with the scripts of customizations, or with the default interpreter of the object's
+//! kind.
 
 use std::io::Write;
 
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::rules::Rule;
 
-/// What an operation is tried on.
+/// Input of an operation.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     pub(super) desired: Option<Value>,
@@ -24,13 +25,13 @@ pub(super) struct Arguments {
     pub(super) replicas: i32,
 }
 
-/// Whose answer is asked for.
+/// The interpreter to run.
 pub(super) enum Tried<'c> {
     Customizations(&'c [ResourceInterpreterCustomization]),
     BuiltIn,
 }
 
-/// What came out, by name.
+/// Named results.
 pub(super) type Results = Vec<(&'static str, Value)>;
 
 impl Arguments {
@@ -42,7 +43,7 @@ impl Arguments {
         self.observed.as_ref().context("observed, observed-file options are not set")
     }
 
-    /// The one object there is.
+    /// The desired or the observed object, if exactly one is given.
     fn object(&self) -> anyhow::Result<&Value> {
         match (&self.desired, &self.observed) {
             (None, None) => bail!("desired-file, observed-file options are not set"),
@@ -103,7 +104,7 @@ fn scripted(
 }
 
 async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
-    // Where components are interpreted, replicas are not asked for.
+    // With components enabled, the interpreter does not compute replicas.
     let components = rule.operation == Operation::InterpretComponent;
     let gates = Gates { multiple_pod_templates_scheduling: components, ..Gates::default() };
     let interpreter = Interpreter::new(gates);
@@ -139,7 +140,7 @@ async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow:
     })
 }
 
-/// Results go to `out`; that there are none is said on `err` and, as karmadactl has it, no failure of the command.
+/// Prints results to `out`. An error is printed to `err` and, as in karmadactl, does not fail the command.
 pub(super) fn print(
     rule: &Rule,
     results: &anyhow::Result<Results>,

@@ -1,4 +1,4 @@
-//! Documents named on the command line: files, folders, URLs, standard input, in YAML or JSON.
+//! Reads YAML or JSON documents from files, folders, URLs and standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,30 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
 pub(crate) const STANDARD_INPUT: &str = "-";
-/// The files of a folder that are read; a file named itself may be called anything.
+/// File extensions read from folders; files named directly may have any.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 const TRIES: usize = 3;
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
-/// A server that says nothing for so long is given up.
+/// Connect and read timeout for URLs.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
-/// A document and where it is from.
+/// A document with its source.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) source: String,
-    /// Where it can be written back.
+    /// Path to write the document back to.
     pub(crate) path: Option<PathBuf>,
     pub(crate) is_json: bool,
     pub(crate) body: Value,
 }
 
-/// Everything in what is named, in order.
+/// Reads all named sources, in order.
 pub(crate) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Vec<Document>> {
     let mut documents = Vec::new();
     for name in names {
         if name == STANDARD_INPUT {
             let mut bytes = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?;
+            std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
             documents.extend(parse("STDIN", None, bytes)?);
         } else if name.starts_with("http://") || name.starts_with("https://") {
             documents.extend(parse(name, None, fetch(name).await?)?);
@@ -48,8 +48,8 @@ pub(crate) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Ve
     Ok(documents)
 }
 
-/// What is there by this name; else what the name matches as a pattern, as Go reads one: `*`, `?` and `[a-z]` within a
-/// name between slashes.
+/// The existing path of this name, or the matches of a glob pattern with Go's syntax: `*`, `?` and `[a-z]` within a
+/// path segment.
 fn matching(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     if std::fs::symlink_metadata(name).is_ok() {
         return Ok(vec![PathBuf::from(name)]);
@@ -58,14 +58,14 @@ fn matching(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::default() };
     let paths = glob::glob_with(&name.replace("[^", "[!"), options).with_context(invalid)?;
     let found: Vec<PathBuf> =
-        paths.collect::<Result<_, _>>().with_context(|| format!("reading what {name:?} matches"))?;
+        paths.collect::<Result<_, _>>().with_context(|| format!("cannot read the matches of {name:?}"))?;
     if found.is_empty() {
         bail!("the path {name:?} does not exist");
     }
     Ok(found)
 }
 
-/// The file itself, or those of a folder by name.
+/// The file itself, or the files of a folder sorted by name.
 fn files_in(path: &Path, recursive: bool) -> anyhow::Result<Vec<PathBuf>> {
     match path.metadata() {
         Ok(found) if !found.is_dir() => return Ok(vec![path.to_owned()]),
@@ -86,7 +86,7 @@ fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Re
     let mut paths = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
     paths.sort();
     for path in paths {
-        // A link is no folder to walk into: it may lead back.
+        // Links to folders are not followed; they may form a cycle.
         if path.symlink_metadata()?.is_dir() {
             if recursive {
                 walk(&path, recursive, found)?;
@@ -98,17 +98,17 @@ fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Re
     Ok(())
 }
 
-/// What a server has there; one that has trouble is asked again.
+/// Downloads a URL; server errors are retried.
 async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
     let client = reqwest::Client::builder().connect_timeout(LONGEST_SILENCE).read_timeout(LONGEST_SILENCE).build()?;
-    let mut problem = anyhow!("{url} was not asked for");
+    let mut problem = anyhow!("{url} was not requested");
     for attempt in 0..TRIES {
         if attempt > 0 {
             tokio::time::sleep(BETWEEN_TRIES).await;
         }
         match client.get(url).send().await {
             Ok(answer) if answer.status() == reqwest::StatusCode::OK => {
-                return Ok(answer.bytes().await.with_context(|| format!("reading {url}"))?.to_vec());
+                return Ok(answer.bytes().await.with_context(|| format!("cannot read {url}"))?.to_vec());
             }
             Ok(answer) => {
                 let status = answer.status();
@@ -124,7 +124,7 @@ async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
     Err(problem)
 }
 
-/// The documents in a text; empty ones are left out.
+/// Parses the documents of a text; empty ones are skipped.
 pub(crate) fn parse(source: &str, path: Option<&Path>, bytes: Vec<u8>) -> anyhow::Result<Vec<Document>> {
     let wrong = || format!("error parsing {source}");
     let text = String::from_utf8(bytes).with_context(wrong)?;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_come_one_behind_the_other() {
+    fn multiple_documents_are_parsed() {
         use serde_json::json;
         assert_eq!(bodies("a: 1\n---\n---\nb: [2]\n"), [json!({"a": 1}), json!({"b": [2]})]);
         assert_eq!(bodies("{\"a\": 1}\n{\"b\": [2]}"), [json!({"a": 1}), json!({"b": [2]})]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_read_by_name() {
+    fn folders_are_read_in_order_of_names() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("below")).unwrap();
         for name in ["b.yaml", "a.json", "c.txt", "below/d.yml"] {

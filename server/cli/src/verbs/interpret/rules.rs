@@ -1,12 +1,12 @@
-//! What can be asked of an interpreter: the operations in the order in which they are shown, and what their scripts are for.
+//! The interpreter operations in their order of output, with the documentation of their scripts.
 
 use crowsnest_api::config::{CustomizationRules, InterpreterOperation as Operation, LuaRule};
 
-/// An operation and its script in a customization.
+/// An operation with its script in a customization.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) operation: Operation,
-    /// What its script is for, as a comment.
+    /// Documentation of the script, as a Lua comment.
     pub(super) doc: &'static str,
 }
 
@@ -17,7 +17,7 @@ const fn rule(operation: Operation, doc: &'static str) -> Rule {
 pub(super) static RULES: [Rule; 8] = [
     rule(
         Operation::Retain,
-        "Keeps what a member has set: gives the desired object with values of the observed one.
+        "Retains values that the member has set: returns the desired object with values of the observed one.
 function Retain(desiredObj, observedObj)
   desiredObj.spec.paused = observedObj.spec.paused
   return desiredObj
@@ -25,7 +25,7 @@ end",
     ),
     rule(
         Operation::InterpretReplica,
-        "Tells how many replicas an object asks for, and what each of them needs.
+        "Returns the number of replicas of an object, and the resource requirements of each replica.
 function GetReplicas(desiredObj)
   local kube = require('kube')
   return desiredObj.spec.replicas, kube.accuratePodRequirements(desiredObj.spec.template)
@@ -33,7 +33,7 @@ end",
     ),
     rule(
         Operation::InterpretComponent,
-        "Tells the same of each of several pod templates.
+        "Returns the replicas and requirements of each component of an object with several pod templates.
 function GetComponents(desiredObj)
   local kube = require('kube')
   return {
@@ -44,7 +44,7 @@ end",
     ),
     rule(
         Operation::ReviseReplica,
-        "Writes a member's share of the replicas into its copy.
+        "Sets the number of replicas in the object for a member.
 function ReviseReplica(desiredObj, desiredReplica)
   desiredObj.spec.replicas = desiredReplica
   return desiredObj
@@ -52,14 +52,14 @@ end",
     ),
     rule(
         Operation::InterpretStatus,
-        "Picks what of a member's object is reported.
+        "Selects the status fields of a member's object that are collected.
 function ReflectStatus(observedObj)
   return {phase = observedObj.status.phase}
 end",
     ),
     rule(
         Operation::AggregateStatus,
-        "Puts together in the template what members report.
+        "Aggregates the members' status into the status of the template.
 function AggregateStatus(desiredObj, statusItems)
   local ready = 0
   for _, item in ipairs(statusItems) do
@@ -71,14 +71,14 @@ end",
     ),
     rule(
         Operation::InterpretHealth,
-        "Tells whether a member's object is well.
+        "Returns true if a member's object is healthy.
 function InterpretHealth(observedObj)
   return observedObj.status.readyReplicas == observedObj.spec.replicas
 end",
     ),
     rule(
         Operation::InterpretDependency,
-        "Lists what has to go where the object goes.
+        "Lists the dependencies that are propagated with the object.
 function GetDependencies(desiredObj)
   return {
     {apiVersion = 'v1', kind = 'ConfigMap', namespace = desiredObj.metadata.namespace, name = desiredObj.spec.config},
@@ -92,13 +92,13 @@ impl Rule {
         self.operation.as_str()
     }
 
-    /// Its script; an empty one counts as none.
+    /// The operation's script; an empty script counts as none.
     pub(super) fn script<'c>(&self, rules: &'c CustomizationRules) -> Option<&'c str> {
         let mut scripts = rules.scripts().into_iter();
         scripts.find_map(|(operation, script)| (operation == self.operation).then_some(script)?)
     }
 
-    /// Sets its script; an empty one removes it.
+    /// Sets the operation's script; an empty script removes it.
     pub(super) fn set_script(&self, rules: &mut CustomizationRules, script: String) {
         let rule = match self.operation {
             Operation::Retain => &mut rules.retention,
@@ -121,7 +121,7 @@ mod tests {
     use crowsnest_interpreter::customized::declarative;
 
     #[test]
-    fn examples_are_scripts_that_work() {
+    fn examples_are_valid_scripts() {
         for rule in &RULES {
             let (_, script) = rule.doc.split_once('\n').unwrap();
             declarative::compile(script).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_set_read_and_removed() {
+    fn scripts_are_set_read_and_removed() {
         for rule in &RULES {
             let mut rules = CustomizationRules::default();
             rule.set_script(&mut rules, "x".to_owned());

@@ -1,4 +1,4 @@
-//! The text in which a customization is edited: its scripts, with lines between them that say whose they are.
+//! The editor format of a customization: its scripts, separated by marker lines.
 
 use crowsnest_api::config::{ResourceInterpreterCustomization, ResourceInterpreterCustomizationSpec};
 
@@ -11,14 +11,14 @@ const API_VERSION: &str = "---@apiVersion:";
 const KIND: &str = "---@kind:";
 const RULE: &str = "---@rule:";
 
-/// What of a customization is edited.
+/// The editable part of a customization.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Editable {
     pub(super) name: String,
     pub(super) spec: ResourceInterpreterCustomizationSpec,
 }
 
-/// A line that is of no script.
+/// A line outside of any script.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected line {0:?}")]
 pub(super) struct Unexpected(String);
@@ -46,7 +46,7 @@ impl Editable {
         text
     }
 
-    /// What the text makes of this one. A script that was not touched stays as it was, to the last blank.
+    /// Parses the edited text. Unchanged scripts keep their exact text.
     pub(super) fn read(&self, text: &str) -> Result<Self, Unexpected> {
         let mut read = Self { name: self.name.clone(), spec: ResourceInterpreterCustomizationSpec::default() };
         let mut current: Option<(&Rule, String)> = None;
@@ -78,7 +78,7 @@ impl Editable {
     fn take(&self, read: Option<(&Rule, String)>, into: &mut Self) {
         let Some((rule, script)) = read else { return };
         let old = rule.script(&self.spec.customizations).unwrap_or_default();
-        // Comments are not shown again, so they count for nothing here either.
+        // Comments were stripped for editing, so they do not count as a change.
         let same = without_comments(old).trim_end() == script.trim_end();
         let script = if same { old.to_owned() } else { script };
         let script = if script.trim().is_empty() { String::new() } else { script };
@@ -86,12 +86,12 @@ impl Editable {
     }
 }
 
-/// Lines of a text as comments.
+/// Prefixes each line with the comment marker.
 pub(super) fn commented(text: &str) -> String {
     text.lines().map(|line| format!("{COMMENT} {line}").trim_end().to_owned() + "\n").collect()
 }
 
-/// The text without its comments; marks stay.
+/// Removes comment lines except markers.
 pub(super) fn without_comments(text: &str) -> String {
     let is_comment = |line: &&str| line.trim().starts_with(COMMENT) && !line.trim().starts_with(MARK);
     text.lines().filter(|line| !is_comment(line)).map(|line| format!("{line}\n")).collect()
@@ -117,16 +117,16 @@ mod tests {
     #[rstest]
     #[case(false)]
     #[case(true)]
-    fn what_is_not_touched_stays_as_it_is(#[case] docs: bool) {
+    fn unchanged_scripts_are_kept(#[case] docs: bool) {
         let editable = editable();
         let text = editable.print(docs);
         assert_eq!(editable.read(&text), Ok(editable.clone()), "{text}");
         assert_eq!(editable.read(&without_comments(&text)), Ok(editable));
-        assert_eq!(text.contains("-- Tells whether a member's object is well.\n"), docs);
+        assert_eq!(text.contains("-- Returns true if a member's object is healthy.\n"), docs);
     }
 
     #[test]
-    fn a_text_begins_with_the_target_and_has_every_rule() {
+    fn text_contains_target_and_rules() {
         let text = editable().print(false);
         let head =
             "---@name: c\n---@apiVersion: apps/v1\n---@kind: Deployment\n---@rule: Retain\nfunction Retain(d, o)\n";
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_changed_added_and_removed() {
+    fn edited_scripts_are_applied() {
         let text = editable().print(false).replace("return true", "return false");
         let text = text.replace("function Retain(d, o)\n  -- as it is\n  return d\nend\n", "");
         let text = text
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_before_the_first_rule_is_refused() {
+    fn lines_before_the_first_rule_are_rejected() {
         assert_eq!(editable().read("---@name: c\nreturn 1\n"), Err(Unexpected("return 1".to_owned())));
     }
 }

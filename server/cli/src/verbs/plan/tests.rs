@@ -1,4 +1,4 @@
-//! What people are shown of plans, and which exit codes they end with.
+//! Golden tests of printed plans, and their exit codes.
 
 use super::*;
 use crowsnest_apimachinery::names::Gvr;
@@ -13,7 +13,7 @@ fn status(yaml: &str) -> Value {
 #[case::moved(include_str!("moved.yaml"), include_str!("moved.txt"))]
 #[case::nowhere(include_str!("nowhere.yaml"), include_str!("nowhere.txt"))]
 #[case::of_nobody(include_str!("nobody.yaml"), include_str!("nobody.txt"))]
-fn plans_are_shown(#[case] plan: &str, #[case] expected: &str) {
+fn plans_match_their_golden(#[case] plan: &str, #[case] expected: &str) {
     let mut out = Vec::new();
     render(&mut out, &status(plan)).unwrap();
     let shown = String::from_utf8(out).unwrap();
@@ -26,7 +26,7 @@ fn plans_are_shown(#[case] plan: &str, #[case] expected: &str) {
 #[case(include_str!("nowhere.yaml"), true, true, 1)]
 #[case(include_str!("nobody.yaml"), true, false, PARTIAL)]
 #[case(include_str!("nobody.yaml"), true, true, 0)]
-fn codes_say_how_it_ended(#[case] plan: &str, #[case] fail: bool, #[case] allow: bool, #[case] expected: u8) {
+fn exit_codes_match_the_plan(#[case] plan: &str, #[case] fail: bool, #[case] allow: bool, #[case] expected: u8) {
     assert_eq!(code(&status(plan), fail, allow), expected);
 }
 
@@ -37,7 +37,7 @@ fn codes_say_how_it_ended(#[case] plan: &str, #[case] fail: bool, #[case] allow:
 #[case("ConfigMap", Some("shop"), "own", Err("does not match the namespace \"shop\""))]
 #[case("Namespace", Some("shop"), "", Ok(""))]
 #[case("Widget", None, "", Err("no matches for kind \"Widget\" in version \"v1\""))]
-fn objects_get_their_namespace(
+fn objects_get_the_default_namespace(
     #[case] kind: &str,
     #[case] wanted: Option<&str>,
     #[case] has: &str,

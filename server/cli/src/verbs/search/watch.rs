@@ -1,4 +1,4 @@
-//! `-w`: what is found, then what changes, comes and goes, as it happens.
+//! `search -w`: prints the hits, then streams changes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,14 +14,14 @@ use crate::event_stream::{self as events, Events, Lines};
 use crate::output::Format;
 use crate::output::terminal;
 
-/// What was printed of each hit.
+/// State of the watch.
 struct Watched<'a> {
     args: &'a SearchArgs,
     query: &'a str,
     widths: Widths,
-    /// The last line of each, by its name.
+    /// The hit printed last, by name.
     known: BTreeMap<String, Value>,
-    /// Those of the stream that began, until it has told all there is.
+    /// Hits of the current connection, until the initial search is complete.
     found: Option<BTreeMap<String, Value>>,
     head: bool,
     first: bool,
@@ -29,7 +29,9 @@ struct Watched<'a> {
 
 pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     if matches!(args.output, Format::Csv) {
-        bail!("-w goes with -o table, wide, json, jsonl, yaml, name, jsonpath, go-template or custom-columns");
+        bail!(
+            "-w supports the output formats table, wide, json, jsonl, yaml, name, jsonpath, go-template and custom-columns"
+        );
     }
     let client = args.connection.client().await?;
     let widths = if args.color.painted() { Widths::painted(&heads(args.is_wide())) } else { Widths::default() };
@@ -46,7 +48,7 @@ impl SearchArgs {
 }
 
 impl Watched<'_> {
-    /// One stream to its end; true when it told all that was there first.
+    /// Reads one connection to its end; true if the initial search was complete.
     async fn read(&mut self, mut lines: Lines) -> anyhow::Result<bool> {
         let mut events = Events::default();
         self.found = Some(BTreeMap::new());
@@ -56,7 +58,8 @@ impl Watched<'_> {
                 Ok(None) | Err(_) => return Ok(self.found.is_none()),
             };
             if let Some((name, data)) = events.line(&line) {
-                let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
+                let data: Value =
+                    serde_json::from_str(&data).with_context(|| format!("cannot decode an event {name}"))?;
                 if self.event(&mut terminal::stdout(), &mut terminal::stderr(), &name, data)? {
                     return Ok(true);
                 }
@@ -64,7 +67,7 @@ impl Watched<'_> {
         }
     }
 
-    /// True when all is to be asked anew.
+    /// Processes a message; true if the search must be started again.
     fn event(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: Value) -> anyhow::Result<bool> {
         match name {
             "matches" => {
@@ -79,7 +82,7 @@ impl Watched<'_> {
             "changed" => self.hit(out, data)?,
             "left" => self.left(err, &called(&data))?,
             "done" => {
-                // Those that left while nobody watched.
+                // Hits that disappeared while disconnected.
                 if let Some(found) = self.found.take() {
                     let gone: Vec<String> =
                         self.known.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
@@ -130,7 +133,7 @@ impl Watched<'_> {
     }
 }
 
-/// But for why and how well they fit.
+/// Compares hits without score and matched fields.
 fn same(one: &Value, other: &Value) -> bool {
     let shown = |hit: &Value| {
         let mut hit = hit.clone();
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once() {
+    fn changes_are_printed_once() {
         let args = Asked::parse_from(["search", "kind:pod", "-w", "-o", "table"]).search;
         let mut watched = Watched {
             args: &args,
@@ -183,7 +186,7 @@ mod tests {
             assert!(!watched.event(&mut out, &mut err, name, data).unwrap());
         }
         assert!(watched.event(&mut out, &mut err, "behind", json!({})).unwrap());
-        // It is asked anew, and one has gone meanwhile.
+        // After a reconnect, one hit is gone.
         watched.found = Some(BTreeMap::new());
         watched.event(&mut out, &mut err, "matches", json!([])).unwrap();
         watched.event(&mut out, &mut err, "done", json!({"total": 0})).unwrap();

@@ -1,4 +1,4 @@
-//! `--web`: the query as an address of the UI, in the browser where there is one.
+//! `--web`: prints the UI's URL for a query and opens it in a browser.
 
 use crate::output::terminal;
 use std::io::{IsTerminal, Write};
@@ -7,10 +7,10 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail};
 use crowsnest_apimachinery::request::percent_encoded;
 
-/// What opens an address, if it is there. `$BROWSER` goes first.
+/// Commands that open a URL, tried after `$BROWSER`.
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
-/// Prints the address, and opens it where somebody sits at a terminal.
+/// Prints the URL, and opens it if standard output is a terminal.
 pub(super) fn open(ui: &str, query: &str) -> anyhow::Result<ExitCode> {
     let address = address(ui, query)?;
     writeln!(std::io::stdout(), "{address}")?;
@@ -19,7 +19,7 @@ pub(super) fn open(ui: &str, query: &str) -> anyhow::Result<ExitCode> {
         let openers = own.iter().map(String::as_str).chain(OPENERS);
         let mut tried = openers.map(|opener| Command::new(opener).arg(&address).stderr(Stdio::null()).status());
         if !tried.any(|status| status.is_ok_and(|status| status.success())) {
-            writeln!(terminal::stderr(), "note: no browser was found here; open the address yourself")?;
+            writeln!(terminal::stderr(), "note: no browser found; open the URL manually")?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -28,7 +28,7 @@ pub(super) fn open(ui: &str, query: &str) -> anyhow::Result<ExitCode> {
 fn address(ui: &str, query: &str) -> anyhow::Result<String> {
     let mut url = url::Url::parse(ui).with_context(|| format!("--ui-url {ui}"))?;
     if !matches!(url.scheme(), "http" | "https") {
-        bail!("--ui-url {ui}: the UI is at an http or https address");
+        bail!("invalid --ui-url {ui}: expected an http or https URL");
     }
     url.set_query(Some(&format!("q={}", percent_encoded(query))));
     Ok(url.to_string())
@@ -41,9 +41,9 @@ mod tests {
     #[rstest::rstest]
     #[case("http://127.0.0.1:7080", Ok("http://127.0.0.1:7080/?q=kind%3Apod%20%2Dns%3Aa"))]
     #[case("https://fleet.example/ui/#x", Ok("https://fleet.example/ui/?q=kind%3Apod%20%2Dns%3Aa#x"))]
-    #[case("javascript:alert(1)", Err("an http or https address"))]
+    #[case("javascript:alert(1)", Err("expected an http or https URL"))]
     #[case("fleet", Err("--ui-url fleet"))]
-    fn queries_have_addresses(#[case] ui: &str, #[case] expected: Result<&str, &str>) {
+    fn queries_become_urls(#[case] ui: &str, #[case] expected: Result<&str, &str>) {
         match (address(ui, "kind:pod -ns:a"), expected) {
             (Ok(address), Ok(expected)) => assert_eq!(address, expected),
             (Err(error), Err(expected)) => assert!(format!("{error:#}").contains(expected), "{error:#}"),

@@ -1,4 +1,4 @@
-//! Amounts that are used, as rows. Pure.
+//! Resource usage as table rows. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ const MEBIBYTE: i64 = 1 << 20;
 const FROM: &str = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
 const UNKNOWN: &str = "<unknown>";
 
-/// What a pod, one of its containers or a node uses.
+/// Usage of a pod, a container or a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) cluster: String,
     namespace: String,
     name: String,
     container: String,
-    /// Thousandths of a core.
+    /// CPU in millicores.
     pub(super) cpu: i64,
-    /// Bytes.
+    /// Memory in bytes.
     pub(super) memory: i64,
 }
 
-/// What a node has, in the same units.
+/// Capacity of a node, in the same units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Capacity {
     cpu: i64,
@@ -57,7 +57,7 @@ impl Usage {
         Self::new(item, "", amounts(item.get("usage")))
     }
 
-    /// One of a pod, or of each of its containers.
+    /// Usage of a pod as a whole, or of each container.
     pub(super) fn of_pod(item: &Value, each: bool) -> Vec<Self> {
         let containers = item.get("containers").and_then(Value::as_array).into_iter().flatten();
         let used = containers.map(|one| Self::new(item, text(one, "/name"), amounts(one.get("usage"))));
@@ -74,7 +74,7 @@ impl Usage {
 }
 
 impl Capacity {
-    /// What pods may have of it, or all of it.
+    /// The allocatable resources of a node, or its capacity.
     pub(super) fn of(node: &Value, all: bool) -> Self {
         let (cpu, memory) = amounts(node.pointer(if all { "/status/capacity" } else { "/status/allocatable" }));
         Self { cpu, memory }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_whole_or_by_container() {
+    fn pod_usage_is_summed_or_per_container() {
         let whole = Usage::of_pod(&pod(), false);
         assert_eq!(
             lines(&pods(&whole, false, false, false, true)),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_shares() {
+    fn node_usage_has_shares() {
         let node = json!({"metadata": {"name": "n1", "annotations": {"resource.karmada.io/query-from-cluster": "m1"}},
             "usage": {"cpu": "500m", "memory": "1Gi"}});
         let used = [Usage::of_node(&node)];

@@ -1,4 +1,4 @@
-//! What is there now, as the caller may see it.
+//! Completion candidates from the control plane, limited to what the caller can read.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use crowsnest_cli::reach;
 use crowsnest_cli::verbs::get::ask;
 use crowsnest_cli::verbs::kubectl::translated;
 
-/// Whoever waits for a completion does not wait long.
+/// Timeout of a completion request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Names that are offered.
+/// Maximum number of candidates.
 const MOST: usize = 100;
 
 type Candidates = Vec<CompletionCandidate>;
@@ -39,7 +39,7 @@ pub(super) fn namespaces(current: &OsStr) -> Candidates {
     beginning(current, found)
 }
 
-/// Each once.
+/// Distinct names of the hits.
 fn names_of(answer: &Value) -> Vec<String> {
     let mut names: Vec<String> = list(answer, "/hits").iter().map(|hit| text(hit, "/name").to_owned()).collect();
     names.sort();
@@ -47,7 +47,7 @@ fn names_of(answer: &Value) -> Vec<String> {
     names
 }
 
-/// What may be written at the end of a query.
+/// Completes the last term of a query.
 pub(super) fn query(current: &OsStr) -> Candidates {
     let query = current.to_string_lossy().into_owned();
     let asked_of = query.clone();
@@ -68,7 +68,7 @@ pub(super) fn query_or_object(current: &OsStr) -> Candidates {
     }
 }
 
-/// Kinds, then `KIND/NAME`; a name alone behind a kind.
+/// Completes kinds, then `KIND/NAME`; after a kind, a name.
 pub(super) fn objects(current: &OsStr) -> Candidates {
     let word = current.to_string_lossy().into_owned();
     match word.split_once('/') {
@@ -80,7 +80,7 @@ pub(super) fn objects(current: &OsStr) -> Candidates {
     }
 }
 
-/// Names of the kind that is the word before.
+/// Completes names of the preceding kind.
 pub(super) fn names(current: &OsStr) -> Candidates {
     kind_before().map(|kind| beginning(current, named(&kind))).unwrap_or_default()
 }
@@ -113,7 +113,7 @@ fn kinds(current: &OsStr) -> Candidates {
     beginning(current, found)
 }
 
-/// Names of a kind in the namespace and clusters that are said.
+/// Names of a kind in the namespace and clusters given on the line.
 fn named(kind: &str) -> Vec<String> {
     let mut query = format!("kind:{}", kind.split('.').next().unwrap_or(kind));
     for (field, flags) in
@@ -130,20 +130,20 @@ fn named(kind: &str) -> Vec<String> {
     })
 }
 
-/// The words that are on the line, without us.
+/// The words on the line, without the program.
 fn line() -> Vec<String> {
     let all: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    // A script says them behind a `--`, kubectl behind our name.
+    // Shell scripts pass the words after `--`, kubectl after the program name.
     let from = all.iter().position(|word| word == "--").map_or(1, |at| at + 2);
     all.into_iter().skip(from).collect()
 }
 
-/// Those behind the command.
+/// The words after the verb.
 fn words() -> Vec<String> {
     line().into_iter().skip(1).collect()
 }
 
-/// What a flag of the line says.
+/// The value of a flag on the line.
 fn flag(names: &[&str]) -> Option<String> {
     let words = words();
     let said = |name: &&str| {
@@ -156,7 +156,7 @@ fn flag(names: &[&str]) -> Option<String> {
     names.iter().find_map(said).filter(|said| !said.is_empty())
 }
 
-/// The first word before the last that is no flag, nor what a flag says.
+/// The first argument before the last word that is neither a flag nor its value.
 fn kind_before() -> Option<String> {
     let line = line();
     let (_, before) = line.split_last()?;
@@ -164,14 +164,14 @@ fn kind_before() -> Option<String> {
     plain(Cli::command().find_subcommand(verb)?, words).next().map(str::to_owned)
 }
 
-/// Words that are no flags, nor what flags say.
+/// The words that are neither flags nor their values.
 fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w str> {
     let speaks = |word: &str| {
         let mut args = command.get_arguments();
         let said_behind = match word.strip_prefix("--") {
             _ if word.contains('=') => None,
             Some(long) => args.find(|arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&long))),
-            // Of several letters the last may say something, as in -it.
+            // In combined short flags such as -it, only the last can take a value.
             None => word.strip_prefix('-').and_then(|shorts| args.find(|arg| arg.get_short() == shorts.chars().last())),
         };
         said_behind.is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
@@ -181,7 +181,7 @@ fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w
     words.iter().enumerate().filter(move |(at, word)| !word.starts_with('-') && own(*at)).map(|(_, word)| word.as_str())
 }
 
-/// What the control plane answers, unless it takes too long or can't be asked: then nothing is offered.
+/// Requests candidates; none on errors and timeouts.
 fn asked(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
     within_patience(async {
         let (kubeconfig, context) = (flag(&["--kubeconfig"]), flag(&["--context", "--karmada-context"]));
@@ -203,10 +203,10 @@ fn within_patience(answer: impl Future<Output = anyhow::Result<Vec<String>>>) ->
     }
 }
 
-/// What kubectl offers for its own verbs.
+/// Completes verbs that run kubectl, by kubectl's own completion.
 pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
     let mut words: Vec<OsString> = line().into_iter().map(OsString::from).collect();
-    // What is being written is what is asked about.
+    // The last word is the one to complete.
     words.pop();
     words.push(current.to_owned());
     let mut command = tokio::process::Command::new("kubectl");
@@ -214,13 +214,13 @@ pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
     candidates(within_patience(async move {
         let said = command.output().await?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        // The last line says how the shell is to treat them.
+        // The last line is the completion directive.
         let lines = said.lines().take_while(|line| !line.starts_with(':'));
         Ok(lines.filter_map(|line| line.split('\t').next()).map(str::to_owned).collect())
     }))
 }
 
-/// `clusters`, then their names.
+/// Completes `clusters`, then names of clusters.
 pub(super) fn tainted(current: &OsStr) -> Candidates {
     match kind_before() {
         None => beginning(current, vec!["clusters".to_owned()]),
@@ -237,7 +237,7 @@ fn beginning(current: &OsStr, found: Vec<String>) -> Candidates {
     candidates(found.into_iter().filter(|one| one.starts_with(&*begin)).collect())
 }
 
-/// Without those that a word lists already, with commas between.
+/// Drops candidates that a comma-separated list contains already.
 fn unchosen(word: &str, mut found: Vec<String>) -> Vec<String> {
     let before = word.rsplit_once(',').map(|(before, _)| before).unwrap_or_default();
     let chosen: Vec<&str> = before.split([',', '=']).collect();
@@ -258,7 +258,7 @@ mod tests {
     #[case("get", "--namespace shop -o wide deploy", &["deploy"])]
     #[case("get", "--namespace=shop pods web", &["pods", "web"])]
     #[case("exec", "-it web-0", &["web-0"])]
-    fn flags_are_no_names(#[case] verb: &str, #[case] line: &str, #[case] expected: &[&str]) {
+    fn flags_are_not_arguments(#[case] verb: &str, #[case] line: &str, #[case] expected: &[&str]) {
         let root = Cli::command();
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let found: Vec<&str> = plain(root.find_subcommand(verb).unwrap(), &words).collect();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_go_on_behind_a_comma() {
+    fn lists_are_completed_after_a_comma() {
         let found = || vec!["m1".to_owned(), "m2".to_owned(), "x".to_owned()];
         assert_eq!(unchosen("m", found()), ["m1", "m2", "x"]);
         assert_eq!(unchosen("m1,", found()), ["m2", "x"]);

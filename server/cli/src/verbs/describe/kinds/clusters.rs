@@ -1,4 +1,4 @@
-//! Clusters of the fleet. Pure.
+//! Describes Clusters of the fleet. Pure.
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) 
     conditions(sheet, cluster, &CONDITIONS);
 }
 
-/// What the cluster has, and what of it is taken.
+/// Adds the cluster's allocatable, allocated and requested resources.
 fn resources(sheet: &mut Sheet, summary: &Value) {
     let allocatable = sorted(&summary["allocatable"]);
     if allocatable.is_empty() {

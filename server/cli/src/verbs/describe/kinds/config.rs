@@ -1,4 +1,4 @@
-//! ConfigMaps, Secrets (whose values are told by their length), ServiceAccounts and Namespaces. Pure.
+//! Describes ConfigMaps, Secrets (only the length of values is shown), ServiceAccounts and Namespaces. Pure.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ fn block(sheet: &mut Sheet, head: &str) {
     sheet.line(0, "====");
 }
 
-/// How long what base64 stands for is.
+/// Length of a base64 value after decoding, in bytes.
 fn bytes(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();

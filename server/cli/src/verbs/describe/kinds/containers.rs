@@ -1,14 +1,14 @@
-//! Containers, volumes and where they run: of pods and of templates of pods. Pure.
+//! Describes containers, volumes and scheduling constraints of pods and pod templates. Pure.
 
 use serde_json::Value;
 
 use crate::verbs::describe::render::{content, marks_of};
 use crate::verbs::describe::sheet::{NONE, Sheet, list, number, or_none, plain, selector, sorted, time};
 
-/// How a container is of which nothing is told.
+/// Status of a container that has none.
 static NOTHING: Value = Value::Null;
 
-/// The template of a workload's pods.
+/// Adds the pod template of a workload.
 pub(super) fn template(sheet: &mut Sheet, template: &Value) {
     sheet.head(0, "Pod Template");
     marks_of(sheet, 2, &template["metadata"]);
@@ -23,7 +23,7 @@ pub(super) fn template(sheet: &mut Sheet, template: &Value) {
     tolerations(sheet, 2, spec);
 }
 
-/// Each container; with how it is, where that is known.
+/// Adds containers, with their state if `statuses` is given.
 pub(super) fn containers(sheet: &mut Sheet, indent: usize, label: &str, of: &Value, statuses: Option<&Value>) {
     if list(of).is_empty() {
         return;
@@ -191,7 +191,7 @@ fn environment(sheet: &mut Sheet, indent: usize, container: &Value) {
     }
 }
 
-/// What a variable is, or from where.
+/// The source of an environment variable's value.
 fn set_to(variable: &Value) -> String {
     let from = &variable["valueFrom"];
     let key = |of: &Value, what: &str| {
@@ -214,7 +214,7 @@ fn set_to(variable: &Value) -> String {
     }
 }
 
-/// What volumes are, in kubectl's words, and which of their fields are told.
+/// Volume types with kubectl's descriptions and the fields to show.
 const VOLUMES: [(&str, &str, &[(&str, &str)]); 8] = [
     ("hostPath", "HostPath (bare host directory volume)", &[("Path", "path"), ("HostPathType", "type")]),
     (

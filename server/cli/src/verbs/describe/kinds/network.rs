@@ -1,4 +1,4 @@
-//! Services and Ingresses, with the endpoints behind them. Pure.
+//! Describes Services and Ingresses with their endpoints. Pure.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Related, SLICES, unknown};
 use crate::verbs::describe::render::marks;
 use crate::verbs::describe::sheet::{NONE, Sheet, joined, list, or_none, plain};
 
-/// Endpoints that are told before the rest is counted.
+/// Number of endpoints shown; the rest is counted.
 const MOST: usize = 3;
 const SERVICE: &str = "kubernetes.io/service-name";
 
@@ -53,13 +53,13 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// What a load balancer listens at.
+/// Addresses of the load balancer.
 fn addresses(object: &Value) -> Vec<String> {
     let all = list(&object["status"]["loadBalancer"]["ingress"]).iter();
     all.filter_map(|one| one["ip"].as_str().or_else(|| one["hostname"].as_str())).map(str::to_owned).collect()
 }
 
-/// The ready endpoints of a service's port, of which some are told.
+/// Ready endpoints of a Service's port, shortened to `MOST`.
 fn endpoints(related: &Related, service: &str, port: &Value) -> String {
     let slices = match related.get(SLICES) {
         Some(Ok(slices)) => slices,
@@ -89,7 +89,7 @@ fn endpoints(related: &Related, service: &str, port: &Value) -> String {
     }
 }
 
-/// The services that an Ingress leads to.
+/// Services that an Ingress routes to.
 pub(super) fn services(ingress: &Value) -> Vec<&str> {
     let spec = &ingress["spec"];
     let paths = list(&spec["rules"]).iter().flat_map(|rule| list(&rule["http"]["paths"])).map(|path| &path["backend"]);
@@ -136,7 +136,7 @@ pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
     sheet.pairs(0, "Annotations", &ingress["metadata"]["annotations"], ": ");
 }
 
-/// `web:80 (10.0.0.1:8080)`. A port that only its service knows has no endpoints to be told.
+/// `web:80 (10.0.0.1:8080)`. Named Service ports that no EndpointSlice has show no endpoints.
 fn backend(backend: &Value, related: &Related) -> String {
     let resource = &backend["resource"];
     if resource.is_object() {
@@ -153,7 +153,7 @@ fn backend(backend: &Value, related: &Related) -> String {
     format!("{name}:{said} ({found})")
 }
 
-/// The endpoints of a service with one port, whatever that is called.
+/// Endpoints of a Service with a single port, regardless of the port's name.
 fn any_port(related: &Related, service: &str) -> String {
     let Some(Ok(slices)) = related.get(SLICES) else { return endpoints(related, service, &Value::Null) };
     let own = slices.iter().find(|slice| slice["metadata"]["labels"][SERVICE] == *service);

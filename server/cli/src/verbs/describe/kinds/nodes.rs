@@ -1,4 +1,4 @@
-//! Nodes, and what runs there. Pure.
+//! Describes Nodes and the pods that run there. Pure.
 
 use crowsnest_apimachinery::printers::print;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
@@ -55,7 +55,7 @@ pub(super) fn node(sheet: &mut Sheet, node: &Value, related: &Related, now: jiff
     }
 }
 
-/// `key=value:Effect`, one a line.
+/// Adds taints as `key=value:Effect`, one per line.
 pub(super) fn taints(sheet: &mut Sheet, spec: &Value) {
     let one = |taint: &Value| {
         let value = taint["value"].as_str().filter(|value| !value.is_empty());
@@ -99,7 +99,7 @@ fn system(sheet: &mut Sheet, info: &Value) {
     }
 }
 
-/// CPU in thousandths and memory in bytes, as requests and limits.
+/// Requests and limits: CPU in millicores, memory in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
     cpu: [i64; 2],
@@ -137,7 +137,7 @@ fn memory(bytes: i64, whole: i64) -> String {
     format!("{} ({})", Quantity::new(bytes, Format::BinarySI), part(bytes, whole))
 }
 
-/// The pods there, what each asks for, and what that is of all there is.
+/// Adds the node's pods with their requests and limits, and the sums as shares of the node's allocatable resources.
 fn allocated(sheet: &mut Sheet, node: &Value, pods: &[Value], now: jiff::Timestamp) {
     let whole = |name: &str| {
         let amount = node["status"]["allocatable"][name].as_str().or_else(|| node["status"]["capacity"][name].as_str());

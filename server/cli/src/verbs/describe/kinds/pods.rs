@@ -1,4 +1,4 @@
-//! Pods. Pure.
+//! Describes Pods. Pure.
 
 use serde_json::Value;
 

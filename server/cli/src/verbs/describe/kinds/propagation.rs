@@ -1,4 +1,4 @@
-//! What says where objects go, and what came of it: policies, bindings and Works. Pure.
+//! Describes policies, bindings and Works. Pure.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub(super) fn policy(sheet: &mut Sheet, policy: &Value) {
     );
 }
 
-/// Fields that few objects have, as they are.
+/// Adds rarely used fields as nested key-value pairs.
 fn blocks(sheet: &mut Sheet, spec: &Value, fields: &[(&str, &str)]) {
     for (label, field) in fields {
         if let Some(inner) = spec[*field].as_object().filter(|inner| !inner.is_empty()) {
@@ -64,7 +64,7 @@ fn placement(sheet: &mut Sheet, placement: &Value) {
     sheet.say(2, "Replica Scheduling", division(&placement["replicaScheduling"]));
 }
 
-/// Which clusters are meant.
+/// Text for a cluster affinity.
 pub(super) fn affinity(affinity: &Value) -> String {
     let labels = selector(&affinity["labelSelector"]);
     let fields = selector(&affinity["fieldSelector"]);
@@ -137,7 +137,7 @@ pub(super) fn binding(sheet: &mut Sheet, binding: &Value) {
     conditions(sheet, binding, &CONDITIONS);
 }
 
-/// Where it goes, and what it is like there.
+/// Adds a table of the target clusters with their status.
 fn clusters(sheet: &mut Sheet, binding: &Value) {
     let told = list(&binding["status"]["aggregatedStatus"]);
     let wanted = list(&binding["spec"]["clusters"]);
@@ -149,7 +149,7 @@ fn clusters(sheet: &mut Sheet, binding: &Value) {
     };
     let mut rows: Vec<Vec<String>> =
         wanted.iter().map(|one| row(&one["name"], number(&one["replicas"]).to_string())).collect();
-    // Those that it still has to leave.
+    // Clusters that the binding is being removed from.
     let left = told.iter().filter(|one| !wanted.iter().any(|wanted| wanted["name"] == one["clusterName"]));
     rows.extend(left.map(|one| row(&one["clusterName"], "-".to_owned())));
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! What scales workloads. Pure.
+//! Describes HorizontalPodAutoscalers. Pure.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
     conditions(sheet, autoscaler, &CONDITIONS);
 }
 
-/// The field of a metric, by its type.
+/// The metric's source field, by its type.
 fn of(metric: &Value) -> &Value {
     let field = match metric["type"].as_str() {
         Some("Resource") => "resource",
@@ -49,7 +49,7 @@ fn of(metric: &Value) -> &Value {
     &metric[field]
 }
 
-/// What is measured, and what it is to be.
+/// Description of a metric and its target value.
 fn told(metric: &Value) -> (String, String) {
     let source = of(metric);
     let target = &source["target"];
@@ -82,7 +82,7 @@ fn told(metric: &Value) -> (String, String) {
     (format!("{how}{average}"), said.unwrap_or_else(|| "<auto>".to_owned()))
 }
 
-/// What it is now.
+/// Current value of a metric.
 fn current(metric: &Value) -> String {
     let current = &of(metric)["current"];
     let amount = |field: &str| current[field].as_str().filter(|value| !value.is_empty()).map(str::to_owned);

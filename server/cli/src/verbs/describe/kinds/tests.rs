@@ -1,4 +1,4 @@
-//! Objects of known kinds, and how they are described.
+//! Golden tests of descriptions.
 
 use super::*;
 use serde_json::json;
@@ -31,7 +31,7 @@ fn described(fixture: &str) -> String {
 #[case::claim(include_str!("fixtures/claim.yaml"), include_str!("fixtures/claim.txt"))]
 #[case::namespace(include_str!("fixtures/namespace.yaml"), include_str!("fixtures/namespace.txt"))]
 #[case::account(include_str!("fixtures/account.yaml"), include_str!("fixtures/account.txt"))]
-fn known_kinds_are_described_in_their_words(#[case] fixture: &str, #[case] expected: &str) {
+fn known_kinds_match_their_golden(#[case] fixture: &str, #[case] expected: &str) {
     assert_eq!(described(fixture), expected);
 }
 
@@ -40,7 +40,7 @@ fn told_of(object: Value, related: &Related) -> String {
 }
 
 #[test]
-fn secrets_stay_secret() {
+fn secret_values_are_hidden() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque",
         "data": {"password": "aHVudGVyMg=="}});
     let told = told_of(secret, &Related::new());
@@ -58,7 +58,7 @@ fn config_maps_show_their_data() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn missing_related_objects_are_reported() {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}});
     let refused = Related::from([(PODS, Err("pods is forbidden".to_owned()))]);
     assert!(told_of(claim, &refused).contains("Used By:       <unknown: pods is forbidden>\n"));
@@ -72,7 +72,7 @@ fn what_is_not_known_is_said() {
     &[(SLICES, "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes%2Eio%2Fservice%2Dname%20in%20%28web%29")])]
 #[case(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 #[case(json!({"apiVersion": "example.io/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
-fn what_a_kind_needs_is_asked_for(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
+fn related_objects_are_requested(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
     let asked = wanted(&object);
     let asked: Vec<(&str, &str)> = asked.iter().map(|(what, path)| (*what, path.as_str())).collect();
     assert_eq!(asked, expected);

@@ -1,4 +1,4 @@
-//! Claims of volumes, and who uses them. Pure.
+//! Describes PersistentVolumeClaims and the pods that use them. Pure.
 
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub(super) fn claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
     conditions(sheet, claim, &CONDITIONS);
 }
 
-/// Whether a pod mounts a claim: by its name, or one that was made of the volume for this pod.
+/// True if the pod mounts the claim, by name or as an ephemeral volume.
 fn uses(pod: &Value, claim: &Value) -> bool {
     let own = |volume: &Value| {
         let (pod, volume) = (pod["metadata"]["name"].as_str(), volume["name"].as_str());

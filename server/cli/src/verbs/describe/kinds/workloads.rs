@@ -1,4 +1,4 @@
-//! What makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs. Pure.
+//! Describes Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs. Pure.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub(super) fn deployment(sheet: &mut Sheet, deployment: &Value, related: &Relate
     revisions(sheet, deployment, related);
 }
 
-/// Its ReplicaSets: the one of this revision, and those before that still have pods or had some.
+/// Adds the ReplicaSets: the one of the current revision, and old ones with pods.
 fn revisions(sheet: &mut Sheet, deployment: &Value, related: &Related) {
     let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or_default().to_owned();
     let current = revision(deployment);
@@ -198,7 +198,7 @@ fn runs(sheet: &mut Sheet, spec: &Value) {
     }
 }
 
-/// Replicas that are wanted: one, where nothing is said.
+/// Desired replicas; defaults to 1.
 fn wanted(spec: &Value) -> i64 {
     spec["replicas"].as_i64().unwrap_or(1)
 }
@@ -214,7 +214,7 @@ fn controlled(sheet: &mut Sheet, object: &Value) {
     }
 }
 
-/// How its pods are.
+/// Adds the number of pods per phase.
 fn pods(sheet: &mut Sheet, object: &Value, related: &Related) {
     let said = match owned(related, PODS, object) {
         Ok(pods) => {
