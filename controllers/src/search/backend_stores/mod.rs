@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::conditions::{Standing, conditions};
+use self::conditions::{ExportStatus, conditions};
 use self::credentials::Unusable;
 use self::desired::{Desired, desired};
 use crate::Error;
@@ -308,7 +308,7 @@ impl<'b> Acting<'b> {
         let mut shown = BTreeMap::new();
         for (name, registry) in &known.registries {
             let standing = self.standing(registry, exports);
-            if let Some(Standing::Exporting(progress)) = &standing {
+            if let Some(ExportStatus::Exporting(progress)) = &standing {
                 shown.insert(name.clone(), ExportProgress::clone(progress));
             }
             let (before, generation) = (&registry.status.conditions, registry.metadata.generation);
@@ -336,19 +336,21 @@ impl<'b> Acting<'b> {
         &self,
         registry: &ResourceRegistry,
         exports: &BTreeMap<String, (Destination, Desired)>,
-    ) -> Option<Standing> {
+    ) -> Option<ExportStatus> {
         let destination = match Destination::of(registry) {
             Ok(destination) => destination?,
-            Err(error) => return Some(Standing::Unusable { reason: "InvalidReference", message: error.to_string() }),
+            Err(error) => {
+                return Some(ExportStatus::Unusable { reason: "InvalidReference", message: error.to_string() });
+            }
         };
         let name = name_of(&destination);
         let (_, export) = exports.get(&name)?;
         match (self.running.get(&name), self.unusable.get(&name)) {
-            (Some(running), _) => Some(Standing::Exporting(Box::new(running.exporter.progress()))),
-            (None, Some(error)) => Some(Standing::Unusable { reason: error.reason(), message: error.to_string() }),
+            (Some(running), _) => Some(ExportStatus::Exporting(Box::new(running.exporter.progress()))),
+            (None, Some(error)) => Some(ExportStatus::Unusable { reason: error.reason(), message: error.to_string() }),
             (None, None) => {
                 let state = if export.selection.is_empty() { ExportState::Cleaned } else { ExportState::Connecting };
-                Some(Standing::Exporting(Box::new(ExportProgress { state, ..ExportProgress::default() })))
+                Some(ExportStatus::Exporting(Box::new(ExportProgress { state, ..ExportProgress::default() })))
             }
         }
     }
