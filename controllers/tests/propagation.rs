@@ -312,8 +312,8 @@ async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
     let clusters = json!({"spec": {"clusters": [{"name": "gone", "replicas": 1}, {"name": "m1", "replicas": 4}]}});
     merge(&control_plane, &binding(), "web-deployment", clusters).await;
     for about in ["web-deployment", "web"] {
-        let said = home.told("SyncWorkFailed", about).await;
-        assert_eq!(said, "Cluster.cluster.karmada.io \"gone\" not found", "{about}");
+        let message = home.told("SyncWorkFailed", about).await;
+        assert_eq!(message, "Cluster.cluster.karmada.io \"gone\" not found", "{about}");
     }
     let live = home.when(&home.member("m1"), &deployment(), "default", "web", |_| true).await;
     assert_eq!(live["spec"]["replicas"], 4);
@@ -417,8 +417,8 @@ async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() 
     )
     .await;
     let words = "Failed to apply all manifests (0/1): the server could not find the requested resource";
-    let told = |object: &Value| object["status"]["aggregatedStatus"][0]["appliedMessage"] == words;
-    home.when(&control_plane, &binding(), "default", "g-gadget", told).await;
+    let is_reported = |object: &Value| object["status"]["aggregatedStatus"][0]["appliedMessage"] == words;
+    home.when(&control_plane, &binding(), "default", "g-gadget", is_reported).await;
 
     home.serve_definitions("m1").await;
     let m1 = home.member("m1");

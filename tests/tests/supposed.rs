@@ -92,7 +92,7 @@ fn clusters(fleet: &Fleet) -> Result<()> {
         ],
     )?;
     let said = planned(fleet, "label.yaml", &["--brief", "--delete"], 0)?;
-    tells(&said, &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 leaves the fleet"])?;
+    tells(&said, &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 is being removed"])?;
     let said = planned(fleet, "unknown.yaml", &[], 1)?;
     tells(&said, &["the APIs and capacity of a cluster are unknown before it has joined"])
 }

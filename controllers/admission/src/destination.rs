@@ -92,7 +92,7 @@ pub fn review(before: Before<'_>, after: &Cluster) -> Report {
     .collect();
     if matches!(before, Before::Unseen) {
         // A Cluster created concurrently can refer to these Secrets, and keeps fields that are not written.
-        uses.extend(own_uses(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
+        uses.extend(secrets_of_join(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
     }
     Report { uses, reasons, sent: "a cluster's token is" }
 }
@@ -122,7 +122,7 @@ fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &s
 }
 
 /// The Secrets that `join` creates for a cluster.
-fn own_uses(cluster: &str) -> [SecretUse; 2] {
+fn secrets_of_join(cluster: &str) -> [SecretUse; 2] {
     let reference = |name: String| LocalSecretReference { namespace: NAMESPACE_KARMADA_CLUSTER.to_owned(), name };
     let own = |field, name: String| secret_use(field, &reference(name.clone()), cluster, &name);
     [own(SECRET_REF, cluster.to_owned()), own(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}"))]

@@ -75,8 +75,8 @@ async fn scripts_replace_single_rules_of_third_party_kinds() {
     let total = interpreter.aggregate(&set, &items, "now").await.expect("a status").expect("some");
     assert_eq!((&total["replicas"], &total["other"]), (&json!(0), &json!(1)));
     let unknown = interpreter.is_healthy(&of_kind("apps.kruise.io/v1alpha1", "CloneSet", json!({}))).await;
-    let told = unknown.expect_err("no answer").to_string();
-    assert_eq!(told, "apps.kruise.io/v1alpha1 CloneSet: status is missing");
+    let error = unknown.expect_err("no answer").to_string();
+    assert_eq!(error, "apps.kruise.io/v1alpha1 CloneSet: status is missing");
 
     let customization = json!({"metadata": {"name": "c"}, "spec": {
         "target": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet"},

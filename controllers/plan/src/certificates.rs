@@ -72,11 +72,11 @@ pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError
 
 /// Body of the SubjectAccessReview for the requester of a CertificateSigningRequest.
 pub fn review(request: &Value, permission: Permission) -> Value {
-    let told = |field: &str| unstructured::at(request, &["spec", field]).cloned().unwrap_or_default();
+    let field_of = |field: &str| unstructured::at(request, &["spec", field]).cloned().unwrap_or_default();
     json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {
-            "user": told("username"), "uid": told("uid"), "groups": told("groups"), "extra": told("extra"),
+            "user": field_of("username"), "uid": field_of("uid"), "groups": field_of("groups"), "extra": field_of("extra"),
             "resourceAttributes": {
                 "group": "certificates.k8s.io", "version": "*", "resource": "certificatesigningrequests",
                 "subresource": permission.subresource, "verb": "create",

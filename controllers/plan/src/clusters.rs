@@ -166,8 +166,8 @@ pub fn api_enablements(resources: impl IntoIterator<Item = (String, String, Stri
 /// The condition for annotations with unsupported values. `None` if all annotations are supported.
 pub fn annotations_condition(cluster: &Cluster, now: Timestamp) -> Option<Condition> {
     let misfits = annotations::misfits(cluster.metadata.annotations.as_ref());
-    let said: Vec<String> = misfits.iter().map(annotations::Misfit::warning).collect();
-    (!said.is_empty()).then(|| condition(words::ANNOTATIONS_KNOWN, false, "UnknownValue", said.join("; "), now))
+    let warnings: Vec<String> = misfits.iter().map(annotations::Misfit::warning).collect();
+    (!warnings.is_empty()).then(|| condition(words::ANNOTATIONS_KNOWN, false, "UnknownValue", warnings.join("; "), now))
 }
 
 /// The condition that reports if the list of served resources is complete.

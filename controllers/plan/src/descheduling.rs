@@ -23,7 +23,7 @@ pub fn is_considered(binding: &Value, resource: &ObjectReference) -> bool {
     resource.api_version == "apps/v1"
         && resource.kind == "Deployment"
         && !unstructured::is_terminating(binding)
-        && applied_placement(binding).is_some_and(|placement| is_divided_by_room(&placement))
+        && applied_placement(binding).is_some_and(|placement| is_divided_dynamically(&placement))
 }
 
 /// The placement of the last scheduling result. `None` if the annotation cannot be parsed.
@@ -31,7 +31,7 @@ fn applied_placement(binding: &Value) -> Option<Placement> {
     serde_json::from_str(unstructured::annotation(binding, annotation::APPLIED_PLACEMENT)?).ok()
 }
 
-fn is_divided_by_room(placement: &Placement) -> bool {
+fn is_divided_dynamically(placement: &Placement) -> bool {
     let strategy = placement.replica_scheduling.as_ref();
     let weights = strategy.and_then(|strategy| strategy.weight_preference.as_ref());
     scheduling_type(placement) == ReplicaSchedulingType::Divided

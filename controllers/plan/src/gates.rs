@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn error_for_unknown_gate_lists_known_gates() {
-        let said = GateError::Unknown("Nope".to_owned()).to_string();
+        let error = GateError::Unknown("Nope".to_owned()).to_string();
         let names = GATES.iter().map(|(name, _, _)| *name).chain(WITHOUT_EFFECT).chain([ALL_ALPHA, ALL_BETA]);
-        names.for_each(|name| assert!(said.contains(name), "{name}: {said}"));
+        names.for_each(|name| assert!(error.contains(name), "{name}: {error}"));
         assert_eq!(Gates::without_effect("Failover=true,ContextualLogging=true"), ["ContextualLogging"]);
     }
 

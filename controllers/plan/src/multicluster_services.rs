@@ -332,8 +332,8 @@ mod tests {
     #[case::too_old(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
     #[case::fit(Some(cluster("True", slices())), Role::Consumer, None)]
     fn unusable_clusters(#[case] cluster: Option<Cluster>, #[case] role: Role, #[case] expected: Option<&str>) {
-        let said = unusable("m1", cluster.as_ref(), role).map(|(_, text)| text);
-        assert_eq!(said.as_deref(), expected);
+        let message = unusable("m1", cluster.as_ref(), role).map(|(_, text)| text);
+        assert_eq!(message.as_deref(), expected);
     }
 
     #[test]

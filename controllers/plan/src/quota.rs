@@ -282,8 +282,9 @@ mod tests {
         ]);
         let quota = quota(json!({"overall": hard("9"), "staticAssignments": assignments}));
         let works = super::assignments(&quota, &["m1".to_owned(), "m2".to_owned()]);
-        let told: Vec<_> = works.iter().map(|work| (work.namespace.as_str(), &work.manifest["spec"]["hard"])).collect();
-        assert_eq!(told, [("karmada-es-m1", &hard("2"))]);
+        let assigned: Vec<_> =
+            works.iter().map(|work| (work.namespace.as_str(), &work.manifest["spec"]["hard"])).collect();
+        assert_eq!(assigned, [("karmada-es-m1", &hard("2"))]);
     }
 
     #[rstest]

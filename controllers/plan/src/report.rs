@@ -430,7 +430,7 @@ mod tests {
     #[case(Some(1), Some(2), Change::Changed)]
     #[case(Some(1), Some(1), Change::Unchanged)]
     #[case(None, None, Change::Unchanged)]
-    fn what_changes(#[case] before: Option<i32>, #[case] after: Option<i32>, #[case] expected: Change) {
+    fn changes_of_replicas(#[case] before: Option<i32>, #[case] after: Option<i32>, #[case] expected: Change) {
         assert_eq!(Change::between(before.as_ref(), after.as_ref(), |a, b| a == b), expected);
     }
 }

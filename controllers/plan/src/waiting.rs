@@ -223,7 +223,7 @@ pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
     };
     let mut found = Vec::new();
     if member.metadata.deletion_timestamp.is_some() {
-        found.push(waits_in(cluster, Cause::ClusterLeaving, format!("cluster {cluster} leaves the fleet")));
+        found.push(waits_in(cluster, Cause::ClusterLeaving, format!("cluster {cluster} is being removed")));
     }
     let conditions = &member.status.conditions;
     if !conditions::is_true(conditions, condition::READY) {

@@ -71,7 +71,7 @@ impl Informer {
                 tracing::error!(%error, "cannot read the cache; all collections are dispatched again");
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    () = tokio::time::sleep(RETRY) => self.dispatch_again(&mut follower),
+                    () = tokio::time::sleep(RETRY) => self.restart_dispatch(&mut follower),
                 }
             }
             if !self.dispatching.is_empty() {
@@ -80,7 +80,7 @@ impl Informer {
             let waiting = !inner.own.lock().is_empty();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(wrote) = self.wrote.recv() => self.dispatch_own(wrote, &*handler).await,
+                Some(wrote) = self.wrote.recv() => self.dispatch_own_write(wrote, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
                 () = inner.added.notified() => {}
                 changed = states.changed() => if changed.is_err() { return Err("the cache ended".to_owned()) },
@@ -93,7 +93,7 @@ impl Informer {
     /// Dispatches all pending changes, and one page of a collection.
     async fn turn(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
         while let Ok(wrote) = self.wrote.try_recv() {
-            self.dispatch_own(wrote, handler).await;
+            self.dispatch_own_write(wrote, handler).await;
         }
         match follower.ready_now() {
             Ok(changes) => {
@@ -104,7 +104,7 @@ impl Informer {
             }
             Err(gone) => {
                 tracing::warn!(%gone, "the informer fell behind the cache; all collections are dispatched again");
-                self.dispatch_again(follower);
+                self.restart_dispatch(follower);
             }
         }
         self.settle(handler).await?;
@@ -113,7 +113,7 @@ impl Informer {
     }
 
     /// Starts dispatching all collections again.
-    fn dispatch_again(&mut self, follower: &mut Follower) {
+    fn restart_dispatch(&mut self, follower: &mut Follower) {
         let inner = &self.cache.inner;
         let from = inner.index.seq();
         follower.skip_to(from);
@@ -229,7 +229,7 @@ impl Informer {
     }
 
     /// Dispatches an own write before its collector delivers it.
-    async fn dispatch_own(&self, wrote: Wrote, handler: &dyn EventHandler) {
+    async fn dispatch_own_write(&self, wrote: Wrote, handler: &dyn EventHandler) {
         self.dispatch_written(wrote, handler).await;
         self.cache.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
     }

@@ -289,7 +289,7 @@ impl Estimators {
         let asking = async {
             let mut failed = None;
             for place in places {
-                match self.ask_at(&place, asked.object, path, question.clone()).await {
+                match self.query_address(&place, asked.object, path, question.clone()).await {
                     Ok(answer) => return Ok((place, answer)),
                     Err(status) if is_dial(&status) => failed = Some(status),
                     Err(status) => return Err(status),
@@ -350,7 +350,13 @@ impl Estimators {
         Ok(())
     }
 
-    async fn ask_at<Q, A>(&self, place: &str, object: &str, path: &'static str, question: Q) -> Result<A, tonic::Status>
+    async fn query_address<Q, A>(
+        &self,
+        place: &str,
+        object: &str,
+        path: &'static str,
+        question: Q,
+    ) -> Result<A, tonic::Status>
     where
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,

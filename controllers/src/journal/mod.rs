@@ -120,7 +120,7 @@ impl Journal {
 
     /// Waits until all entries so far are written.
     pub async fn flushed(&self) {
-        nothing_waits(&self.waiting).await;
+        wait_until_flushed(&self.waiting).await;
     }
 
     pub fn is_flushed(&self) -> bool {
@@ -133,7 +133,7 @@ fn lately<K: Hash + Eq, V>(most: usize) -> Arc<Mutex<LruCache<K, V>>> {
     Arc::new(Mutex::new(LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))))
 }
 
-async fn nothing_waits(waiting: &watch::Sender<usize>) {
+async fn wait_until_flushed(waiting: &watch::Sender<usize>) {
     let mut waiting = waiting.subscribe();
     // The sender is never dropped before this function returns.
     drop(waiting.wait_for(|waiting| *waiting == 0).await);
@@ -153,7 +153,7 @@ async fn write_all(
     });
     let closed = async {
         closing.cancelled().await;
-        if tokio::time::timeout(LAST_WRITES, nothing_waits(&waiting)).await.is_err() {
+        if tokio::time::timeout(LAST_WRITES, wait_until_flushed(&waiting)).await.is_err() {
             tracing::error!(
                 left = *waiting.borrow(),
                 "journal entries are lost: the API server did not accept them in time"

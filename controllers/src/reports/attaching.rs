@@ -75,7 +75,7 @@ impl Planning<'_> {
             true => self.interpreter().dependencies(template).await?.unwrap_or_default().0.unwrap_or_default(),
             false => Vec::new(),
         };
-        let told = needs.iter().map(reference).collect();
+        let references = needs.iter().map(reference).collect();
         // Cluster-scoped bindings have no dependencies, and neither have bindings that were never scheduled.
         let is_scheduled = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).is_some();
         if !key.is_cluster_scoped() && (is_scheduled || !typed.spec.clusters.is_empty()) {
@@ -89,7 +89,7 @@ impl Planning<'_> {
             };
             self.attaching.parents.insert(key, depending);
         }
-        Ok(told)
+        Ok(references)
     }
 
     /// Templates of dependencies whose binding would change. They must be planned as well.

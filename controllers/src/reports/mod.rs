@@ -218,8 +218,8 @@ impl Reports {
                 Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))
             };
             let bounds: BTreeMap<String, Bound> = world.clusters.iter().enumerate().filter_map(bound).collect();
-            let told = SchedulingReport::of(&plan, report, &bounds);
-            (plan, told)
+            let report = SchedulingReport::of(&plan, report, &bounds);
+            (plan, report)
         };
         Ok(match imagined {
             None => self.scheduling.in_present(&key, &peers, answers.as_ref(), ask),

@@ -203,8 +203,8 @@ impl Supposed {
         };
         let meant = self.rebalancers.iter().filter(|(one, _)| rebalance::is_meant(&one.spec, &workload));
         let asked = meant.map(|(_, created)| created);
-        let news = asked.filter(|at| rebalance::is_to_be_triggered(at, spec.reschedule_triggered_at.as_ref()));
-        news.max_by_key(|at| at.0).cloned()
+        let triggers = asked.filter(|at| rebalance::is_to_be_triggered(at, spec.reschedule_triggered_at.as_ref()));
+        triggers.max_by_key(|at| at.0).cloned()
     }
 
     /// Adds the requests of a binding to the usage, unless a quota rejects that.

@@ -141,7 +141,7 @@ impl Planning<'_> {
                     Some("its taints are not tolerated; the copy is deleted before it is replaced".to_owned())
                 }
                 true => Some("its taints are not tolerated; the copy is kept until it is replaced".to_owned()),
-                false if self.supposed.leaves(&name) => Some(format!("cluster {name} leaves the fleet")),
+                false if self.supposed.leaves(&name) => Some(format!("cluster {name} is being removed")),
                 false => why_not(scheduling, &name),
             };
             plans.push(ClusterPlan {

@@ -45,7 +45,7 @@ impl Switch {
     }
 }
 
-/// Identifies what a reconcile is about.
+/// Key of a reconcile.
 pub trait Key: Hash + Eq + Clone + Debug + Send + Sync + 'static {}
 
 impl<K: Hash + Eq + Clone + Debug + Send + Sync + 'static> Key for K {}
@@ -54,7 +54,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + Sync + 'static> Key for K {}
 pub trait Controller: Sized + Send + Sync + 'static {
     type Key: Key;
 
-    /// Name in metrics, traces and logs, the name of Karmada's controller where there is one.
+    /// Name in metrics, traces and logs. The name of Karmada's controller, if there is one.
     const NAME: &'static str;
 
     const SWITCH: Switch;
@@ -67,14 +67,14 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// Every key that a full resync enqueues.
     fn keys(&self) -> impl Future<Output = Result<Vec<Self::Key>, Error>> + Send;
 
-    /// Drops what is remembered of objects that are not in `keys` (namespace and name). Called after changes were missed, once all
-    /// existing objects of a resource of a cluster have been dispatched again.
+    /// Removes in-memory state of objects that are not in `keys` (namespace and name). Called after changes were
+    /// missed, once all existing objects of a resource in a cluster have been dispatched again.
     fn retain(&self, _cluster: &ClusterName, _resource: &Resource, _keys: &HashSet<NamespacedName>) {}
 
-    /// Brings the state of a key up to date. Never runs twice at once for one key.
+    /// Reconciles a key. Never runs concurrently for the same key.
     fn reconcile(self: Arc<Self>, key: Self::Key) -> impl Future<Output = Result<Outcome, Error>> + Send;
 
-    /// Period of the resync. `None` (default): the controller takes part in the full resync.
+    /// Period of the resync. `None` (default): the controller is part of the full resync.
     fn resync_period(_config: &Config) -> Option<Duration> {
         None
     }
@@ -84,17 +84,17 @@ pub trait Controller: Sized + Send + Sync + 'static {
         config.workers.others
     }
 
-    /// Histogram that records the duration of each reconcile, beside those that every controller has.
+    /// Additional histogram for the duration of each reconcile.
     fn durations(_context: &Context) -> Option<Durations> {
         None
     }
 
-    /// Runs once, after the control plane has been read and before the first reconcile.
+    /// Runs once, after the initial sync with the control plane and before the first reconcile.
     fn prepare(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Another source of keys beside watches: a task that runs until `stop`.
+    /// Additional source of keys: a task that runs until `stop`.
     fn follow(self: Arc<Self>, _stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
         None
     }

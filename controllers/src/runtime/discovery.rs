@@ -110,11 +110,11 @@ impl Discoverer {
     /// Runs discovery periodically, and after a change until discovery shows it.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
         let period = self.context.config.periods.discovery;
-        let mut looks = 0;
+        let mut attempts = 0;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = self.due(period, &mut looks) => {}
+                () = self.due(period, &mut attempts) => {}
             }
             if let Err(error) = self.discover().await {
                 tracing::warn!(%error, "discovery failed");

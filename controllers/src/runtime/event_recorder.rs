@@ -287,9 +287,9 @@ mod tests {
         for severity in [Severity::Normal, Severity::Warning, Severity::Normal, Severity::Warning] {
             events.note(&template, severity, "SyncFailed", "the same message");
         }
-        let mut told = waiting(&mut receivers);
-        told.retain(|entries| !entries.is_empty());
-        assert_eq!(told, [[Severity::Warning, Severity::Warning]]);
+        let mut recorded = waiting(&mut receivers);
+        recorded.retain(|entries| !entries.is_empty());
+        assert_eq!(recorded, [[Severity::Warning, Severity::Warning]]);
         drop(busy);
         events.note(&template, Severity::Normal, "SyncSucceed", "well");
         assert_eq!(waiting(&mut receivers).concat(), [Severity::Normal]);

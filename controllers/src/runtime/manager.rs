@@ -151,8 +151,8 @@ impl Manager {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let mut wanted = None;
         loop {
-            let looks = finished.iter_mut().map(|finished| *finished.borrow_and_update()).sum::<u64>();
-            if looks >= *wanted.get_or_insert(looks + times) {
+            let reconciles = finished.iter_mut().map(|finished| *finished.borrow_and_update()).sum::<u64>();
+            if reconciles >= *wanted.get_or_insert(reconciles + times) {
                 return;
             }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));

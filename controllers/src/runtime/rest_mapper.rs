@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 
-/// Time within which an unknown kind is not looked up again.
+/// Interval in which discovery is not repeated for an unknown kind.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of discovery in a member.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);

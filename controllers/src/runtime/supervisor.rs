@@ -117,7 +117,7 @@ pub(crate) fn expect_stop(
 ) -> Task {
     async move {
         task.await;
-        if stop.is_cancelled() { Ok(()) } else { Err(format!("{name} ended")) }
+        if stop.is_cancelled() { Ok(()) } else { Err(format!("{name} stopped unexpectedly")) }
     }
     .boxed()
 }

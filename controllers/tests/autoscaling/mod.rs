@@ -190,8 +190,8 @@ async fn rules_run_on_schedule() {
     control_plane.create(&cron(), "default", &cron_hpa("c", web, rules)).await.unwrap();
     home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
     let executed = |object: &Value| object["status"]["executionHistories"][0]["successfulExecutions"].is_array();
-    let told = home.when(&control_plane, &cron(), "default", "c", executed).await;
-    let histories = &told["status"]["executionHistories"];
+    let object = home.when(&control_plane, &cron(), "default", "c", executed).await;
+    let histories = &object["status"]["executionHistories"];
     let first = &histories[0]["successfulExecutions"][0];
     assert_eq!((&histories[0]["ruleName"], &first["appliedReplicas"]), (&json!("now"), &json!(4)));
     assert!(histories[0]["nextExecutionTime"].as_str() > first["scheduleTime"].as_str());
@@ -221,9 +221,9 @@ async fn rules_run_on_schedule() {
     home.when(&control_plane, &federated(), "default", "h", bound).await;
     control_plane.create(&cron(), "default", &cron_hpa("lost", hpa("nobody"), rules)).await.unwrap();
     let failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
-    let told = home.when(&control_plane, &cron(), "default", "lost", failed).await;
+    let object = home.when(&control_plane, &cron(), "default", "lost", failed).await;
     let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";
-    assert_eq!(told["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
+    assert_eq!(object["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
     assert_eq!(home.told("ScaleFailed", "lost").await, message);
     home.stop().await;
 }

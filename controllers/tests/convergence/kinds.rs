@@ -171,9 +171,9 @@ async fn report(home: &Home, entry: &Entry) {
         member.merge(target.status(), &json!({"status": status})).await.unwrap();
     }
     let (resource, name) = entry.binding();
-    let told = |binding: &Value| {
+    let is_reported = |binding: &Value| {
         let items = binding["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
         items.len() == MEMBERS.len() && items.iter().all(|item| !item["status"].is_null())
     };
-    home.when(&home.objects(), &resource, entry.namespace(), &name, told).await;
+    home.when(&home.objects(), &resource, entry.namespace(), &name, is_reported).await;
 }

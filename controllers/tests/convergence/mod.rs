@@ -100,11 +100,11 @@ async fn a_scheduling_result_without_status_is_completed() {
         json!({"status": {"conditions": null, "lastScheduledTime": null, "schedulerObservedGeneration": null}});
     control_plane.merge(target.status(), &untold).await.unwrap();
     home.manager.full_resync().await.unwrap();
-    let told = |binding: &Value| {
+    let is_scheduled = |binding: &Value| {
         scheduled(binding)
             && binding["status"]["lastScheduledTime"].is_string()
             && binding["status"]["schedulerObservedGeneration"] == binding["metadata"]["generation"]
     };
-    home.when(&control_plane, &binding, "default", "web-deployment", told).await;
+    home.when(&control_plane, &binding, "default", "web-deployment", is_scheduled).await;
     home.stop().await;
 }

@@ -200,12 +200,12 @@ async fn a_policy_enqueues_only_templates_that_it_affects() {
     }
 
     // A policy that claims many templates enqueues all of them.
-    let looks = home.looks("resource detector").await;
+    let reconciles = home.looks("resource detector").await;
     move_to(&control_plane, "many", "m2").await;
     for n in 0..BYSTANDERS / 2 {
         home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2")).await;
     }
-    assert_eq!(home.looks("resource detector").await - looks, BYSTANDERS / 2);
+    assert_eq!(home.looks("resource detector").await - reconciles, BYSTANDERS / 2);
     home.stop().await;
 }
 

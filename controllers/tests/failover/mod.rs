@@ -137,8 +137,8 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
     drain(&home, "m1").await;
     let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
     home.when(&control_plane, &clusters(), "", "m1", halted).await;
-    let told = home.told("EvictionsHalted", "m1").await;
-    assert!(told.starts_with("evictions from clusters that are not ready are halted: "), "{told}");
+    let message = home.told("EvictionsHalted", "m1").await;
+    assert!(message.starts_with("evictions from clusters that are not ready are halted: "), "{message}");
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
@@ -169,7 +169,7 @@ async fn with_failback(home: &Home, name: &str, when: &str) {
     home.when(&home.member("m1"), &config_maps(), "default", name, |_| true).await;
 }
 
-fn remembers_home(binding: &Value) -> bool {
+fn has_failback_target(binding: &Value) -> bool {
     let home = binding["metadata"]["annotations"]["failover.crowsnest.io/home"].as_str();
     let home = home.map(|home| serde_json::from_str::<Value>(home).unwrap());
     home.is_some_and(|home| home == json!({"clusters": [{"name": "m1"}], "affinityName": "one"}))
@@ -182,7 +182,7 @@ async fn workloads_fail_back_one_by_one() {
     with_failback(&home, "a", "after=0s,rate=1/h").await;
     with_failback(&home, "b", "after=1h").await;
     drain(&home, "m1").await;
-    let moved = |binding: &Value| has_settled_in("m2")(binding) && remembers_home(binding);
+    let moved = |binding: &Value| has_settled_in("m2")(binding) && has_failback_target(binding);
     for name in ["a-configmap", "b-configmap"] {
         home.when(&control_plane, &binding(), "default", name, moved).await;
     }
@@ -201,13 +201,13 @@ async fn workloads_fail_back_one_by_one() {
     assert_eq!(told, "Failing back to m1: healthy again for long enough.");
 
     // One has failed back, so the next one waits for the rate, even if its delay has passed.
-    let wish = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
-    merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=1/h")).await;
+    let request = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
+    merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=1/h")).await;
     home.quiet().await;
     home.manager.full_resync().await.unwrap();
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "b-configmap", moved).await;
-    merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=100/s")).await;
+    merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=100/s")).await;
     home.quiet().await;
     home.manager.full_resync().await.unwrap();
     home.when(&control_plane, &binding(), "default", "b-configmap", is_home).await;

@@ -123,13 +123,13 @@ async fn a_webhook_interprets_a_kind() {
     let m1 = home.member("m1");
     let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-webhook";
     home.when(&m1, &deployment(), "default", "web", revised).await;
-    let said = |binding: &Value| {
+    let is_interpreted = |binding: &Value| {
         let item = &binding["status"]["aggregatedStatus"][0];
         binding["spec"]["replicaRequirements"]["resourceRequest"]["cpu"] == "5m"
             && item["health"] == "Healthy"
             && item["status"] == json!({"seen": 3})
     };
-    let bound = home.when(&control_plane, &binding(), "default", "web-deployment", said).await;
+    let bound = home.when(&control_plane, &binding(), "default", "web-deployment", is_interpreted).await;
     assert_eq!(
         bound["metadata"]["annotations"]["resourcebinding.karmada.io/dependencies"],
         r#"[{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"needed"}]"#

@@ -297,13 +297,13 @@ fn evaluate(
     let at: Timestamp = at.parse().expect("a time");
     timers.follow(spec, status, &TimeZone::UTC, at);
     let due = timers.due(at);
-    let told = due.iter().map(|due| (due.rule.name.clone(), due.at.to_string())).collect();
+    let due_rules = due.iter().map(|due| (due.rule.name.clone(), due.at.to_string())).collect();
     for due in due {
         timers.done(Run { due, done: at, failed: failed.map(str::to_owned) });
     }
     *status = timers.status(spec, status);
     timers.recorded();
-    told
+    due_rules
 }
 
 const NOTHING: [(String, String); 0] = [];
@@ -354,12 +354,12 @@ fn histories_have_the_limits_of_the_rule() {
         let failed = (at == 3).then_some("no");
         evaluate(&mut timers, &spec, &mut status, &minute(at), failed);
     }
-    let told = json!({"executionHistories": [
+    let expected = json!({"executionHistories": [
         {"ruleName": "a", "nextExecutionTime": minute(4), "successfulExecutions": [
             {"scheduleTime": minute(2), "executionTime": minute(2), "appliedReplicas": 2}]},
         {"ruleName": "off"},
     ]});
-    assert_eq!(json!(status), told);
+    assert_eq!(json!(status), expected);
     assert!(timers.has_refused());
 
     // Another target: all rules start again, and invalid ones are reported again.
@@ -399,7 +399,7 @@ fn errors_of_metrics_have_a_cause() {
     };
     let counted = of(&cpu, Ok(Answer::Samples(vec![sample])));
     let missing = of(&queue, Err("nobody knows".to_owned()));
-    let told = "invalid metrics (1 invalid out of 2), first error is: failed to get object metric value: \
+    let message = "invalid metrics (1 invalid out of 2), first error is: failed to get object metric value: \
                 unable to get metric length: Service on shop queue/nobody knows";
     // Scaling up is allowed although one metric is missing.
     let Wish::Replicas { replicas, metric: called, statuses, failed } =
@@ -408,10 +408,10 @@ fn errors_of_metrics_have_a_cause() {
         panic!("replicas")
     };
     assert_eq!((replicas, called.as_str()), (4, "cpu resource utilization (percentage of request)"));
-    assert_eq!((statuses.len(), failed.as_deref()), (1, Some(told)));
+    assert_eq!((statuses.len(), failed.as_deref()), (1, Some(message)));
     // Scaling down is not.
     let Wish::Unknown { first, failed } = combine(vec![missing, counted], 5) else { panic!("unknown") };
-    assert_eq!((first.reason, failed.as_str()), ("FailedGetObjectMetric", told));
+    assert_eq!((first.reason, failed.as_str()), ("FailedGetObjectMetric", message));
     let external = metric(json!({"type": "External", "external": {"metric": {"name": "x"},
         "target": {"type": "Value", "value": "1"}}}));
     let refused = of(&external, Err(String::new())).expect_err("no external metrics");

@@ -36,8 +36,8 @@ fn cases<T: DeserializeOwned>(fixture: &str) -> Vec<(String, T)> {
 
 /// Results of all cases, for a snapshot.
 fn answers<T: DeserializeOwned>(fixture: &str, answer: impl Fn(T) -> Value) -> Vec<Value> {
-    let told = |(name, given): (String, T)| json!({"case": name, "answer": answer(given)});
-    cases(fixture).into_iter().map(told).collect()
+    let result = |(name, given): (String, T)| json!({"case": name, "answer": answer(given)});
+    cases(fixture).into_iter().map(result).collect()
 }
 
 fn told(result: Result<Value, impl Display>) -> Value {

@@ -190,7 +190,7 @@ mod tests {
         let pod = Pod::of("m1", &json!({"metadata": {"name": "p", "labels": {"app": "web"}}}));
         let found = scaling(&selectors, "a", &[pod]);
         assert_eq!(found, [key("a", "one"), key("a", "two")]);
-        let told = "pods by selector app=web are controlled by multiple HPAs: [{one a} {two a}]";
-        assert_eq!(ambiguous("app=web", &found), told);
+        let expected = "pods by selector app=web are controlled by multiple HPAs: [{one a} {two a}]";
+        assert_eq!(ambiguous("app=web", &found), expected);
     }
 }

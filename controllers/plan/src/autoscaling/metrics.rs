@@ -274,17 +274,17 @@ pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish
             }
         }
     }
-    let told = |first: &Invalid| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
+    let message = |first: &Invalid| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
     match (best, first) {
         (Some((replicas, metric)), None) => Wish::Replicas { replicas, metric, statuses, failed: None },
         (Some((replicas, metric)), Some(first)) if replicas >= template => {
-            Wish::Replicas { replicas, metric, statuses, failed: Some(told(&first)) }
+            Wish::Replicas { replicas, metric, statuses, failed: Some(message(&first)) }
         }
-        (_, Some(first)) => Wish::Unknown { failed: told(&first), first },
+        (_, Some(first)) => Wish::Unknown { failed: message(&first), first },
         // Admission gives a FederatedHPA without metrics one.
         (None, None) => {
             let first = Invalid::new("InvalidMetricSourceType", "", "no metric is specified");
-            Wish::Unknown { failed: told(&first), first }
+            Wish::Unknown { failed: message(&first), first }
         }
     }
 }

@@ -120,7 +120,7 @@ impl Nodes {
         let mut filling = Filling::new(self, parts);
         let mut sets = 0;
         while sets < most {
-            let Some(put) = filling.put_set() else { break };
+            let Some(put) = filling.place_set() else { break };
             sets += 1;
             sets += filling.repeat(&put, most - sets);
         }
@@ -157,7 +157,7 @@ impl<'a> Filling<'a> {
     }
 
     /// Places one more set. `None` if it does not fit.
-    fn put_set(&mut self) -> Option<Put> {
+    fn place_set(&mut self) -> Option<Put> {
         let mut put = Put { took: Vec::new(), filled: false };
         for (nth, part) in self.parts.iter().enumerate() {
             let mut left = i64::from(part.replicas);

@@ -58,7 +58,7 @@ pub struct Switches {
     pub preserves_state: bool,
 }
 
-/// The spec with the workload evicted from `clusters` at once.
+/// The spec with the workload evicted from all `clusters`.
 pub fn evicted(
     spec: &ResourceBindingSpec,
     status: &ResourceBindingStatus,

@@ -273,10 +273,10 @@ pub fn signals_condition(
     {
         return shown.clone();
     }
-    let said = tell(signals, history);
+    let message = tell(signals, history);
     let message = match doubt {
-        Some(doubt) => format!("{doubt}; {said}"),
-        None => said,
+        Some(doubt) => format!("{doubt}; {message}"),
+        None => message,
     };
     condition(words::HEALTH_SIGNALS, status, reason, message, now)
 }

@@ -56,9 +56,9 @@ impl Cluster {
         let shown = conditions::find(&self.conditions, words::READY);
         let judged = judge(&seen, self.history.as_ref(), shown, &RULES, now);
         let before = conditions::find(&self.conditions, words::HEALTH_SIGNALS);
-        let told = signals_condition(&seen, &judged.history, &judged.ready, None, before, now.wall);
+        let condition = signals_condition(&seen, &judged.history, &judged.ready, None, before, now.wall);
         conditions::set(&mut self.conditions, judged.ready);
-        self.written += usize::from(conditions::set(&mut self.conditions, told));
+        self.written += usize::from(conditions::set(&mut self.conditions, condition));
         self.history = Some(judged.history);
         self.status()
     }
@@ -237,9 +237,9 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
             assert_eq!(doubt.to_string(), said);
             let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a look"));
             let ready = ready_condition(&Health::Healthy, at(0).wall);
-            let told = signals_condition(&seen, history, &ready, Some(&doubt), None, at(second).wall);
-            assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "Doubted"));
-            assert!(told.message.starts_with(said), "{}", told.message);
+            let condition = signals_condition(&seen, history, &ready, Some(&doubt), None, at(second).wall);
+            assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Doubted"));
+            assert!(condition.message.starts_with(said), "{}", condition.message);
         }
     }
     // Clusters that were not ready at the start do not count as lost.

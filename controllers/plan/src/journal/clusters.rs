@@ -58,9 +58,9 @@ pub fn flipped(cluster: &Cluster, before: Option<&str>, told: &str, at: Timestam
 pub fn why_not_ready(cluster: &Cluster) -> Option<String> {
     let ready = ready(cluster).filter(|ready| ready.status != "True")?;
     let signals = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
-    let said = signals.map(|signals| signals.message.as_str()).filter(|message| !message.is_empty());
+    let message = signals.map(|signals| signals.message.as_str()).filter(|message| !message.is_empty());
     let (status, since) = (&ready.status, ready.last_transition_time.0);
-    Some(format!("Ready is {status} since {since}: {}", said.unwrap_or(&ready.message)))
+    Some(format!("Ready is {status} since {since}: {}", message.unwrap_or(&ready.message)))
 }
 
 /// `key=value:effect`
@@ -180,9 +180,9 @@ mod tests {
     #[case::came(Some("False"), "True", Some(("Ready is True now: why", false)))]
     fn readiness(#[case] before: Option<&str>, #[case] ready: &str, #[case] expected: Option<(&str, bool)>) {
         let cluster = cluster(ready, json!([]));
-        let told = flipped(&cluster, before, "why", now());
-        assert_eq!(told.as_ref().map(|entry| (entry.message.as_str(), entry.is_warning)), expected);
-        if let Some(entry) = told {
+        let entry = flipped(&cluster, before, "why", now());
+        assert_eq!(entry.as_ref().map(|entry| (entry.message.as_str(), entry.is_warning)), expected);
+        if let Some(entry) = entry {
             assert_eq!(Some(entry.id), flip_id(&cluster), "the entry can be derived from the condition");
         }
     }
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn entry_can_be_derived_from_the_taint() {
         let cluster = cluster("True", json!([taint("drain", "NoExecute", Some(FIRST)), taint("x", "NoExecute", None)]));
-        let told = tainted(&cluster, &[], &[], now());
+        let entries = tainted(&cluster, &[], &[], now());
         let named: Vec<_> = cluster.spec.taints.iter().map(|taint| taint_id(&cluster, taint)).collect();
-        assert_eq!(named, [Some(told[0].id.clone()), None]);
+        assert_eq!(named, [Some(entries[0].id.clone()), None]);
     }
 
     #[rstest]

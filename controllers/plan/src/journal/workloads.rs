@@ -306,9 +306,9 @@ fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]
             let leaves = |target: &&TargetCluster| !moved.to.iter().any(|stays| stays.name == target.name);
             match moved.before.clusters.iter().find(leaves) {
                 Some(left) => {
-                    Cause::new(format!("{} leaves the fleet", left.name)).by(ObjectReference::cluster(&left.name))
+                    Cause::new(format!("{} is being removed", left.name)).by(ObjectReference::cluster(&left.name))
                 }
-                None => Cause::new("a cluster leaves the fleet"),
+                None => Cause::new("a cluster is being removed"),
             }
         }
         Some(Trigger::Reconcile) | None => Cause::new("the fitting clusters changed"),

@@ -278,11 +278,11 @@ mod tests {
             let candidates: Vec<Candidate<'_>> =
                 case.candidates.into_iter().zip(&facts).enumerate().map(candidate).collect();
             let demand = Demand { capacity: case.replicas, replicas: case.replicas };
-            let said = match select(&case.placement, candidates, demand) {
+            let result = match select(&case.placement, candidates, demand) {
                 Ok(chosen) => chosen.into_iter().map(|candidate| candidate.name()).collect::<Vec<_>>().join(" "),
                 Err(error) => error.to_string(),
             };
-            assert_eq!(said, case.want, "{}", case.name);
+            assert_eq!(result, case.want, "{}", case.name);
         }
     }
 }

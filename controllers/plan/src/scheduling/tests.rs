@@ -239,15 +239,15 @@ impl Observer for RecordedSteps {
 fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] room: i32, #[case] expected: &[Step]) {
     let (clusters, rooms) = (fleet(3), Rooms(vec![room; 3]));
     let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
-    let heard = RecordedSteps::default();
-    let world = World { observer: &heard, ..world(&clusters, &rooms) };
+    let steps = RecordedSteps::default();
+    let world = World { observer: &steps, ..world(&clusters, &rooms) };
     let (decided, _) = plan(&world, &stored.binding());
     let each = expected.iter().flat_map(|step| [(*step, false), (*step, true)]);
-    assert_eq!(heard.0.take(), each.collect::<Vec<_>>());
+    assert_eq!(steps.0.take(), each.collect::<Vec<_>>());
     // Keeping a result runs no steps.
     if let Plan::Schedule { clusters, affinity } = decided {
         stored.write(clusters, affinity);
         plan(&world, &stored.binding());
-        assert_eq!(heard.0.take(), []);
+        assert_eq!(steps.0.take(), []);
     }
 }

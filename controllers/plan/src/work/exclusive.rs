@@ -1,4 +1,4 @@
-//! Exclusive workloads: nothing is created or scaled up while a copy runs where it should not, or with too many
+//! Exclusive workloads: nothing is created or scaled up while a copy runs in another cluster, or with too many
 //! replicas. Removals must be confirmed before anything is added.
 
 use crowsnest_api::work::TargetCluster;

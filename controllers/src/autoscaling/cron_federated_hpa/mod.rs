@@ -108,9 +108,9 @@ impl CronFederatedHpaController {
         let (status, ran) =
             self.with(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
         if status != typed.status {
-            let mut told = autoscaler.clone();
-            told["status"] = json!(status);
-            if let Err(error) = context.replace_status(&context.kinds.cron_federated_hpa, &told).await {
+            let mut updated = autoscaler.clone();
+            updated["status"] = json!(status);
+            if let Err(error) = context.replace_status(&context.kinds.cron_federated_hpa, &updated).await {
                 if error.is_reported() {
                     let reason =
                         if ran { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };

@@ -125,9 +125,9 @@ async fn tell(
     if status == typed.status {
         return Ok(());
     }
-    let mut told = autoscaler.clone();
-    told["status"] = json!(status);
-    let written = context.replace_status(&context.kinds.federated_hpa, &told).await;
+    let mut updated = autoscaler.clone();
+    updated["status"] = json!(status);
+    let written = context.replace_status(&context.kinds.federated_hpa, &updated).await;
     if let Err(error) = &written
         && error.is_reported()
     {

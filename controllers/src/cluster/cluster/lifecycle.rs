@@ -112,13 +112,13 @@ impl ClusterController {
         let namespace = execution_namespace(name);
         if let Some(execution) = context.get_redacted(&context.kinds.namespace, "", &namespace).await? {
             let typed: Cluster = decode(cluster)?;
-            self.tell_what_stays_behind(name, cluster, &typed, &namespace).await?;
+            self.report_remaining_objects(name, cluster, &typed, &namespace).await?;
             self.release_pulled_works(&typed, &namespace).await?;
             if !unstructured::is_terminating(execution.view()) {
                 self.delete_execution_namespace(name, cluster, &namespace).await?;
             }
             let tell = async {
-                let works = self.works_left(&typed, &namespace).await?;
+                let works = self.remaining_works(&typed, &namespace).await?;
                 let reason = condition::REMOVING_EXECUTION_SPACE;
                 Ok(clusters::removing(reason, "Works", works, context.moment().wall))
             };
@@ -129,7 +129,7 @@ impl ClusterController {
             let message = format!("Removed execution space for cluster({name}).");
             context.events.note(cluster, Severity::Normal, event::REMOVE_EXECUTION_SPACE_SUCCEED, message);
         }
-        let bindings = self.bindings_left(name).await?;
+        let bindings = self.remaining_bindings(name).await?;
         if !bindings.is_empty() {
             let tell = async {
                 Ok(clusters::removing(condition::REMOVING_BINDINGS, "bindings", bindings, context.moment().wall))
@@ -185,7 +185,7 @@ impl ClusterController {
     }
 
     /// Works of a cluster being removed, with the reasons why they still exist.
-    async fn works_left(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
+    async fn remaining_works(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
         let is_agents = Through::of(cluster) == Through::AgentIfThere;
         let mut left = Vec::new();
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
@@ -197,7 +197,7 @@ impl ClusterController {
     }
 
     /// Bindings with the cluster as target, with the reasons why they still have it.
-    async fn bindings_left(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
+    async fn remaining_bindings(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
         let context = &self.context;
         let mut left = Vec::new();
         for key in context.placements.within(name) {
@@ -209,7 +209,7 @@ impl ClusterController {
     }
 
     /// Reports once which objects remain in a member that is not ready, because they cannot be deleted.
-    async fn tell_what_stays_behind(
+    async fn report_remaining_objects(
         &self,
         name: &str,
         cluster: &Value,

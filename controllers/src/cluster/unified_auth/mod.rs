@@ -170,8 +170,8 @@ impl UnifiedAuthController {
 
     /// Annotates the Cluster if UID and extra fields can be impersonated, once the role is applied.
     async fn tell(&self, cluster: &Value, whole: bool) -> Result<(), Error> {
-        let told = unstructured::annotation(cluster, IMPERSONATES).is_some();
-        if told == whole {
+        let is_annotated = unstructured::annotation(cluster, IMPERSONATES).is_some();
+        if is_annotated == whole {
             return Ok(());
         }
         let value = whole.then_some(IMPERSONATES_WHOLE);

@@ -183,13 +183,13 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
         );
         let new =
             conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
-        let news = conditions::set(&mut shown, new);
-        if news {
+        let changed = conditions::set(&mut shown, new);
+        if changed {
             let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
             entry = Some(journal::fence_waits(&bound, &open, &message));
             context.events.note(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
         }
-        news
+        changed
     };
     if changed {
         context.merge_status(resource, &binding, json!({"status": {"conditions": shown}})).await?;

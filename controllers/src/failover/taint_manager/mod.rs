@@ -89,7 +89,7 @@ impl TaintManager {
             self.forget(&BindingKey::of(change.object()));
             return Requests::none();
         };
-        let evicts = || self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new);
+        let evicts = || self.evicts_by_taint() && may_change_placement(change) && self.is_driven_out(new);
         Requests::one_if(is_leaving(new) || evicts(), || BindingKey::of(change.object()))
     }
 
@@ -430,7 +430,7 @@ fn is_leaving(binding: &Value) -> bool {
 }
 
 /// True if the targets or tolerations of a binding may have changed.
-fn is_placed_anew(change: &Change) -> bool {
+fn may_change_placement(change: &Change) -> bool {
     let applied = |binding: &Value| unstructured::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
     change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
 }

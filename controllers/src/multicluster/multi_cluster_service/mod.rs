@@ -133,7 +133,7 @@ impl MultiClusterServiceController {
         let (providers, consumers) =
             (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
         for provider in &providers {
-            if self.takes_part(mcs, provider, Role::Provider).await? {
+            if self.is_usable(mcs, provider, Role::Provider).await? {
                 write_work(context, &plan::provided(provider, mcs)).await?;
             }
         }
@@ -169,7 +169,7 @@ impl MultiClusterServiceController {
     }
 
     /// True if a cluster can be used; otherwise an event reports the reason.
-    async fn takes_part(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
+    async fn is_usable(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
         let cluster = self.context.cluster(name).await?;
         let Some((reason, text)) = plan::unusable(name, cluster.as_deref(), role) else {
             let execution = execution_namespace(name);
@@ -194,7 +194,7 @@ impl MultiClusterServiceController {
         let sources: Vec<&Value> = works.iter().filter(source).collect();
         let (mut wanted, mut skipped) = (BTreeSet::new(), BTreeSet::new());
         for consumer in consumers.iter().filter(|_| !sources.is_empty()) {
-            if !self.takes_part(mcs, consumer, Role::Consumer).await? {
+            if !self.is_usable(mcs, consumer, Role::Consumer).await? {
                 skipped.insert(consumer.clone());
                 continue;
             }
@@ -286,12 +286,12 @@ impl MultiClusterServiceController {
         dispatched: &Result<bool, Error>,
     ) -> Result<(), Error> {
         let shown = typed.status.conditions.as_deref().unwrap_or_default();
-        let mut told: Vec<Condition> = shown.to_vec();
+        let mut conditions: Vec<Condition> = shown.to_vec();
         let applied = match exposed {
             Ok(()) => (true, "ServiceAppliedSucceed", "Service is propagated to target clusters.".to_owned()),
             Err(error) => (false, "ServiceAppliedFailed", error.message()),
         };
-        let mut changed = self.set(mcs, &mut told, condition::SERVICE_APPLIED, applied, SYNCED);
+        let mut changed = self.set(mcs, &mut conditions, condition::SERVICE_APPLIED, applied, SYNCED);
         let is_shown = conditions::find(shown, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
         let sent = match dispatched {
             Ok(any) if *any || is_shown => {
@@ -301,11 +301,11 @@ impl MultiClusterServiceController {
             Err(error) => Some((false, "EndpointSliceDispatchedFailed", error.message())),
         };
         if let Some(sent) = sent {
-            changed |= self.set(mcs, &mut told, condition::ENDPOINT_SLICE_DISPATCHED, sent, DISPATCHED);
+            changed |= self.set(mcs, &mut conditions, condition::ENDPOINT_SLICE_DISPATCHED, sent, DISPATCHED);
         }
         let has_status = unstructured::at(mcs, &["status", "loadBalancer"]).is_some();
         if changed || !has_status {
-            let patch = json!({"status": {"loadBalancer": {}, "conditions": told}});
+            let patch = json!({"status": {"loadBalancer": {}, "conditions": conditions}});
             self.context.merge_status(&self.context.kinds.multi_cluster_service, mcs, patch).await?;
         }
         Ok(())

@@ -102,8 +102,8 @@ impl ServiceImportController {
             Some(_) => (context.replace(resource, &desired).await?, true),
         };
         let ingress = plan::ingress(import);
-        let told = unstructured::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
-        if told.map_or(0, Vec::len) != ingress.len() || told.is_some_and(|told| *told != ingress) {
+        let shown = unstructured::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
+        if shown.map_or(0, Vec::len) != ingress.len() || shown.is_some_and(|shown| *shown != ingress) {
             unstructured::set(&mut service, &["status", "loadBalancer", "ingress"], json!(ingress));
             context.replace_status(resource, &service).await?;
             wrote = true;

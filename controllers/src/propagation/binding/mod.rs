@@ -354,10 +354,10 @@ impl BindingController {
                 }
             }
         }
-        let told: Vec<String> =
+        let messages: Vec<String> =
             failed.iter().filter(|error| !error.is_conflict() && !error.is_waiting()).map(Error::message).collect();
-        if !told.is_empty() {
-            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(told));
+        if !messages.is_empty() {
+            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(messages));
         } else if written && failed.is_empty() {
             let binding_said = match unstructured::namespace(binding) {
                 "" => format!("ClusterResourceBinding({})", unstructured::name(binding)),
@@ -396,8 +396,10 @@ impl BindingController {
         };
         let mut manifest = self.manifest(target, share).await?;
         let (cluster_wide, namespaced) = (share.cluster_wide.as_plan(), share.namespaced.as_plan());
-        let overrides = overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced)
-            .inspect_err(|failed| self.tell_override(share, failed.cluster_scoped, &failed.policy, cluster, false))?;
+        let overrides =
+            overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced).inspect_err(|failed| {
+                self.record_override_event(share, failed.cluster_scoped, &failed.policy, cluster, false)
+            })?;
         let mut desired = construct::for_binding(
             share.spec,
             share.identity,
@@ -414,7 +416,7 @@ impl BindingController {
         if written {
             for (rules, cluster_scoped) in [(&overrides.cluster, true), (&overrides.namespaced, false)] {
                 for rule in rules {
-                    self.tell_override(share, cluster_scoped, &rule.policy_name, cluster, true);
+                    self.record_override_event(share, cluster_scoped, &rule.policy_name, cluster, true);
                 }
             }
         }
@@ -422,7 +424,14 @@ impl BindingController {
     }
 
     /// Records an event on the template about an OverridePolicy applied in a cluster.
-    fn tell_override(&self, share: &Share<'_>, cluster_scoped: bool, policy: &str, cluster: &str, succeeded: bool) {
+    fn record_override_event(
+        &self,
+        share: &Share<'_>,
+        cluster_scoped: bool,
+        policy: &str,
+        cluster: &str,
+        succeeded: bool,
+    ) {
         let (severity, reason, end) = match succeeded {
             true => (Severity::Normal, event::APPLY_OVERRIDE_POLICY_SUCCEED, "succeed"),
             false => (Severity::Warning, event::APPLY_OVERRIDE_POLICY_FAILED, "failed"),

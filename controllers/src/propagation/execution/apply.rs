@@ -38,7 +38,7 @@ impl ExecutionController {
                     if written {
                         let (namespace, name) = (unstructured::namespace(&manifest.0), unstructured::name(&manifest.0));
                         let message = format!("Successfully applied resource({namespace}/{name}) to cluster {cluster}");
-                        self.tell_template(&manifest.0, Severity::Normal, event::SYNC_SUCCEED, message);
+                        self.record_template_event(&manifest.0, Severity::Normal, event::SYNC_SUCCEED, message);
                     }
                     continue;
                 }
@@ -54,7 +54,7 @@ impl ExecutionController {
                 let (object, error) = (named(&manifest.0), error.message());
                 let message =
                     format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
-                self.tell_template(&manifest.0, Severity::Warning, event::SYNC_FAILED, message);
+                self.record_template_event(&manifest.0, Severity::Warning, event::SYNC_FAILED, message);
             }
             failed.push(error);
         }
@@ -68,7 +68,7 @@ impl ExecutionController {
     }
 
     /// Records an event on the template of a manifest.
-    fn tell_template(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
+    fn record_template_event(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
         let template = json!({
             "apiVersion": unstructured::api_version(manifest), "kind": unstructured::kind(manifest),
             "metadata": {
@@ -102,7 +102,7 @@ impl ExecutionController {
         let fingerprint = Fingerprint::of(manifest);
         // The applied state is only valid for the Work and manifest that it was recorded for.
         let left = self.applied_states.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
-        if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
+        if is_unchanged(left.as_ref(), seen.as_ref().map(Cached::view)) {
             self.count(cluster, manifest, Operation::Update(Update::None), true);
             return Ok(false);
         }
@@ -201,7 +201,7 @@ impl ExecutionController {
 
 /// True if the member's object is unchanged since the manifest was last applied. An object without the managed label
 /// counts as unmanaged, even if this controller created it.
-fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
+fn is_unchanged(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
     let (Some(left), Some(observed)) = (left, observed) else { return false };
     managed::is_managed(observed)
         && !left.version.is_empty()

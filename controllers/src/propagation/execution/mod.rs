@@ -202,8 +202,8 @@ impl Controller for ExecutionController {
                 if !unknown {
                     conditions::set(&mut status.conditions, applied(&typed, &outcome, self.context.now()));
                 }
-                let told = outcome.iter().filter(|error| error.is_reported()).map(Error::message);
-                failure = outcome.iter().any(Error::is_reported).then(|| aggregated(told));
+                let messages = outcome.iter().filter(|error| error.is_reported()).map(Error::message);
+                failure = outcome.iter().any(Error::is_reported).then(|| aggregated(messages));
                 result = outcome.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));

@@ -40,7 +40,7 @@ pub struct InterpreterConfiguration {
 }
 
 impl InterpreterConfiguration {
-    fn learn_customization(&self, change: &Change) -> Requests<CustomizedKind> {
+    fn update_customization(&self, change: &Change) -> Requests<CustomizedKind> {
         let interpreter = &self.context.interpreter;
         let name = unstructured::name(change.object());
         let before = interpreter.target_of(name);
@@ -90,7 +90,7 @@ impl Controller for InterpreterConfiguration {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.interpreter_customization]).map(Self::learn_customization),
+            Source::of([&kinds.interpreter_customization]).map(Self::update_customization),
             Source::of([&kinds.interpreter_webhook]).map(Self::learn_webhooks),
         ]
     }

@@ -52,7 +52,7 @@ impl FederatedResourceQuotaController {
             return Requests::none();
         }
         let keys = self.in_namespace(unstructured::namespace(change.object()));
-        let is_affected = !keys.is_empty() && uses_otherwise(change);
+        let is_affected = !keys.is_empty() && may_change_usage(change);
         keys.into_iter().filter(|_| is_affected).collect::<Requests<NamespacedName>>().after(GATHER)
     }
 
@@ -204,9 +204,9 @@ impl FederatedResourceQuotaController {
         status: &FederatedResourceQuotaStatus,
     ) -> Result<(), Error> {
         let context = &self.context;
-        let mut told = quota.clone();
-        told["status"] = json!(status);
-        context.replace_status(&context.kinds.federated_resource_quota, &told).await?;
+        let mut updated = quota.clone();
+        updated["status"] = json!(status);
+        context.replace_status(&context.kinds.federated_resource_quota, &updated).await?;
         let succeeded =
             if self.counts() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
         let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.namespace, key.name);
@@ -244,7 +244,7 @@ fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
 }
 
 /// True if the usage of a binding changed, or may have changed.
-fn uses_otherwise(change: &Change) -> bool {
+fn may_change_usage(change: &Change) -> bool {
     let usage = |binding: &Value| decode::<ResourceBinding>(binding).map(|binding| plan::usage(&binding.spec));
     match (change.old(), change.current()) {
         (Some(old), Some(new)) => match (usage(old), usage(new)) {

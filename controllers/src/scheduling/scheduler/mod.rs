@@ -428,8 +428,8 @@ impl Scheduler {
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
             observer: &Unobserved,
         };
-        let told = ask(&world, &estimate);
-        (told, accurate.map(Accurate::unasked).unwrap_or_default())
+        let result = ask(&world, &estimate);
+        (result, accurate.map(Accurate::unasked).unwrap_or_default())
     }
 
     pub(crate) async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {

@@ -158,7 +158,7 @@ impl Scheduler {
     pub(super) async fn write_success(&self, at: &At<'_>, binding: &Value, result: Scheduled<'_>) -> Result<(), Error> {
         let mut status = at.typed.status.clone();
         let message = "Binding has been scheduled successfully.";
-        let told = conditions::is_true(&status.conditions, condition::SCHEDULED);
+        let is_reported = conditions::is_true(&status.conditions, condition::SCHEDULED);
         let new = conditions::condition(
             condition::SCHEDULED,
             true,
@@ -185,7 +185,7 @@ impl Scheduler {
             "lastScheduledTime": status.last_scheduled_time,
         }});
         self.context.merge_status(at.resource, binding, without_empty(patch)).await?;
-        if result.changed || !told {
+        if result.changed || !is_reported {
             self.note_failed_terms(at);
             let targets: Vec<String> =
                 result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();

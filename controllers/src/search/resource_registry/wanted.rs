@@ -226,7 +226,7 @@ mod tests {
             clusters.iter().zip(&served).map(|(cluster, served)| Member { cluster, served: served.as_ref() }).collect();
         let registries = BTreeMap::from([("r".to_owned(), registry.clone())]);
         let wanted = wanted(&registries, &members, control_plane.map(serving).as_ref());
-        let told = wanted.into_values().map(|Registered { interest, .. }| {
+        let interests = wanted.into_values().map(|Registered { interest, .. }| {
             let Clusters::Names(clusters) = interest.clusters else { panic!("registries name clusters") };
             let namespaces = match interest.namespaces {
                 Namespaces::All => String::new(),
@@ -234,6 +234,6 @@ mod tests {
             };
             (format!("{}{namespaces}", interest.resource.resource), json!(clusters))
         });
-        Value::Object(told.collect())
+        Value::Object(interests.collect())
     }
 }

@@ -17,10 +17,10 @@ fn budget() -> Budget {
 fn native(lua: &Lua, subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
     let script = "local subject, pattern = ... local all = {pcall(string.find, subject, pattern)}
         local told = {} for index = 1, #all do told[index] = tostring(all[index]) end return told";
-    let told: Vec<String> = lua.load(script).call((subject, pattern)).expect("an answer");
-    match told.split_first() {
+    let results: Vec<String> = lua.load(script).call((subject, pattern)).expect("an answer");
+    match results.split_first() {
         Some((worked, rest)) if worked == "true" => Ok(rest.iter().filter(|text| *text != "nil").cloned().collect()),
-        _ => Err(told.get(1).cloned().unwrap_or_default()),
+        _ => Err(results.get(1).cloned().unwrap_or_default()),
     }
 }
 
@@ -31,12 +31,12 @@ fn own(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String>
         false => find_plain(subject, pattern, 0, &budget()),
     };
     let Some(found) = found.map_err(|error| error.to_string())? else { return Ok(Vec::new()) };
-    let mut told = vec![(found.start + 1).to_string(), found.end.to_string()];
-    told.extend(found.captures.iter().map(|capture| match capture {
+    let mut results = vec![(found.start + 1).to_string(), found.end.to_string()];
+    results.extend(found.captures.iter().map(|capture| match capture {
         Capture::Position(place) => (place + 1).to_string(),
         Capture::Text(start, end) => String::from_utf8_lossy(&subject[*start..*end]).into_owned(),
     }));
-    Ok(told)
+    Ok(results)
 }
 
 #[rstest]

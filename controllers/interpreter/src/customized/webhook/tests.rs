@@ -103,8 +103,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, stop) = (Arc::default(), CancellationToken::new());
-        let told = ServerState { seen: Arc::clone(&seen), reply };
-        let router = Router::new().route("/interpret", post(answer)).with_state(told);
+        let state = ServerState { seen: Arc::clone(&seen), reply };
+        let router = Router::new().route("/interpret", post(answer)).with_state(state);
         tokio::spawn(serve(listener, Some(tls), router, stop.clone()));
         Server { address, authority, seen, stop }
     }

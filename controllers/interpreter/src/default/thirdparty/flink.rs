@@ -132,13 +132,15 @@ const USERS_ERRORS: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopB
 
 /// Healthy are jobs that run, finish or have finished, and those that cannot start because of a user error.
 fn is_healthy(member: &Value) -> bool {
-    let said = |field| text(member, &["status", field]);
+    let status_field = |field| text(member, &["status", field]);
     let Some(state) = given(member, &["status", "jobStatus", "state"]) else {
-        return said("jobManagerDeploymentStatus") == "READY" && said("lifecycleState") == "STABLE";
+        return status_field("jobManagerDeploymentStatus") == "READY" && status_field("lifecycleState") == "STABLE";
     };
     match state.as_str().unwrap_or_default() {
         "RUNNING" | "FINISHED" | "FAILED" | "CANCELED" | "SUSPENDED" | "CANCELLING" | "FAILING" | "RESTARTING" => true,
-        "CREATED" | "INITIALIZING" | "RECONCILING" => USERS_ERRORS.iter().any(|error| said("error").contains(error)),
+        "CREATED" | "INITIALIZING" | "RECONCILING" => {
+            USERS_ERRORS.iter().any(|error| status_field("error").contains(error))
+        }
         _ => false,
     }
 }

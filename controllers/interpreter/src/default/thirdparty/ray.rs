@@ -33,10 +33,10 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
         components: Some(|template, gates| components(given(template, &["spec", "rayClusterSpec"]), gates)),
         aggregate: Some(|template, members, _| Ok(aggregate_job(template, members))),
         health: Some(|member| {
-            let said = |field| text(member, &["status", field]);
-            Ok(match said("jobDeploymentStatus") {
+            let status_field = |field| text(member, &["status", field]);
+            Ok(match status_field("jobDeploymentStatus") {
                 "Running" => true,
-                "Complete" => said("jobStatus") == "SUCCEEDED",
+                "Complete" => status_field("jobStatus") == "SUCCEEDED",
                 _ => false,
             })
         }),

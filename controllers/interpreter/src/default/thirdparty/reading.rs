@@ -102,16 +102,16 @@ fn drop_blanks(value: Value) -> Value {
 
 /// Removes nulls and empty values recursively and, with `zeros`, also 0, `""` and `"0s"`. `None` if nothing is left.
 pub(super) fn telling(value: Value, zeros: bool) -> Option<Value> {
-    let told = match value {
+    let kept = match value {
         Value::Null => return None,
         Value::Object(fields) => {
-            let told = fields.into_iter().filter_map(|(key, value)| Some((key, telling(value, zeros)?)));
-            Value::Object(told.collect())
+            let kept = fields.into_iter().filter_map(|(key, value)| Some((key, telling(value, zeros)?)));
+            Value::Object(kept.collect())
         }
         Value::Array(items) => Value::Array(items.into_iter().filter_map(|item| telling(item, zeros)).collect()),
         Value::Number(number) if zeros && number.as_f64() == Some(0.0) => return None,
         Value::String(text) if zeros && (text.is_empty() || text == "0s") => return None,
         other => return Some(other),
     };
-    (!is_blank(&told)).then_some(told)
+    (!is_blank(&kept)).then_some(kept)
 }

@@ -74,8 +74,8 @@ pub(super) fn put(status: &mut Map<String, Value>, field: &str, value: Option<im
 pub(super) fn observed_generation(template: &Value, members: &[MemberStatus<'_>]) -> i64 {
     let generation = unstructured::generation(template);
     let is_up_to_date = |member: &MemberStatus<'_>| {
-        let said = |field| member.status.map_or(0, |status| count(status, &[field]));
-        said("resourceTemplateGeneration") == generation && said("generation") == said("observedGeneration")
+        let count_of = |field| member.status.map_or(0, |status| count(status, &[field]));
+        count_of("resourceTemplateGeneration") == generation && count_of("generation") == count_of("observedGeneration")
     };
     match members.iter().all(is_up_to_date) {
         true => generation,

@@ -120,10 +120,10 @@ fn rules_return_the_expected_results() {
     for (row, cases) in fixtures() {
         for case in &cases {
             for (rule, expected) in &case.says {
-                let said = case.answer(row, rule);
-                if said.as_ref() != Some(expected) {
-                    let said = said.unwrap_or_default();
-                    wrong.push(format!("{}, {}, {rule}:\n  wanted {expected}\n  got    {said}", row.kind, case.case));
+                let result = case.answer(row, rule);
+                if result.as_ref() != Some(expected) {
+                    let result = result.unwrap_or_default();
+                    wrong.push(format!("{}, {}, {rule}:\n  wanted {expected}\n  got    {result}", row.kind, case.case));
                 }
             }
         }
@@ -133,10 +133,10 @@ fn rules_return_the_expected_results() {
 
 #[test]
 fn each_rule_has_a_case() {
-    let mut told: BTreeSet<(&str, &str, String)> = BTreeSet::new();
+    let mut tested: BTreeSet<(&str, &str, String)> = BTreeSet::new();
     for (row, cases) in fixtures() {
         let rules = cases.into_iter().flat_map(|case| case.says.into_keys());
-        told.extend(rules.map(|rule| (row.api_version, row.kind, rule)));
+        tested.extend(rules.map(|rule| (row.api_version, row.kind, rule)));
     }
     for row in FAMILIES.into_iter().flatten() {
         let rules = [
@@ -151,7 +151,7 @@ fn each_rule_has_a_case() {
             ("dependencies", row.dependencies.is_some()),
         ];
         for (rule, _) in rules.into_iter().filter(|(_, there)| *there) {
-            assert!(told.contains(&(row.api_version, row.kind, rule.to_owned())), "{}: no case for {rule}", row.kind);
+            assert!(tested.contains(&(row.api_version, row.kind, rule.to_owned())), "{}: no case for {rule}", row.kind);
         }
     }
 }

@@ -157,7 +157,7 @@ fn outcomes_of_evictions(
 )]
 #[case::a_cluster_leaves(
     &["m1:2"], json!([]), &["m2:2"], Trigger::TargetTerminating,
-    Some(("Rescheduled from m1:2 to m2:2: m1 leaves the fleet", "Cluster/m1", false))
+    Some(("Rescheduled from m1:2 to m2:2: m1 is being removed", "Cluster/m1", false))
 )]
 #[case::scaled_into_another(
     &["m1:1"], json!([]), &["m1:1", "m2:1"], Trigger::ReplicasChanged,
