@@ -42,7 +42,7 @@ const HEAD: u32 = 128 * 1024;
 const MAX_HEADERS: usize = 1024;
 /// Maximum number of concurrent requests per connection, as in kube-apiserver.
 const STREAMS: u32 = 250;
-/// Interval and timeout of h2 pings.
+/// Interval of h2 keep-alive pings; a connection without responses is closed.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
@@ -249,7 +249,7 @@ async fn accept(
     }
 }
 
-/// Protocol of plain-text connections, so that no request is awaited to detect it.
+/// Protocol of a connection: negotiated by TLS, or fixed for plain text, so that it is not detected from the first bytes.
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
     Http1,

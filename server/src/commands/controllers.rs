@@ -92,8 +92,8 @@ pub(crate) struct ControllerArgs {
     /// The grace period for new clusters whose agent has not reported yet [default: 60s]
     #[arg(long, env = "CROWSNEST_CLUSTER_STARTUP_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
     cluster_startup_grace_period: Option<Duration>,
-    /// Share of clusters that must be lost at once for the losses to be ignored, from 0 to 1 (not with
-    /// --failover-safety=karmada) [default: 0.55]
+    /// Share of clusters, from 0 to 1; if more are lost at once, the losses are ignored (not with --failover-safety=karmada)
+    /// [default: 0.55]
     #[arg(long, env = "CROWSNEST_UNHEALTHY_CLUSTER_THRESHOLD", value_name = "SHARE", value_parser = share)]
     unhealthy_cluster_threshold: Option<f64>,
     /// Interval between recalculations of FederatedResourceQuotas [default: 5m]

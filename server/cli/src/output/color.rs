@@ -18,7 +18,7 @@ enum Color {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ColorArgs {
-    /// Colour the output: auto (in a terminal, unless NO_COLOR is set), always or never
+    /// Colour the output; auto: in a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     color: Color,
 }

@@ -49,7 +49,7 @@ pub struct DescribeArgs {
     /// Member clusters, separated by commas [default: all that have the object]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
-    /// Objects to describe: those of the control plane (karmada), of the members, or all
+    /// Describe objects of the control plane, the members or all
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", default_value = "members")]
     operation_scope: OperationScope,
     /// Show the events of the object

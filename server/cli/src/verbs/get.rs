@@ -66,8 +66,7 @@ pub struct GetArgs {
     /// Member cluster to display objects of
     #[arg(long, conflicts_with = "clusters")]
     cluster: Option<String>,
-    /// Member clusters, separated by commas; each is requested directly, and `all` selects all clusters [default: the
-    /// fleet as one cluster]
+    /// Member clusters, separated by commas, or `all`; requested directly [default: the fleet as one cluster]
     #[arg(short = 'C', long, value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
     /// Namespace of the objects [default: the namespace of the kubeconfig's context]
@@ -82,7 +81,7 @@ pub struct GetArgs {
     /// Field selector, such as status.phase=Running
     #[arg(long, conflicts_with = "name")]
     field_selector: Option<String>,
-    /// Objects to display: those of the control plane (karmada), of the members, or all [default: members]
+    /// Display objects of the control plane, the members or all [default: members]
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", conflicts_with = "cluster")]
     operation_scope: Option<OperationScope>,
     /// Output format: wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE,
@@ -134,7 +133,7 @@ pub(crate) enum Scope {
     Fleet,
     All,
     Named(Vec<String>),
-    /// The control plane and these members; `None` for the control plane only.
+    /// The control plane and these members; `None` for all members.
     ControlPlane(Option<Vec<String>>),
 }
 

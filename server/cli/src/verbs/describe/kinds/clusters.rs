@@ -34,7 +34,7 @@ pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) 
     conditions(sheet, cluster, &CONDITIONS);
 }
 
-/// Adds the cluster's allocatable, allocated and requested resources.
+/// Adds the cluster's allocatable, allocated and allocating resources.
 fn resources(sheet: &mut Sheet, summary: &Value) {
     let allocatable = sorted(&summary["allocatable"]);
     if allocatable.is_empty() {
