@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("kind: Pod\napiVersion: v1", "is no audit policy")]
+    #[case("kind: Pod\napiVersion: v1", "is not an audit policy")]
     #[case("kind: Policy\napiVersion: audit.k8s.io/v1", "at least one rule")]
     #[case("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: All}]", "All")]
     #[case("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: None, user: [a]}]", "user")]

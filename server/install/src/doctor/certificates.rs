@@ -275,7 +275,7 @@ mod tests {
             assert_eq!(found.severity == Severity::Warning, expected.starts_with("it expires"), "{found:?}");
             assert_eq!(
                 found.mend.contains("run `crowsnest install`"),
-                ours && found.mend.contains("which makes"),
+                ours && found.mend.contains("which creates"),
                 "{found:?}"
             );
         }
@@ -307,6 +307,6 @@ mod tests {
     fn client_certificate_is_checked(#[case] now: Timestamp, #[case] severity: Severity, #[case] expected: &str) {
         let found = own(&[leaf(None)], now);
         assert_eq!((found.severity, found.found.as_str()), (severity, expected));
-        assert_eq!(found.mend.contains("another"), severity != Severity::Good);
+        assert_eq!(!found.mend.is_empty(), severity != Severity::Good);
     }
 }

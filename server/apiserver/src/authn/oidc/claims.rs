@@ -96,7 +96,7 @@ fn username(settings: &Settings, claims: &Claims) -> Result<String, ClaimError> 
         None => return Err(bad("claim not present")),
         Some(Value::String(name)) if name.is_empty() => return Err(bad("it is empty")),
         Some(Value::String(name)) => name,
-        Some(_) => return Err(bad("it is no string")),
+        Some(_) => return Err(bad("it is not a string")),
     };
     if claim == EMAIL
         && let Some(verified) = claims.get("email_verified")
