@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::command("{exec: {apiVersion: v1, command: aws}}", "signs in by the command \"aws\"")]
-    #[case::files("{client-certificate: a.crt, client-key: a.key}", "names files, which are not read here")]
+    #[case::command("{exec: {apiVersion: v1, command: aws}}", "uses the exec command \"aws\"")]
+    #[case::files("{client-certificate: a.crt, client-key: a.key}", "refers to files, which the server does not read")]
     #[case::password("{username: ann, password: x}", "has neither client-certificate-data")]
     fn unusable_credentials_are_explained(#[case] user: &str, #[case] why: &str) {
         let failure = user_of(&config(user)).expect_err("a refusal");

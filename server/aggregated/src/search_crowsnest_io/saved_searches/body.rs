@@ -206,7 +206,7 @@ mod tests {
         "Pod in version \"v1\" cannot be handled as a SavedSearch of search.crowsnest.io/v1alpha1")]
     #[case::strict(json!({"spec": {"titel": "a"}, "x": 1}), FieldValidation::Strict,
         "strict decoding error: unknown field \"x\", unknown field \"spec.titel\"")]
-    #[case::no_spec(json!({"metadata": {}}), FieldValidation::Warn, "the SavedSearch can't be decoded: missing field `spec`")]
+    #[case::no_spec(json!({"metadata": {}}), FieldValidation::Warn, "cannot decode the SavedSearch: missing field `spec`")]
     fn bodies_that_are_no_saved_search(
         #[case] object: Value,
         #[case] validation: FieldValidation,
