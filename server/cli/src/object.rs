@@ -1,4 +1,4 @@
-//! One object named as `KIND/NAME`: resolves its kind, finds the clusters that have it and reads it not_empty.
+//! One object named as `KIND/NAME`: resolves its kind, finds the clusters that have it and reads it there.
 
 use anyhow::{anyhow, bail};
 use clap::Args;

@@ -179,7 +179,7 @@ fn taint(text: &str) -> anyhow::Result<Taint> {
     if text.contains(':') {
         ensure!(
             [NO_SCHEDULE, NO_EXECUTE].contains(&effect),
-            "invalid taint effect: {effect}, unsupported taint effect; supported are NoSchedule and NoExecute"
+            "invalid taint effect: {effect}; supported are NoSchedule and NoExecute"
         );
     }
     let problems = [format::qualified_name(key), value.map(format::label_value).unwrap_or_default()].concat();

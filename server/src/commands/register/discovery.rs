@@ -1,4 +1,4 @@
-//! Discovers and verifies the control plane as `kubeadm join` does: its `cluster-info` must be signed_kubeconfig with the token,
+//! Discovers and verifies the control plane as `kubeadm join` does: its `cluster-info` must be signed with the token,
 //! name a CA with a known hash, and be the same when it is read again over a connection verified by that CA.
 
 use std::str::FromStr;
@@ -103,7 +103,7 @@ pub(super) async fn discover(
         .parse()
         .with_context(|| format!("invalid address {place:?}: expected HOST:PORT"))?;
     let mut stranger = Config::new(server.clone());
-    // This response is trusted only if it is signed_kubeconfig with the token.
+    // This response is trusted only if it is signed with the token.
     stranger.accept_invalid_certs = true;
     stranger.proxy_url.clone_from(&proxy);
     let told = info(&Client::try_from(stranger)?, place).await?;
@@ -130,7 +130,7 @@ fn signed_kubeconfig<'m>(told: &'m ConfigMap, token: &Token) -> anyhow::Result<&
     let signature = field(&format!("jws-kubeconfig-{}", token.id));
     let signature = signature.with_context(|| {
         format!(
-            "the cluster-info is not signed_kubeconfig with token {}, which may have expired; create another with `crowsnest token create`",
+            "the cluster-info is not signed with token {}, which may have expired; create another with `crowsnest token create`",
             token.id
         )
     })?;
@@ -205,7 +205,7 @@ mod tests {
         assert!(error.to_string().contains("the signature of the cluster-info is invalid"), "{error}");
         let other: Token = "zyxwvu.0123456789abcdef".parse().unwrap();
         let error = signed_kubeconfig(&told("hello", "0123456789abcdef"), &other).unwrap_err();
-        assert!(error.to_string().contains("is not signed_kubeconfig with token zyxwvu"), "{error}");
+        assert!(error.to_string().contains("is not signed with token zyxwvu"), "{error}");
         assert_eq!(format!("{other:?}"), "zyxwvu.…");
     }
 
