@@ -1,10 +1,13 @@
 // JSON as API servers read it: an integer that a number can't hold (an int64 beyond 2^53) stays exact, as a bigint.
 
-/** A string, or a number; strings are matched so that their digits are not. */
-const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
+/**
+ * A string, or a number; strings are matched so that their digits are not. A colon after a number is part of the token, so that
+ * `JSON.parse` sees a number that stands where a key must be, and refuses it.
+ */
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:\s*:)?/g
 /** Digits that a number may not hold. */
 const MANY_DIGITS = /\d{16}/
-const INTEGER = /^-?\d+$/
+const INTEGER = /^-?(?:0|[1-9]\d*)$/
 
 /** Reads JSON. Throws a SyntaxError as `JSON.parse` does. */
 export function parseJson(text: string): unknown {
