@@ -163,14 +163,14 @@ impl ControlPlane {
         let ca = self.server.authority().certificate().to_owned();
         // Before webhooks are registered for the kinds that objects are copied to.
         let mut report = Vec::new();
-        crowsnest_install::renamed::copy(&client, &mut report).await?;
+        crowsnest_install::stored_kind_migration::copy(&client, &mut report).await?;
         let mut manifests: Vec<Value> = crowsnest_install::foundations();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
         manifests.extend(crowsnest_install::definitions(&hooks, &ca));
         manifests.extend(crowsnest_install::admission(&hooks, &ca));
         crowsnest_install::apply_all(&client, &manifests).await?;
         // The lock of the data directory keeps out every other process, so nothing reads the old definitions.
-        crowsnest_install::renamed::remove(&client, &mut report).await?;
+        crowsnest_install::stored_kind_migration::remove(&client, &mut report).await?;
         for line in String::from_utf8_lossy(&report).lines() {
             tracing::info!("{line}");
         }
