@@ -26,7 +26,7 @@ use super::pod::PodState;
 use super::podlife::time;
 use super::queue::{self, Queue};
 use super::recorder::{Source, Subject};
-use super::shape::{self, Given, KUBERNETES_VERSION, NodeShape};
+use super::shape::{self, KUBERNETES_VERSION, NodeProperties, NodeShape};
 use super::store::{Index, Key, Stored};
 use super::world::World;
 
@@ -39,8 +39,8 @@ const SOURCE: Source = Source { component: "node-controller", host: None };
 /// Nodes made at the same time.
 const ADDED_AT_ONCE: usize = 16;
 
-/// Annotation of nodes that the simulation runs; records what the node's shape gave it.
-pub const OWN: &str = "sim.crowsnest.io/node";
+/// Annotation of nodes that the simulation runs: the properties that the shape of the node sets ([`NodeProperties`]).
+pub const NODE_PROPERTIES_ANNOTATION: &str = "sim.crowsnest.io/node";
 /// Annotation of nodes that fail.
 const FAIL: &str = "sim.crowsnest.io/fail";
 
@@ -51,7 +51,7 @@ fn annotated(node: &Node, name: &str) -> bool {
 
 /// The simulation runs this node.
 pub fn is_own(node: &Node) -> bool {
-    annotated(node, OWN)
+    annotated(node, NODE_PROPERTIES_ANNOTATION)
 }
 
 /// The node is to behave as lost.
@@ -64,7 +64,7 @@ pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: us
     let nodes = (0..shape.count).map(|number| NewNode {
         name: format!("{prefix}-{}", number + 1),
         index: first_index + number,
-        given: shape.given(number, KUBERNETES_VERSION),
+        properties: shape.properties(number, KUBERNETES_VERSION),
     });
     add_all(world, nodes.filter(|node| world.nodes.get(&Key::new("", &node.name)).is_none()).collect()).await
 }
@@ -85,13 +85,13 @@ fn is_of_pool(member: &str, name: &str) -> bool {
     (pool == "node" || pool.strip_prefix("pool").is_some_and(is_number)) && is_number(number)
 }
 
-/// Makes a member's nodes those of its shapes: adds those that are missing, changes those that an earlier shape made, and
-/// deletes those that are in no shape. Nodes whose shape is the same keep what users changed.
+/// Makes a member's nodes those of its shapes: adds missing nodes, changes nodes whose shape has changed, and deletes nodes of no shape.
+/// A node whose shape is unchanged is not written, so that it keeps the changes of users.
 pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
     let wanted = shapes.iter().enumerate().flat_map(|(pool, shape)| {
-        (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.given(number, version)))
+        (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.properties(number, version)))
     });
-    let wanted: BTreeMap<String, Given> = wanted.collect();
+    let wanted: BTreeMap<String, NodeProperties> = wanted.collect();
     let nodes = world.nodes.all();
     let own = nodes.iter().filter(|node| is_own(node)).map(|node| node.key().name);
     for name in own.filter(|name| is_of_pool(&world.name, name) && !wanted.contains_key(&**name)) {
@@ -101,31 +101,31 @@ pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Re
         nodes.iter().filter_map(|node| node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone())).collect();
     let mut free = (0..).filter(|index| !taken.contains(&shape::pod_cidr(&world.name, *index)));
     let (mut added, mut changed) = (Vec::new(), Vec::new());
-    for (name, given) in wanted {
+    for (name, properties) in wanted {
         match world.nodes.get(&Key::new("", &name)) {
-            Some(node) if is_own(&node) => changed.push((name, node, given)),
+            Some(node) if is_own(&node) => changed.push((name, node, properties)),
             Some(_) => {}
-            None => added.extend(free.next().map(|index| NewNode { name, index, given })),
+            None => added.extend(free.next().map(|index| NewNode { name, index, properties })),
         }
     }
     futures::stream::iter(changed)
-        .map(|(name, node, given)| async move { change(world, &name, &node, &given).await })
+        .map(|(name, node, properties)| async move { change(world, &name, &node, &properties).await })
         .buffer_unordered(ADDED_AT_ONCE)
         .try_collect::<()>()
         .await?;
     add_all(world, added).await
 }
 
-/// Gives a node what its shape says now.
-async fn change(world: &World, name: &str, node: &Node, given: &Given) -> Result<()> {
+/// Writes the properties of a node if they differ from the recorded ones.
+async fn change(world: &World, name: &str, node: &Node, properties: &NodeProperties) -> Result<()> {
     let live = serde_json::to_value(node).map_err(|source| Error::Encode { what: "node", source })?;
-    let before = Given::recorded(&live);
-    if before == *given {
+    let before = NodeProperties::recorded(&live);
+    if before == *properties {
         return Ok(());
     }
     let api: Api<Node> = Api::all(world.client.clone());
-    let (main, status) = given.instead_of(&before, &live);
-    // The main part has the record of the change, so it is written last.
+    let (main, status) = properties.merge_patches_from(&before, &live);
+    // The annotation is written last, so that an interrupted change is repeated.
     api.patch_status(name, &PatchParams::apply(MANAGER), &Patch::Merge(&status))
         .await
         .map_err(Error::api(format!("write status of node {name}")))?;
@@ -139,16 +139,16 @@ struct NewNode {
     name: String,
     /// Index of its addresses.
     index: usize,
-    given: Given,
+    properties: NodeProperties,
 }
 
 async fn add_all(world: &World, nodes: Vec<NewNode>) -> Result<()> {
     futures::stream::iter(nodes).map(|node| add_one(world, node)).buffer_unordered(ADDED_AT_ONCE).try_collect().await
 }
 
-async fn add_one(world: &World, NewNode { name, index, given }: NewNode) -> Result<()> {
+async fn add_one(world: &World, NewNode { name, index, properties }: NewNode) -> Result<()> {
     let api: Api<Node> = Api::all(world.client.clone());
-    let body = shape::node(&world.name, &name, index, &given, Timestamp::now());
+    let body = shape::node(&world.name, &name, index, &properties, Timestamp::now());
     let node: Node = serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
     let node = match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
         Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => created,
