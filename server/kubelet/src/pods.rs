@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::image::{Invocation, Service};
-use super::probes::{Kind, Probe};
+use super::probes::{Probe, ProbeKind};
 use super::volumes::VolumeKey;
 
 /// What the kubelet needs of the member it belongs to. Objects are whole and defaulted, as the member's API serves them.
@@ -302,7 +302,7 @@ impl Container {
         invocation.command_line()
     }
 
-    pub fn probe(&self, kind: Kind) -> Option<Probe> {
+    pub fn probe(&self, kind: ProbeKind) -> Option<Probe> {
         Probe::of(&self.spec, kind)
     }
 
