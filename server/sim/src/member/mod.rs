@@ -161,9 +161,9 @@ impl Member {
 
         let client = server.admin();
         let (recorder, writer) = Recorder::new(client.clone());
-        let stop = CancellationToken::new();
-        let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder, stop.clone()));
-        world.tasks.spawn(writer.run(stop));
+        let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder));
+        server.watch_tasks(world.tasks.clone());
+        world.tasks.keep("event recorder", writer.run(world.stop.clone()));
         start_controllers(&world, &kubelet);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
@@ -354,7 +354,7 @@ impl Member {
         }
         let (world, registry) = (self.world.clone(), self.server.registry().clone());
         // A task of its own: it goes on when whoever asked goes away, and members fill at the same time.
-        let filling = self.world.tasks.spawn(async move { load::start(&world, &registry, load).await });
+        let filling = self.world.tasks.passing().spawn(async move { load::start(&world, &registry, load).await });
         let loaded = filling.await.map_err(ended)??;
         let report = loaded.report.clone();
         self.loads.lock().push(loaded);
@@ -369,9 +369,7 @@ impl Member {
     /// Stops listening, then every task, then the API server.
     pub async fn stop(&self) -> Result<()> {
         self.pause().await;
-        self.world.stop.cancel();
-        self.world.tasks.close();
-        self.world.tasks.wait().await;
+        self.world.tasks.stop().await;
         self.kubelet.stop().await;
         self.world.close();
         self.server

@@ -207,11 +207,11 @@ pub fn start(world: &Arc<World>) {
         }
     });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
+    world.work("nodes", async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
+    world.work("taint eviction", async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move {
+    world.work("heartbeats of nodes", async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = heartbeats(&shared) => {}

@@ -95,7 +95,7 @@ pub fn spawn<F>(
     F: Future<Output = Result<Option<Duration>>> + Send + 'static,
 {
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
+    world.work(name, async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
 }
 
 /// Zero is not written into a status, as Go's `omitempty` has it.
