@@ -21,6 +21,7 @@ pub mod resources;
 pub mod scheduler;
 pub mod shape;
 pub mod store;
+pub mod taint_eviction;
 pub mod volumes;
 pub mod wire;
 pub mod workload;
@@ -384,6 +385,7 @@ fn start_controllers(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     podlife::start(world, kubelet);
     scheduler::start(world);
     node::start(world);
+    taint_eviction::start(world);
     workload::start(world);
     endpoints::start(world);
     volumes::start(world);

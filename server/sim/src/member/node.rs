@@ -1,8 +1,8 @@
-//! A member's nodes: made from shapes, kept alive by leases, marked and emptied when they fail.
+//! A member's nodes: made from shapes, kept alive by leases, marked when they fail.
 //!
 //! A node belongs to the simulation when it carries the annotation `sim.crowsnest.io/node`. It fails while it carries
-//! `sim.crowsnest.io/fail`: its conditions become Unknown, it is tainted unreachable, its pods become unready and are evicted as
-//! their tolerations say, and, as with a real lost node, they stay Terminating until it is back.
+//! `sim.crowsnest.io/fail`: its conditions become Unknown, it is tainted unreachable, and its pods become unready. [`super::taint_eviction`]
+//! evicts them. As on a real lost node, they stay Terminating until the node is back.
 
 use crate::member::world::{MANAGER, creation};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,7 +18,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds};
+use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE};
 
 use crate::error::{Error, Result};
 
@@ -178,7 +178,7 @@ pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
     Ok(())
 }
 
-/// Starts heartbeats, failure handling and taint eviction.
+/// Starts heartbeats and failure handling.
 pub fn start(world: &Arc<World>) {
     let nodes = Arc::new(Queue::<Arc<str>>::default());
     let wanted = nodes.clone();
@@ -187,29 +187,8 @@ pub fn start(world: &Arc<World>) {
             wanted.add(node.key().name);
         }
     });
-    let evictions = Arc::new(Queue::<Key>::default());
-    let (tainted, pods) = (evictions.clone(), Arc::downgrade(world));
-    world.nodes.on_change(move |old, new| {
-        let taints = |node: &Node| no_execute(node);
-        let (Some(node), Some(world)) = (new, pods.upgrade()) else { return };
-        if old.map(|old| taints(old)) != Some(taints(node)) && !taints(node).is_empty() {
-            for pod in world.pods.by(&Index::Node(node.key().name)) {
-                tainted.add(pod.key.clone());
-            }
-        }
-    });
-    let (bound, nodes_of) = (evictions.clone(), Arc::downgrade(world));
-    world.pods.on_change(move |old, new| {
-        let (Some(pod), Some(world)) = (new, nodes_of.upgrade()) else { return };
-        let Some(name) = pod.node.as_ref().filter(|_| old.is_none_or(|old| old.node.is_none())) else { return };
-        if world.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute(&node).is_empty()) {
-            bound.add(pod.key.clone());
-        }
-    });
     let (shared, stop) = (world.clone(), world.stop.clone());
     world.work("nodes", async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
-    let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work("taint eviction", async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
     world.work("heartbeats of nodes", async move {
         tokio::select! {
@@ -217,11 +196,6 @@ pub fn start(world: &Arc<World>) {
             () = heartbeats(&shared) => {}
         }
     });
-}
-
-fn no_execute(node: &Node) -> Vec<Taint> {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    taints.iter().filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
 }
 
 /// Brings a node's conditions and taints in line with whether it works.
@@ -318,33 +292,6 @@ async fn unready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Evicts a pod from a tainted node when its tolerations run out.
-async fn evict(world: &World, key: Key) -> Result<Option<Duration>> {
-    let Some(pod) = world.pods.get(&key).filter(|pod| pod.deletion.is_none()) else { return Ok(None) };
-    let Some(name) = &pod.node else { return Ok(None) };
-    let Some(node) = world.nodes.get(&Key::new("", name)) else { return Ok(None) };
-    let taints = no_execute(&node);
-    if taints.is_empty() {
-        return Ok(None);
-    }
-    match toleration_seconds(&taints, &pod.spec.tolerations) {
-        Some(None) => return Ok(None),
-        Some(Some(seconds)) => {
-            let since = taints.iter().filter_map(|taint| taint.time_added.as_ref()).map(|time| time.0).max();
-            let tainted = Timestamp::now().duration_since(since.unwrap_or_else(Timestamp::now)).as_secs();
-            if tainted < seconds {
-                return Ok(Some(Duration::from_secs(u64::try_from(seconds - tainted).unwrap_or_default())));
-            }
-        }
-        None => {}
-    }
-    let message = format!("Marking for deletion Pod {key}");
-    let source = Source { component: "taint-eviction-controller", host: None };
-    world.recorder.record(Subject::pod(&key, &pod.uid), source, false, "TaintManagerEviction", message);
-    world.delete_pod(&key, &pod.uid, None).await?;
-    Ok(None)
 }
 
 /// Renews leases at a rate that does not grow with the number of nodes: at most about one write a second.
