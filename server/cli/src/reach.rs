@@ -94,11 +94,11 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
     match (status.code, cluster) {
         (401, _) => Some("--kubeconfig or --context names who else you are".to_owned()),
         (403, _) if is_of_a_cluster(status) || is_of_impersonation(status) => Some(
-            "the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; \
-             `kubectl auth can-i --list` tells what you may"
+            "the ClusterRole `cluster-proxy-admin` of the control plane grants this right (docs/RIGHTS.md); \
+             `kubectl auth can-i --list` lists your rights"
                 .to_owned(),
         ),
-        (403, None) => Some("`kubectl auth can-i --list` tells what you may".to_owned()),
+        (403, None) => Some("`kubectl auth can-i --list` lists your rights".to_owned()),
         (403, Some(cluster)) => Some(format!("who may what in {cluster} is up to its own roles: docs/RIGHTS.md")),
         (404, _) if is_of_a_cluster(status) => {
             Some("`crowsnest get clusters -s karmada` lists those there are".to_owned())
@@ -159,7 +159,7 @@ mod tests {
     #[case::nobody_of_members(
         status(403, "clusters \"m1\" is forbidden", "clusters"),
         Some("m1"),
-        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane grants this right (docs/RIGHTS.md); `kubectl auth can-i --list` lists your rights"
     )]
     #[case::nobody_by_impersonation(
         status(
@@ -168,7 +168,7 @@ mod tests {
             "users"
         ),
         Some("m1"),
-        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane gives this right: docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane grants this right (docs/RIGHTS.md); `kubectl auth can-i --list` lists your rights"
     )]
     #[case::nobody(
         status(401, "Unauthorized", ""),

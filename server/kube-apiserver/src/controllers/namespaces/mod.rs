@@ -57,7 +57,7 @@ pub async fn run(server: ApiServer) {
                 let id = match ended {
                     Ok((id, ())) => id,
                     Err(error) => {
-                        tracing::error!(%error, "the task that deletes a namespace died");
+                        tracing::error!(%error, "a namespace deletion task panicked");
                         error.id()
                     }
                 };
