@@ -11,6 +11,7 @@ mod health;
 mod home;
 mod interpreting;
 mod leading;
+mod name_collisions;
 mod rebalancing;
 mod runtime;
 mod scheduling;

@@ -12,6 +12,7 @@ use crate::replicas::keeper::Keeper;
 use crate::replicas::states::SharedStates;
 use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::authorization::rbac_resources;
 use crowsnest_search::{Searcher, SearcherParts};
@@ -34,7 +35,6 @@ use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// The global cache of all members. Cheap to clone.
 #[derive(Clone)]
@@ -56,15 +56,14 @@ pub(crate) struct Inner {
     pub engines: Arc<Engines>,
     /// See [`Index::replicas`].
     replicas: watch::Sender<BTreeSet<String>>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    tasks: Tasks,
     workers: Mutex<BTreeMap<&'static str, AbortHandle>>,
 }
 
 impl Drop for Inner {
     /// Stops the text index's thread even if [`Index::stop`] was not called.
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.tasks.stopping().cancel();
     }
 }
 
@@ -141,7 +140,8 @@ impl Index {
         }
         let metrics = Arc::new(Metrics::default());
         let claims = Arc::new(if replicated.is_some() { Claims::none() } else { Claims::everything() });
-        let stop = CancellationToken::new();
+        let tasks = Tasks::default();
+        let stop = tasks.stopping().clone();
         let seen = Arc::new(AtomicU64::default());
         let writer = Writer {
             store: Arc::clone(&store),
@@ -180,7 +180,6 @@ impl Index {
         let began = shared.store.began((shared.now_ms)()).await?;
         let identity = shared.store.identity().await?;
         let (elect, elected) = watch::channel(replicated.is_none());
-        let tasks = TaskTracker::new();
         let parts = SearcherParts {
             options: &shared.options,
             identity: &identity,
@@ -193,7 +192,6 @@ impl Index {
             discovery: Arc::clone(&shared) as _,
             committed: seen,
             elected,
-            stop: stop.clone(),
             tasks: tasks.clone(),
         };
         let (searcher, workers) = Searcher::open(parts).await?;
@@ -206,7 +204,6 @@ impl Index {
             health,
             engines: Arc::default(),
             replicas: watch::Sender::default(),
-            stop: stop.clone(),
             tasks,
             workers: Mutex::default(),
         });
@@ -259,10 +256,10 @@ impl Index {
 
     /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready (invariant I6).
     pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
-        let (health, stop) = (self.inner.health.clone(), self.inner.stop.clone());
-        let guarded = self.inner.tasks.spawn(worker);
+        let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stopping().clone());
+        let guarded = self.inner.tasks.passing().spawn(worker);
         self.inner.workers.lock().insert(name, guarded.abort_handle());
-        self.inner.tasks.spawn(async move {
+        self.inner.tasks.passing().spawn(async move {
             let reason = match guarded.await {
                 Ok(Ok(()) | Err(Error::Stopped)) if stop.is_cancelled() => return,
                 Ok(Ok(())) => "it ended".to_owned(),
@@ -403,9 +400,7 @@ impl Index {
 
     /// Stops all workers and waits for them.
     pub async fn stop(&self) {
-        self.inner.stop.cancel();
-        self.inner.tasks.close();
-        self.inner.tasks.wait().await;
+        self.inner.tasks.stop().await;
         if let Err(error) = self.inner.shared.store.close().await {
             tracing::warn!(error = error.chain(), "cannot close the cache's database");
         }

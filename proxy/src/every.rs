@@ -160,7 +160,7 @@ impl Proxy {
         let accept = match accepted(headers, Offer::Joined)? {
             Shape::PartialMetadataList => METADATA,
             Shape::PartialMetadata => {
-                return Err(Error::NotAcceptable(negotiate::is_a_list("unstructured.UnstructuredList")));
+                return Err(Error::NotAcceptable(negotiate::list_not_acceptable("unstructured.UnstructuredList")));
             }
             Shape::Object | Shape::Table | Shape::Aggregated { .. } => "application/json",
         };

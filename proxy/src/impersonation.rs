@@ -25,11 +25,11 @@ pub(crate) async fn with_hint(
     caller: &str,
     response: Response<Body>,
 ) -> Result<Response<Body>, Error> {
-    if !is_refusal(&response) {
+    if !can_be_refusal(&response) {
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
-    // Its stated length is short.
+    // Bounded: `can_be_refusal` checks Content-Length.
     let bytes: Bytes = match body.collect().await {
         Ok(read) => read.to_bytes(),
         Err(error) => return Err(Error::Unreachable { cluster: cluster.clone(), reason: error.to_string() }),
@@ -40,8 +40,9 @@ pub(crate) async fn with_hint(
     Ok(Response::from_parts(parts, full(bytes)))
 }
 
-/// True for an answer that has to be read to know who refuses.
-fn is_refusal<B>(response: &Response<B>) -> bool {
+/// True for a response whose body can be the `Status` of a refused impersonation: a 403 with uncompressed JSON of at most [`MAX_LENGTH`]
+/// bytes, by its Content-Length. A 403 without a length, or in protobuf, has no hint.
+fn can_be_refusal<B>(response: &Response<B>) -> bool {
     let text = |name: header::HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     };
@@ -63,12 +64,12 @@ enum Subject {
 }
 
 impl Subject {
-    /// Text that names the missing right and the command that grants it.
+    /// Message that names the missing right and the command that grants it.
     fn hint(&self, cluster: &ClusterName) -> String {
         let grant = self.grant();
         format!(
-            "no role of the control plane gives {self} the resource \"clusters/proxy\" of cluster {cluster}; `{grant}` does, \
-             and takes effect a moment later"
+            "{self} has no right to \"clusters/proxy\" of cluster {cluster} in the control plane; grant it, for all clusters, with \
+             `{grant}`"
         )
     }
 

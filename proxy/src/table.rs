@@ -52,10 +52,10 @@ impl Shape {
                 _ => Include::Metadata,
             })),
             negotiate::Shape::PartialMetadata if content == Content::List => {
-                Err(Error::NotAcceptable(negotiate::is_a_list("unstructured.UnstructuredList")))
+                Err(Error::NotAcceptable(negotiate::list_not_acceptable("unstructured.UnstructuredList")))
             }
             negotiate::Shape::PartialMetadataList if content == Content::Object => {
-                Err(Error::NotAcceptable(negotiate::is_no_list("unstructured.Unstructured")))
+                Err(Error::NotAcceptable(negotiate::object_not_acceptable("unstructured.Unstructured")))
             }
             negotiate::Shape::PartialMetadata | negotiate::Shape::PartialMetadataList => {
                 Ok(Self::Objects(Form::Metadata))

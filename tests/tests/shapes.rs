@@ -201,7 +201,7 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
     let grant =
         "kubectl create clusterrolebinding cluster-proxy-admin-ops --clusterrole=cluster-proxy-admin --user=ops";
     let warning = format!(
-        "Warning: no role of the control plane gives User \"ops\" the resource \"clusters/proxy\" of cluster east; `{grant}`"
+        "Warning: User \"ops\" has no right to \"clusters/proxy\" of cluster east in the control plane; grant it, for all clusters, with `{grant}`"
     );
     through.says(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
@@ -229,7 +229,7 @@ fn another_shape_is_applied(data: &std::path::Path) -> Result<()> {
 
     let fleet = Fleet::start(data, &["--members", "gpu:nodes=2,zone=moon,cpu=2"])?;
     let log = std::fs::read_to_string(data.with_extension("log"))?;
-    ensure!(log.contains("member gpu has another shape"), "{log}");
+    ensure!(log.contains("member gpu: settings changed since the last start; the new ones are applied"), "{log}");
     let nodes = json(&gpu, &["get", "nodes"])?;
     let nodes = nodes["items"].as_array().context("nodes")?;
     ensure!(nodes.len() == 2, "{nodes:?}");

@@ -87,11 +87,11 @@ pub enum Offer {
     Resources,
     /// The version of the server, in JSON alone.
     Version,
-    /// Objects of several clusters, or one of them, in JSON alone.
+    /// A list merged from those of several clusters, or one of its objects. JSON only.
     Merged,
-    /// A stream of them.
+    /// A watch merged from those of several clusters. JSON only.
     MergedStream,
-    /// The lists of several clusters, joined without being read.
+    /// A list with the items of the lists of several clusters, which are concatenated without being decoded. JSON only, no tables.
     Joined,
 }
 
@@ -126,7 +126,7 @@ impl Offer {
         !self.is_discovery() && !matches!(self, Self::Untabled | Self::Joined)
     }
 
-    /// Media types that a refusal of a form names.
+    /// Media types in the message of a 406 for a known media type with parameters (`as`, `g`, `v`) that are not offered.
     fn media(self) -> &'static str {
         match self {
             Self::Merged | Self::Joined => "application/json",
@@ -170,7 +170,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
             return Ok(Accepted { encoding, shape, beta });
         }
     }
-    // Who takes protobuf alone is told that there is none, whatever is said of it elsewhere.
+    // A client that accepts protobuf only gets the refusal of the route, although `MEDIA` names protobuf.
     Err(if declined { not_acceptable(MEDIA) } else { transforms(offer.media()) })
 }
 
@@ -185,12 +185,12 @@ pub fn no_stream() -> ApiError {
 }
 
 /// 406 for `as=PartialObjectMetadata` of a list of this Go type.
-pub fn is_a_list(go_type: &str) -> ApiError {
+pub fn list_not_acceptable(go_type: &str) -> ApiError {
     wrong_shape(&format!("PartialObjectMetadata, but the requested object is a list (*{go_type})"))
 }
 
 /// 406 for `as=PartialObjectMetadataList` of an object of this Go type.
-pub fn is_no_list(go_type: &str) -> ApiError {
+pub fn object_not_acceptable(go_type: &str) -> ApiError {
     wrong_shape(&format!("PartialObjectMetadataList, but the requested object is not a list (*{go_type})"))
 }
 

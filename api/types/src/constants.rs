@@ -64,19 +64,19 @@ pub mod annotation {
     pub const IMPERSONATES_WHOLE: &str = "whole";
     /// Ours, on Clusters that were joined with less than all rights: which. Rights to impersonate were given then, for good.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
-    /// Ours, on stored objects that were copied from elsewhere, as from Karmada in place: the UID they had there, and are served with, so
-    /// that what they own stays theirs.
+    /// Ours, on migrated objects: the UID of the original, with which the object is served, so that the objects that it owns keep their
+    /// owner.
     pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
-    /// Ours, beside it: when they were created there.
+    /// Ours, on migrated objects: the `creationTimestamp` of the original.
     pub const MIGRATED_CREATED: &str = "migrate.crowsnest.io/created";
     /// Ours, on Clusters that came from Karmada in place: their members get nothing that Karmada did not give them.
     pub const MIGRATED_FROM: &str = "migrate.crowsnest.io/from";
     pub const MIGRATED_FROM_KARMADA: &str = "karmada";
-    /// Ours, on stored objects whose copy under the name of this version has not been verified.
+    /// Ours, on copies of stored objects in the `Stored*` kinds: set until the copy has been read back and compared with the original.
     pub const MIGRATION_UNVERIFIED: &str = "migrate.crowsnest.io/unverified";
-    /// Ours, on definitions of stored objects whose copies have all been verified.
+    /// Ours, on the earlier definition of a stored kind: all copies of its objects have been read back and compared.
     pub const MIGRATION_VERIFIED: &str = "migrate.crowsnest.io/verified";
-    /// Ours, on Leases of controllers: the holder that reads stored objects under the names of this version.
+    /// Ours, on Leases of the controllers: the identity of a holder that reads the `Stored*` kinds.
     pub const READS_STORED_KINDS: &str = "storage.crowsnest.io/reader";
     /// Crowsnest; on Clusters: `true` lets a cluster become not ready although most of the fleet seems to fail.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";

@@ -3,6 +3,9 @@
 //! Names that Karmada derives from an object contain neither its group nor its exact spelling, so that two objects can have the same
 //! derived name. An object whose usual name is taken, or is no valid name, has one with a hash of its identity.
 
+use std::fmt;
+
+use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
@@ -74,8 +77,9 @@ impl<'a> ObjectIdentity<'a> {
         usual.filter(|name| dns1123_subdomain(name).is_empty()).unwrap_or(distinct)
     }
 
-    /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are a hash of the whole identity, so the name is unique
-    /// in the execution namespaces too, which hold Works of objects of all namespaces.
+    /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are the FNV-1a hash (32 bits) of the whole identity, with
+    /// the namespace, since an execution namespace holds Works of objects of all namespaces. Hashes can collide: `binding_key_of` and
+    /// `write_work` of the controllers refuse a name that another object has.
     fn distinct_name(&self) -> String {
         let identity = [self.group, self.kind, self.namespace, self.name].join("/");
         let suffix = format!("-{:08x}", fnv1a(&identity));
@@ -91,6 +95,19 @@ impl<'a> ObjectIdentity<'a> {
             name.push_str("object");
         }
         name + &suffix
+    }
+}
+
+impl From<ObjectIdentity<'_>> for ObjectKey {
+    fn from(identity: ObjectIdentity<'_>) -> Self {
+        ObjectKey::new(identity.group, identity.kind, identity.namespace, identity.name)
+    }
+}
+
+impl fmt::Display for ObjectIdentity<'_> {
+    /// `Deployment.apps default/web`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ObjectKey::from(*self).fmt(formatter)
     }
 }
 

@@ -15,7 +15,7 @@ use super::Change;
 pub struct DistinctBindings(RwLock<HashSet<BindingKey>>);
 
 impl DistinctBindings {
-    /// Updates the set with a change of a binding.
+    /// Applies a watch event of a binding.
     pub fn learn(&self, change: &Change) {
         let key = BindingKey::of(change.object());
         match change.current().is_some_and(|binding| is_distinct(&key, binding)) {

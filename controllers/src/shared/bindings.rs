@@ -6,9 +6,9 @@ use crowsnest_api::object_identity::ObjectIdentity;
 use crate::Error;
 use crate::runtime::context::Context;
 
-/// Key of the binding that refers to an object, or of the one to create if there is none. Bindings keep their names:
-/// the first object with a usual name keeps it, and another object has a distinct name even after the first is
-/// deleted.
+/// Key of the binding that refers to an object; of the one to be created where none does. Bindings keep their names: the object that
+/// has the usual name first keeps it, and another one has a distinct name even after the first is deleted. Fails if bindings of other
+/// objects have both names: the hash in the distinct name can collide.
 pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> Result<BindingKey, Error> {
     let usual = object.usual_binding_key();
     let is_usual_taken = match is_bound(context, object, &usual).await? {
@@ -22,7 +22,8 @@ pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> R
         None if is_usual_taken => Ok(distinct),
         _ if !is_usual_taken => Ok(usual),
         _ => Err(Error::Apply(format!(
-            "cannot name a binding: {:?} and {:?} belong to other objects",
+            "cannot create a binding for {object}: the names {:?} and {:?} are used by bindings of other objects; rename the \
+             object",
             usual.name, distinct.name
         ))),
     }

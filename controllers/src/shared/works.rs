@@ -1,33 +1,43 @@
 //! Works: their clusters, and how controllers write them.
 
+use crowsnest_api::constants::event;
 use crowsnest_api::names::cluster_of_execution_namespace;
+use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::unstructured;
 use crowsnest_plan::work::construct::{DesiredWork, WorkPlan};
 use crowsnest_plan::work::holder::Holder;
 
 use crate::Error;
 use crate::runtime::context::{Context, new_id};
+use crate::runtime::event_recorder::Severity;
 
 /// Parses the name of the cluster from an execution namespace.
 pub fn member_of(namespace: &str) -> Option<ClusterName> {
     cluster_of_execution_namespace(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
 }
 
-/// Creates or updates a Work, unless it is up to date. Returns true if it was written. A binding does not take over
-/// the Work of another existing binding or FederatedResourceQuota, since names of Works do not contain the API group.
+/// Creates or updates a Work, unless it is as it should be; whether it was written. Fails if the Work of this name is held by another
+/// binding that exists, or has another object: names of Works do not contain the API group, and their hashes can collide.
 pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
     let resource = &context.kinds.work;
     let existing = context.get_full(resource, &desired.namespace, &desired.name).await?;
-    if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
+    if let Some(existing) = existing.as_deref().filter(|existing| !unstructured::is_terminating(existing))
+        && let Some(held) = desired.held_by_another(existing)
+    {
         let is_held = match &held {
-            Holder::Quota => true,
+            Holder::Quota | Holder::Object(_) => true,
             Holder::Binding(key) => {
                 context.exists(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?
             }
         };
         if is_held {
             let (namespace, name) = (&desired.namespace, &desired.name);
-            return Err(Error::Apply(format!("work {namespace}/{name} belongs to {held}")));
+            let object = ObjectIdentity::of(&desired.manifest);
+            let hint = desired.other_object(existing).map_or("", |_| "; rename the object");
+            let message = format!("cannot write Work {namespace}/{name} for {object}: it is held by {held}{hint}");
+            context.events.note(existing, Severity::Warning, event::SYNC_WORK_FAILED, message.as_str());
+            return Err(Error::Apply(message));
         }
     }
     match desired.plan(existing.as_deref(), &new_id()) {

@@ -5,19 +5,16 @@ use crate::engine::{self, Engine, Opened, Opening};
 use crate::execute::permits::SearchPermits;
 use crate::plan::Kinds;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::Fleet;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Error, IndexOptions, Seq, States, Store};
-use futures::FutureExt;
 use futures::future::BoxFuture;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// Answers searches and authorizes reads. Cheap to clone.
 #[derive(Clone)]
@@ -41,8 +38,7 @@ pub(crate) struct Inner {
     /// Time for which earlier versions are kept.
     pub kept_for: Duration,
     pub now_ms: fn() -> i64,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    tasks: Tasks,
 }
 
 /// Results of API discovery that searches use.
@@ -71,10 +67,8 @@ pub struct SearcherParts<'o> {
     pub committed: Arc<AtomicU64>,
     /// True while this process writes to an index that several processes share.
     pub elected: watch::Receiver<bool>,
-    /// Cancelled when the cache stops.
-    pub stop: CancellationToken,
-    /// Tasks of searches that outlive a request run here.
-    pub tasks: TaskTracker,
+    /// Tasks of the cache; those of searches that outlive a request are among them.
+    pub tasks: Tasks,
 }
 
 /// A task that runs as long as the cache, with its name.
@@ -83,7 +77,8 @@ pub type Worker = (&'static str, BoxFuture<'static, Result<(), Error>>);
 impl Searcher {
     /// Opens the engine that the options name. The workers follow the store; the caller runs them until the cache stops.
     pub async fn open(parts: SearcherParts<'_>) -> Result<(Self, [Worker; 2]), Error> {
-        let SearcherParts { options, store, tail, states, metrics, stop, .. } = parts;
+        let SearcherParts { options, store, tail, states, metrics, tasks, .. } = parts;
+        let stop = tasks.stopping();
         let backend = engine::backend(&options.index_backend)?;
         let (rights, permits) = (Arc::new(Rights::new(Arc::clone(&metrics))), SearchPermits::for_cores());
         let opening = Opening {
@@ -122,8 +117,7 @@ impl Searcher {
             began: parts.began,
             kept_for: options.history.kept_for,
             now_ms: options.clock,
-            stop,
-            tasks: parts.tasks,
+            tasks,
         };
         Ok((Self { inner: Arc::new(inner) }, workers))
     }
@@ -164,15 +158,12 @@ impl Searcher {
         self.inner.tail.latest()
     }
 
-    /// Runs a task that ends at the latest with the cache. Its waiters notice a panic by the channels that it
-    /// drops.
+    /// Runs a task that ends with the cache, at the latest. After a panic, which concerns one search, the cache stays ready; waiters
+    /// learn of it by what the task drops.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.inner.stop.clone();
-        self.inner.tasks.spawn(async move {
-            let ended = AssertUnwindSafe(stop.run_until_cancelled(task)).catch_unwind().await;
-            if ended.is_err() {
-                tracing::error!(what, "a search task panicked");
-            }
+        let stop = self.inner.tasks.stopping().clone();
+        self.inner.tasks.run(what, async move {
+            stop.run_until_cancelled(task).await;
         });
     }
 }

@@ -186,7 +186,7 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
         }
     }
     // Before webhooks are registered for the kinds that objects are copied to.
-    super::renamed::copy(client, out).await?;
+    super::stored_kind_migration::copy(client, out).await?;
     super::apply_all(client, &manifests).await?;
     // Ours are described by the kinds that keep them, so those have to be served first.
     let groups = super::groups(client, wish.record.metrics_adapter).await?;
@@ -198,7 +198,7 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
     if wait {
         super::aggregation_available(client, &groups).await?;
     }
-    super::renamed::remove_unread(client, out).await
+    super::stored_kind_migration::remove_unread(client, out).await
 }
 
 /// Takes all clusters out, and what is ours out of them; each is told in a line.
@@ -259,11 +259,11 @@ pub async fn uninstall(
     gone.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
     let mut kept = Vec::new();
     if members.is_some() {
-        let leftovers = super::renamed::leftovers(client, dry_run).await?;
+        let leftovers = super::stored_kind_migration::leftovers(client, dry_run).await?;
         gone.extend(leftovers.removable);
         kept = leftovers.kept;
         if !dry_run {
-            super::renamed::release_copied(client).await?;
+            super::stored_kind_migration::release_copied(client).await?;
         }
     }
     // The last: until then it can be tried again.
@@ -275,7 +275,7 @@ pub async fn uninstall(
         writeln!(out, "{} {}", told(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
     for (name, objects) in kept {
-        writeln!(out, "customresourcedefinition/{name} stays, number of its objects: {objects}")?;
+        writeln!(out, "customresourcedefinition/{name} kept: it has {objects} objects")?;
     }
     match members {
         Some(_) => writeln!(out, "public definitions and policies stay as they are")?,

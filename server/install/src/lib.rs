@@ -8,8 +8,8 @@ pub mod credentials;
 pub mod doctor;
 pub mod installation;
 pub mod migrate;
-pub mod renamed;
 pub mod serving;
+pub mod stored_kind_migration;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

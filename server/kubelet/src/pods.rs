@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::image::{Invocation, Service};
-use super::probes::{Kind, Probe};
+use super::probes::{Probe, ProbeKind};
 use super::volumes::VolumeKey;
 
 /// What the kubelet needs from its member. Objects are complete and defaulted, as served by the member's API.
@@ -303,7 +303,7 @@ impl Container {
         invocation.command_line()
     }
 
-    pub fn probe(&self, kind: Kind) -> Option<Probe> {
+    pub fn probe(&self, kind: ProbeKind) -> Option<Probe> {
         Probe::of(&self.spec, kind)
     }
 

@@ -16,14 +16,14 @@ use super::stream::{Collect, Input, Output};
 
 /// Kind of a container probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ProbeKind {
     Startup,
     Readiness,
     Liveness,
 }
 
-impl Kind {
-    /// Field name in the container's spec.
+impl ProbeKind {
+    /// Field of a container.
     pub fn field(self) -> &'static str {
         match self {
             Self::Startup => "startupProbe",
@@ -55,7 +55,7 @@ enum Action {
 /// A probe of a container, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    pub kind: Kind,
+    pub kind: ProbeKind,
     action: Action,
     pub initial_delay: Duration,
     pub period: Duration,
@@ -64,12 +64,12 @@ pub struct Probe {
     pub failure_threshold: u32,
 }
 
-/// Outcome of a probe; `Err` has the reason of the failure.
-pub type Outcome = Result<(), String>;
+/// Outcome of a probe; `Err` is the reason of the failure.
+pub type ProbeOutcome = Result<(), String>;
 
 impl Probe {
-    /// Returns the probe of a kind from a container's spec.
-    pub fn of(container: &Value, kind: Kind) -> Option<Self> {
+    /// The probe of a kind in a container's spec.
+    pub fn of(container: &Value, kind: ProbeKind) -> Option<Self> {
         let probe = container.get(kind.field()).filter(|probe| probe.is_object())?;
         let number = |field: &str, default: u64| probe.get(field).and_then(Value::as_u64).unwrap_or(default);
         let threshold = |field: &str, default: u64| u32::try_from(number(field, default).max(1)).unwrap_or(u32::MAX);
@@ -90,7 +90,7 @@ impl Probe {
     }
 
     /// Runs the probe once.
-    pub async fn run(&self, shell: Shell) -> Outcome {
+    pub async fn run(&self, shell: Shell) -> ProbeOutcome {
         match &self.action {
             Action::Assumed => Ok(()),
             Action::Page(path) => match page(&shell.fs, path) {
@@ -140,7 +140,7 @@ fn page(fs: &FileSystem, path: &str) -> bool {
     fs.read(path).is_ok()
 }
 
-async fn exec(shell: Shell, command: &[String]) -> Outcome {
+async fn exec(shell: Shell, command: &[String]) -> ProbeOutcome {
     let unknown = shell.unknown();
     let output = Arc::new(Collect::default());
     let both: Output = output.clone();
@@ -191,7 +191,7 @@ mod tests {
     #[case(json!({"httpGet": {"path": "/", "port": 80}}), "app", false)]
     #[case(json!({"tcpSocket": {"port": 80}}), "nginx", false)]
     fn only_supported_probes_are_run(#[case] probe: Value, #[case] image: &str, #[case] known: bool) {
-        let probe = Probe::of(&json!({"image": image, "readinessProbe": probe}), Kind::Readiness).unwrap();
+        let probe = Probe::of(&json!({"image": image, "readinessProbe": probe}), ProbeKind::Readiness).unwrap();
         assert_eq!(probe.is_known(), known);
     }
 
@@ -201,7 +201,7 @@ mod tests {
     #[case(true, "f f s f f s", "+ + + + + +")]
     #[case(false, "f s f", "- + +")]
     fn thresholds_count_consecutive_outcomes(#[case] first: bool, #[case] outcomes: &str, #[case] expected: &str) {
-        let probe = Probe::of(&json!({"livenessProbe": {"tcpSocket": {"port": 1}}}), Kind::Liveness).unwrap();
+        let probe = Probe::of(&json!({"livenessProbe": {"tcpSocket": {"port": 1}}}), ProbeKind::Liveness).unwrap();
         let mut verdict = Verdict::new(first);
         let verdicts: Vec<&str> = outcomes
             .split_whitespace()

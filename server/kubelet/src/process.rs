@@ -18,7 +18,7 @@ use super::Kubelet;
 use super::clock::ProcessClock;
 use super::logs::process_output;
 use super::pods::{Container, Pod, PodRef, Run};
-use super::probes::{Kind, Probe, Verdict};
+use super::probes::{Probe, ProbeKind, Verdict};
 use super::runs::{RunKey, RunState};
 use super::shell::{Shell, Started, Stdio};
 use super::stream::Input;
@@ -39,13 +39,13 @@ pub struct Observation {
     /// Result of the readiness probe, which starts after the startup probe has succeeded. True without probes.
     pub ready: bool,
     /// Last failure of the readiness probe, or the failure that ended the container.
-    pub failure: Option<Failure>,
+    pub failure: Option<ProbeFailure>,
 }
 
 /// A failed probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub kind: Kind,
+pub struct ProbeFailure {
+    pub kind: ProbeKind,
     pub reason: String,
 }
 
@@ -241,13 +241,13 @@ impl Kubelet {
     /// Runs the probes of a container until one of them fails and kills it.
     async fn probe(&self, target: &Target<'_>) {
         let Target { run, process, container, .. } = target;
-        if let Some(probe) = container.probe(Kind::Startup)
+        if let Some(probe) = container.probe(ProbeKind::Startup)
             && !self.repeat(&probe, target, |verdict, _| verdict.holds).await
         {
             return self.kill(run, process);
         }
         let readiness = async {
-            match container.probe(Kind::Readiness) {
+            match container.probe(ProbeKind::Readiness) {
                 None => self.processes.change(&run.pod, process, |observation| observation.ready = true),
                 Some(probe) => {
                     self.repeat(&probe, target, |verdict, failure| {
@@ -263,7 +263,7 @@ impl Kubelet {
             std::future::pending::<()>().await;
         };
         let liveness = async {
-            let Some(probe) = container.probe(Kind::Liveness) else { return std::future::pending().await };
+            let Some(probe) = container.probe(ProbeKind::Liveness) else { return std::future::pending().await };
             self.repeat(&probe, target, |_, _| false).await
         };
         tokio::select! {
@@ -278,19 +278,19 @@ impl Kubelet {
         &self,
         probe: &Probe,
         target: &Target<'_>,
-        done: impl Fn(Verdict, &Option<Failure>) -> bool,
+        done: impl Fn(Verdict, &Option<ProbeFailure>) -> bool,
     ) -> bool {
         tokio::time::sleep(probe.initial_delay).await;
-        let (mut verdict, mut failures) = (Verdict::new(probe.kind == Kind::Liveness), 0);
+        let (mut verdict, mut failures) = (Verdict::new(probe.kind == ProbeKind::Liveness), 0);
         loop {
             let outcome = probe.run(target.shell.clone()).await;
             verdict = verdict.after(outcome.is_ok(), probe);
             failures = if outcome.is_ok() { 0 } else { failures + 1 };
-            let failure = outcome.err().map(|reason| Failure { kind: probe.kind, reason });
+            let failure = outcome.err().map(|reason| ProbeFailure { kind: probe.kind, reason });
             if done(verdict, &failure) {
                 return true;
             }
-            if probe.kind != Kind::Readiness && failures >= probe.failure_threshold {
+            if probe.kind != ProbeKind::Readiness && failures >= probe.failure_threshold {
                 let pod = &target.run.pod;
                 self.processes.change(pod, target.process, |observation| observation.failure = failure);
                 return false;

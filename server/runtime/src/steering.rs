@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader_election::{Asked, Campaign, Election, attempt, pause};
+use crate::leader_election::{Campaign, Election, ElectionOutcome, attempt, pause};
 
 /// Whether the controllers of this process act.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ pub enum Standing {
     Following { leader: Option<String> },
 }
 
-/// As `serve` reports it.
+/// Text of the ready line of `serve`.
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -262,28 +262,30 @@ impl Helm {
             }
         }
         self.end().await;
-        self.campaign.leave().await;
+        self.campaign.release().await;
     }
 
-    /// Asks once, and does what follows from the answer.
+    /// Makes one attempt to hold the leases, and leads or follows by its outcome.
     async fn turn(&mut self, stop: &CancellationToken) {
         if let Err(why) = self.fit() {
             self.follow(None, &why).await;
-            self.campaign.leave().await;
+            self.campaign.release().await;
             return;
         }
         let began = Now::read();
-        let asking = tokio::time::timeout(attempt(&self.election.times), self.campaign.ask());
-        let Some(asked) = stop.run_until_cancelled(asking).await else { return };
-        match asked {
-            Ok(Ok(Asked::Held { term })) => self.lead(term, began).await,
-            Ok(Ok(Asked::Elsewhere { lease, holder })) => {
+        let electing = tokio::time::timeout(attempt(&self.election.times), self.campaign.try_acquire_or_renew());
+        let Some(outcome) = stop.run_until_cancelled(electing).await else { return };
+        match outcome {
+            Ok(Ok(ElectionOutcome::Held { term })) => self.lead(term, began).await,
+            Ok(Ok(ElectionOutcome::HeldByOther { lease, holder })) => {
                 let why = format!("{holder} holds the lease {lease}");
                 self.follow(Some(holder), &why).await;
             }
             // What was granted before lasts until its fence ends.
-            Ok(Err(error)) => tracing::warn!(%error, "asking for the leases of the controllers"),
-            Err(_) => tracing::warn!("the control plane does not answer about the leases of the controllers"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot acquire or renew the leases of the controllers"),
+            Err(_) => tracing::warn!(
+                "cannot acquire or renew the leases of the controllers: the control plane does not respond"
+            ),
         }
     }
 

@@ -391,6 +391,25 @@ async fn pods_of_failed_nodes_are_evicted() {
     member.stop().await.unwrap();
 }
 
+/// `kubectl taint` sets no `timeAdded`.
+#[tokio::test]
+async fn a_taint_without_a_time_evicts_when_the_toleration_runs_out() {
+    let (member, client) = member("m1", Profile::Default).await;
+    let tolerations =
+        |seconds: Value| json!([{"key": "maintenance", "operator": "Exists", "tolerationSeconds": seconds}]);
+    let pods = [("leaves", tolerations(json!(1))), ("stays", tolerations(Value::Null))];
+    for (name, tolerations) in &pods {
+        let spec = json!({"nodeName": "m1-node-1", "tolerations": tolerations, "containers": [{"name": "c", "image": "nginx"}]});
+        create::<Pod>(&client, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    let taint = json!({"spec": {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}});
+    nodes.patch("m1-node-1", &PatchParams::default(), &Patch::Merge(&taint)).await.unwrap();
+    let left = until_all::<Pod>(&client, "an eviction", |pods| pods.len() == 1).await;
+    assert_eq!(left[0].metadata.name.as_deref(), Some("stays"));
+    member.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn autoscaling_and_faults_work() {
     let (member, client) = member("m1", Profile::Default).await;

@@ -164,14 +164,14 @@ impl ControlPlane {
         let ca = self.server.authority().certificate().to_owned();
         // Copy before webhooks are registered for the target kinds.
         let mut report = Vec::new();
-        crowsnest_install::renamed::copy(&client, &mut report).await?;
+        crowsnest_install::stored_kind_migration::copy(&client, &mut report).await?;
         let mut manifests: Vec<Value> = crowsnest_install::foundations();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
         manifests.extend(crowsnest_install::definitions(&hooks, &ca));
         manifests.extend(crowsnest_install::admission(&hooks, &ca));
         crowsnest_install::apply_all(&client, &manifests).await?;
         // The lock of the data directory excludes other processes, so no reader of the old definitions is left.
-        crowsnest_install::renamed::remove(&client, &mut report).await?;
+        crowsnest_install::stored_kind_migration::remove(&client, &mut report).await?;
         for line in String::from_utf8_lossy(&report).lines() {
             tracing::info!("{line}");
         }

@@ -70,7 +70,9 @@ impl Members {
                 let default = || recorded.clone().unwrap_or_else(|| MemberShape::default_of(index));
                 let wanted = shape.clone().unwrap_or_else(default);
                 if recorded.as_ref().is_some_and(|recorded| *recorded != wanted) {
-                    progress.done(&format!("member {name} has another shape than at the last start, which is applied"));
+                    progress.done(&format!(
+                        "member {name}: settings changed since the last start; the new ones are applied"
+                    ));
                 }
                 let member = start_one(name, Some(&wanted), dir, listen, false).await?;
                 let change = ShapeChange { is_requested: shape.is_some(), before: recorded, after: wanted };

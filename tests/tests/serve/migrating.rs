@@ -72,7 +72,7 @@ fn karmadas_clusters_are_migrated_and_back() -> Result<()> {
     ensure!(kept.data["spec"] == cluster.data["spec"] && kept.metadata.labels == cluster.metadata.labels, "{kept:?}");
     ensure!(kept.data["status"]["kubernetesVersion"] == "v1.36.0", "{kept:?}");
     let again = crowsnest(cp, &["migrate"])?;
-    ensure!(again.ok && again.out.contains("1 clusters, 0 of them written"), "{again:?}");
+    ensure!(again.ok && again.out.contains("0 of 1 clusters written"), "{again:?}");
 
     let installed = crowsnest(cp, &["install", "--take-over", "--host", "127.0.0.1", "--port", "1"])?;
     ensure!(installed.ok, "{installed:?}");
@@ -81,7 +81,7 @@ fn karmadas_clusters_are_migrated_and_back() -> Result<()> {
     ensure!(service()?.data["spec"]["service"]["name"] == "crowsnest", "{:?}", service()?);
 
     let back = crowsnest(cp, &["migrate", "--back"])?;
-    ensure!(back.ok && back.out.contains("1 clusters, 0 of them written"), "{back:?}");
+    ensure!(back.ok && back.out.contains("0 of 1 clusters written"), "{back:?}");
     ensure!(service()?.data["spec"].get("service").is_none_or(Value::is_null), "{:?}", service()?);
     // A cluster that left under Crowsnest is removed for Karmada, too.
     let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));

@@ -1,10 +1,13 @@
 // JSON as API servers parse it: an integer that a number cannot represent (an int64 beyond 2^53) becomes a bigint.
 
-/** A string, or a number; strings are matched so that digits in them are skipped. */
-const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
-/** Number of digits from which on a number may be inexact. */
+/**
+ * A string, or a number; strings are matched so that their digits are not. A colon after a number is part of the token, so that
+ * `JSON.parse` sees a number that stands where a key must be, and refuses it.
+ */
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:\s*:)?/g
+/** Digits that a number may not hold. */
 const MANY_DIGITS = /\d{16}/
-const INTEGER = /^-?\d+$/
+const INTEGER = /^-?(?:0|[1-9]\d*)$/
 
 /** Parses JSON. Throws a SyntaxError as `JSON.parse` does. */
 export function parseJson(text: string): unknown {

@@ -1,10 +1,12 @@
-//! Owner of a Work. Works of different objects can have the same name, which is computed from kind, name and
-//! namespace.
+//! What a Work is made for. Works of different objects can have the same name: it ends with a 32-bit hash, of kind, name and namespace
+//! as a rule.
 
 use std::fmt;
 
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
+use crowsnest_api::object_identity::ObjectIdentity;
+use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
@@ -15,6 +17,8 @@ pub enum Holder {
     Binding(BindingKey),
     /// A FederatedResourceQuota.
     Quota,
+    /// The object in a Work of neither, such as the Work of a Namespace.
+    Object(ObjectKey),
 }
 
 impl fmt::Display for Holder {
@@ -22,6 +26,7 @@ impl fmt::Display for Holder {
         match self {
             Self::Binding(key) => write!(f, "{} {key}", key.kind()),
             Self::Quota => f.write_str("a FederatedResourceQuota"),
+            Self::Object(key) => key.fmt(f),
         }
     }
 }
@@ -40,13 +45,30 @@ fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<Bin
 }
 
 impl DesiredWork {
-    /// The owner of an existing Work of this name. `None` if that is this Work's binding or unknown.
+    /// What holds the existing Work of this name, if it must not become this Work. A binding does not take the Work of another binding or
+    /// of a FederatedResourceQuota. No Work takes the name of one with another object, unless both are of one binding.
     pub fn held_by_another(&self, existing: &Value) -> Option<Holder> {
-        let own = binding_of(|key| self.annotations.get(key).map(String::as_str))?;
-        if unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME).is_some() {
-            return Some(Holder::Quota);
+        let own = binding_of(|key| self.annotations.get(key).map(String::as_str));
+        let holder = match unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME) {
+            Some(_) => Some(Holder::Quota),
+            None => binding_of_work(existing).map(Holder::Binding),
+        };
+        let is_own = own.as_ref().is_some_and(|own| matches!(&holder, Some(Holder::Binding(key)) if key == own));
+        if is_own {
+            return None;
         }
-        binding_of_work(existing).filter(|other| *other != own).map(Holder::Binding)
+        let other = self.other_object(existing);
+        match holder {
+            Some(holder) => (own.is_some() || other.is_some()).then_some(holder),
+            None => other.map(Holder::Object),
+        }
+    }
+
+    /// An object in the existing Work of this name that is not this Work's.
+    pub fn other_object(&self, existing: &Value) -> Option<ObjectKey> {
+        let own = ObjectIdentity::of(&self.manifest);
+        let manifests = unstructured::at(existing, &["spec", "workload", "manifests"]).and_then(Value::as_array);
+        manifests.into_iter().flatten().map(ObjectIdentity::of).find(|other| *other != own).map(ObjectKey::from)
     }
 }
 
@@ -67,26 +89,55 @@ mod tests {
         Some(Holder::Binding(BindingKey::new(namespace, name)))
     }
 
+    fn object(api_version: &str, namespace: &str, name: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": "Deployment", "metadata": {"namespace": namespace, "name": name}})
+    }
+
+    fn desired(manifest: Value) -> DesiredWork {
+        let own =
+            BTreeMap::from([(NAMESPACE.to_owned(), "shop".to_owned()), (NAME.to_owned(), "web-deployment".to_owned())]);
+        super::super::construct::wrap("m1", manifest, BTreeMap::new(), own, WorkOptions::default())
+    }
+
     #[rstest]
     #[case::its_own(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None)]
-    #[case::nobodys(json!({}), json!({}), None)]
+    #[case::unmarked(json!({}), json!({}), None)]
     #[case::another(json!({NAMESPACE: "shop", NAME: "db-deployment"}), json!({}), binding("shop", "db-deployment"))]
     #[case::another_namespace(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"))]
     #[case::cluster_scoped(json!({CLUSTER_NAME: "web"}), json!({}), binding("", "web"))]
     #[case::a_quotas(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota))]
-    fn works_of_others_are_recognized(
+    fn bindings_do_not_take_works_of_others(
         #[case] annotations: Value,
         #[case] labels: Value,
         #[case] expected: Option<Holder>,
     ) {
-        let manifest =
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}});
-        let own =
-            BTreeMap::from([(NAMESPACE.to_owned(), "shop".to_owned()), (NAME.to_owned(), "web-deployment".to_owned())]);
-        let desired = super::super::construct::wrap("m1", manifest, BTreeMap::new(), own, WorkOptions::default());
-        let existing = json!({"metadata": {"annotations": annotations, "labels": labels}});
-        assert_eq!(desired.held_by_another(&existing), expected);
+        let desired = desired(object("apps/v1", "shop", "web"));
+        let mut existing = json!({"metadata": {"annotations": annotations, "labels": labels}});
+        for manifests in [json!([]), json!([object("apps/v1beta1", "shop", "web")])] {
+            existing["spec"] = json!({"workload": {"manifests": manifests}});
+            assert_eq!(desired.held_by_another(&existing), expected);
+            let unbound = DesiredWork { annotations: BTreeMap::new(), ..desired.clone() };
+            assert_eq!(unbound.held_by_another(&existing), None, "others write the Work of the same object");
+        }
+    }
+
+    #[rstest]
+    #[case::its_own(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None, binding("shop", "web-deployment"))]
+    #[case::another(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"), binding("bank", "web-deployment"))]
+    #[case::a_quotas(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota), Some(Holder::Quota))]
+    #[case::unmarked(json!({}), json!({}), Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))),
+        Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))))]
+    fn works_of_other_objects_are_not_taken(
+        #[case] annotations: Value,
+        #[case] labels: Value,
+        #[case] for_binding: Option<Holder>,
+        #[case] for_others: Option<Holder>,
+    ) {
+        let desired = desired(object("apps/v1", "shop", "web"));
+        let manifests = json!([object("example.dev/v1", "bank", "web")]);
+        let existing = json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": {"workload": {"manifests": manifests}}});
+        assert_eq!(desired.held_by_another(&existing), for_binding);
         let unbound = DesiredWork { annotations: BTreeMap::new(), ..desired };
-        assert_eq!(unbound.held_by_another(&existing), None, "only Works of bindings are checked");
+        assert_eq!(unbound.held_by_another(&existing), for_others);
     }
 }

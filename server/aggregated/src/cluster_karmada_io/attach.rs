@@ -39,8 +39,8 @@ impl Resource for Attach {
             let fleet = &server.running()?.fleet;
             let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
             own.tell(response.headers_mut());
-            // Agents poll every few seconds. A tunnel whose end the agent has not noticed is opened again, and a deleted cluster
-            // has none.
+            // Agents poll every few seconds, and name the replicas to which they have tunnels. A tunnel that the agent names can have ended
+            // here, because the connection broke or the Cluster was deleted, so it has to be open, too.
             let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
             if own.is_met(request.headers()) && open {
                 *response.status_mut() = StatusCode::NO_CONTENT;
@@ -49,12 +49,12 @@ impl Resource for Attach {
             let name = existing(&fleet.control_plane(), cluster).await?;
             if !requests_tunnel(request.headers()) {
                 let text = format!(
-                    "this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}"
+                    "cannot open a tunnel: the request needs the headers Connection: Upgrade and Upgrade: {PROTOCOL}"
                 );
                 return Err(ApiError::bad_request(text));
             }
             let address = context.peer.address.map(tracing::field::display);
-            tracing::info!(cluster = %name, user = context.user.name, address, "an agent opens a tunnel");
+            tracing::info!(cluster = %name, user = context.user.name, address, "accepted the tunnel of an agent");
             fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));

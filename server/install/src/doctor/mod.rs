@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::installation::{self, Record, Wish};
 use crate::serving::{self, Kept};
-use crate::{SERVICE_HOST, SYSTEM_NAMESPACE, renamed};
+use crate::{SERVICE_HOST, SYSTEM_NAMESPACE, stored_kind_migration};
 use crowsnest_api::names::LEASES;
 pub use judge::{Finding, Severity};
 
@@ -95,8 +95,8 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
 
 /// Checks for CustomResourceDefinitions with their earlier names.
 async fn earlier_names(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
-    let names = match renamed::remaining_names(client).await {
-        // Reported by the check of permissions.
+    let names = match stored_kind_migration::remaining_names(client).await {
+        // Reported with the missing rights.
         Err(error) if is_forbidden(&error) => return Ok(None),
         names => names?,
     };

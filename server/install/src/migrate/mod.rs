@@ -27,10 +27,10 @@ const KEY: &str = "objects.json";
 /// How long Karmada's API server may take to be reached again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Version of the internal group.
-const OURS: &str = "storage.crowsnest.io/v1alpha1";
+/// API version of the kinds in which Crowsnest stores objects.
+pub(crate) const STORAGE_API_VERSION: &str = "storage.crowsnest.io/v1alpha1";
 
-/// Kinds that are kept under another group: where Karmada serves them, and where we keep them.
+/// Collections of the kinds that Crowsnest stores in another group than Karmada: Karmada's, and Crowsnest's.
 const KINDS: [(Place<'_>, Place<'_>); 2] = [
     (served("cluster.karmada.io/v1alpha1", &CLUSTERS), stored(&CLUSTERS)),
     (served("search.karmada.io/v1alpha1", &RESOURCE_REGISTRIES), stored(&RESOURCE_REGISTRIES)),
@@ -41,7 +41,7 @@ const fn served(api_version: &'static str, kind: &'static StoredKind) -> Place<'
 }
 
 pub(crate) const fn stored(kind: &'static StoredKind) -> Place<'static> {
-    Place { api_version: OURS, plural: kind.stored_plural, kind: kind.stored_kind }
+    Place { api_version: STORAGE_API_VERSION, plural: kind.stored_plural, kind: kind.stored_kind }
 }
 
 /// Takes over what Karmada's API servers keep, while they serve it.
@@ -57,17 +57,17 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}});
         crate::apply_all(client, &[namespace]).await?;
         keep(client, &foreign).await?;
-        crate::apply_all(client, &crate::renamed::definitions()).await?;
+        crate::apply_all(client, &crate::stored_kind_migration::definitions()).await?;
     }
-    for (theirs, ours) in KINDS {
-        if !foreign.iter().any(|(name, _)| name.ends_with(theirs.group())) {
+    for (karmada, crowsnest) in KINDS {
+        if !foreign.iter().any(|(name, _)| name.ends_with(karmada.group())) {
             continue;
         }
-        let here = list(client, theirs).await?.unwrap_or_default();
-        let there = list(client, ours).await?.unwrap_or_default();
-        let steps = plan(&here, &there, ours, Way::Forth);
-        carry(client, (ours, theirs.plural), &steps, dry_run, out).await?;
-        writeln!(out, "{} {}, {} of them written", here.len(), theirs.plural, steps.len())?;
+        let source = list(client, karmada).await?.unwrap_or_default();
+        let target = list(client, crowsnest).await?.unwrap_or_default();
+        let steps = plan(&source, &target, crowsnest, Way::Forth);
+        carry(client, (crowsnest, karmada.plural), &steps, dry_run, out).await?;
+        writeln!(out, "{} of {} {} written", steps.len(), source.len(), karmada.plural)?;
     }
     writeln!(
         out,
@@ -102,23 +102,25 @@ pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) ->
     if dry_run {
         return Ok(());
     }
-    // Nobody answers what Karmada did not have.
-    let theirs = |manifest: &Value| {
+    // Webhooks that Karmada did not have would be called in vain.
+    let is_karmadas = |manifest: &Value| {
         objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
     };
-    for manifest in crate::admission("https://localhost", "").iter().filter(|manifest| !theirs(manifest)) {
+    for manifest in crate::admission("https://localhost", "").iter().filter(|manifest| !is_karmadas(manifest)) {
         installation::delete(client, manifest).await?;
     }
     let registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
-    for (theirs, ours) in KINDS {
-        if !registered(theirs.group()) {
+    for (karmada, crowsnest) in KINDS {
+        if !registered(karmada.group()) {
             continue;
         }
-        let here = list(client, ours).await?.unwrap_or_default();
-        let there = reached(client, theirs, &here).await?;
-        let steps = plan(&here, &there, theirs, Way::Back);
-        carry(client, (theirs, theirs.plural), &steps, dry_run, out).await?;
-        writeln!(out, "{} {}, {} of them written", here.len(), theirs.plural, steps.len())?;
+        let source = list(client, crowsnest).await?.unwrap_or_default();
+        let target = reached(client, karmada, &source).await?;
+        let steps = plan(&source, &target, karmada, Way::Back);
+        carry(client, (karmada, karmada.plural), &steps, dry_run, out).await?;
+        let deleted = steps.iter().filter(|step| matches!(step, Step::Delete(_))).count();
+        let written = steps.len() - deleted;
+        writeln!(out, "{written} of {} {} written, {deleted} deleted", source.len(), karmada.plural)?;
     }
     writeln!(out, "next: start the rest of Karmada's components; `crowsnest uninstall` takes away what is left of us")?;
     Ok(())
@@ -188,7 +190,7 @@ fn is_of_karmada(object: &Value) -> bool {
     match object["kind"].as_str().unwrap_or_default() {
         "APIService" => {
             let (group, version) = (object["spec"]["group"].as_str(), object["spec"]["version"].as_str());
-            group.is_some_and(|group| KINDS.iter().any(|(theirs, _)| theirs.group() == group))
+            group.is_some_and(|group| KINDS.iter().any(|(karmada, _)| karmada.group() == group))
                 && object["apiVersion"] == "apiregistration.k8s.io/v1"
                 && group.zip(version).is_some_and(|(group, version)| name(object) == format!("{version}.{group}"))
                 && fields(&["spec"])
@@ -222,15 +224,16 @@ async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
     }
 }
 
-/// The objects, as soon as somebody else serves them: for a moment the control plane may still ask us.
-async fn reached(client: &kube::Client, place: Place<'_>, ours: &[Value]) -> anyhow::Result<Vec<Value>> {
+/// Karmada's objects, as soon as its API server serves them. Until the control plane has applied the APIService, it may still send
+/// requests to Crowsnest.
+async fn reached(client: &kube::Client, place: Place<'_>, stored: &[Value]) -> anyhow::Result<Vec<Value>> {
     let api_version = place.api_version;
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
-    let is_ours = |object: &Value| migrated_uid(object).is_some() || ours.iter().any(|own| uid(own) == uid(object));
+    let is_own = |object: &Value| migrated_uid(object).is_some() || stored.iter().any(|own| uid(own) == uid(object));
     let asking = async {
         loop {
             match list(client, place).await {
-                Ok(Some(found)) if !found.iter().any(is_ours) => return found,
+                Ok(Some(found)) if !found.iter().any(is_own) => return found,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(error = format!("{error:#}"), "{api_version} is not served yet"),
             }

@@ -1,29 +1,29 @@
-//! What has to be written so that objects are in one place as they are in another. Pure.
+//! Plan of a migration between Karmada's collections of objects and those of Crowsnest. Pure.
 
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_FROM, MIGRATED_FROM_KARMADA, MIGRATED_UID};
 use serde_json::{Map, Value, json};
 
-/// From Karmada to us, or back.
+/// Direction of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// What only we have may have come from somewhere else, and stays.
+    /// From Karmada to Crowsnest. Objects that only the target has are kept: they may have been created there.
     Forth,
-    /// Whatever they had and we have no more was taken away by somebody meanwhile.
+    /// From Crowsnest to Karmada. Objects that only the target has are deleted: they were deleted in Crowsnest.
     Back,
 }
 
-/// What is noted on objects here.
+/// Annotations that a migration sets on stored objects.
 pub(crate) const NOTES: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
 
-/// One write. Objects are whole, in the words of the place they go to.
+/// One write. Objects are complete, with the API version and kind of the target.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     Create(Value),
     /// The object with the resource version it replaces.
     Replace(Value),
-    /// By its name: it is not there any more where the others come from.
+    /// The name of an object that the source does not have.
     Delete(String),
 }
 
@@ -46,11 +46,11 @@ impl Place<'_> {
     }
 }
 
-/// What makes `there` be as `here`.
-pub(super) fn plan(here: &[Value], there: &[Value], place: Place<'_>, way: Way) -> Vec<Step> {
-    let mut left: BTreeMap<&str, &Value> = there.iter().map(|object| (name(object), object)).collect();
+/// Writes that make the objects in the target collection equal to those in the source collection.
+pub(super) fn plan(source: &[Value], target: &[Value], place: Place<'_>, way: Way) -> Vec<Step> {
+    let mut left: BTreeMap<&str, &Value> = target.iter().map(|object| (name(object), object)).collect();
     let mut steps = Vec::new();
-    for object in here {
+    for object in source {
         let mut wanted = carried(object, place);
         if let (Way::Forth, Some(uid)) = (way, object.pointer("/metadata/uid")) {
             wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
@@ -79,7 +79,7 @@ pub(crate) fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What `there` has of what would be written.
+/// The part of an object of the target that a migration writes.
 fn as_written(found: &Value, place: Place<'_>, way: Way) -> Value {
     let mut written = carried(found, place);
     for note in NOTES {
@@ -90,12 +90,12 @@ fn as_written(found: &Value, place: Place<'_>, way: Way) -> Value {
     written
 }
 
-/// The UID an object had before it came to us.
+/// UID of the original of a migrated object.
 pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][MIGRATED_UID].as_str()
 }
 
-/// What of an object is the same in both places: not what an API server gave it, nor what we noted.
+/// The part of an object that is equal in source and target: without the fields that an API server sets and without [`NOTES`].
 pub(crate) fn carried(object: &Value, place: Place<'_>) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
     let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers", "ownerReferences"]
@@ -130,8 +130,9 @@ mod tests {
     use super::*;
 
     const STORED: &str = "storage.crowsnest.io/v1alpha1";
-    const OURS: Place<'_> = Place { api_version: STORED, plural: "storedclusters", kind: "StoredCluster" };
-    const THEIRS: Place<'_> = Place { api_version: "cluster.karmada.io/v1alpha1", plural: "clusters", kind: "Cluster" };
+    const CROWSNEST: Place<'_> = Place { api_version: STORED, plural: "storedclusters", kind: "StoredCluster" };
+    const KARMADA: Place<'_> =
+        Place { api_version: "cluster.karmada.io/v1alpha1", plural: "clusters", kind: "Cluster" };
     const CREATED: &str = "2026-01-01T00:00:00Z";
 
     fn cluster(api: &str, name: &str, version: &str, region: &str) -> Value {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_become_what_they_are_elsewhere() {
+    fn the_target_becomes_equal_to_the_source() {
         let karmada = "cluster.karmada.io/v1alpha1";
         let migrated = |name: &str, version: &str, region: &str| {
             let mut stored = cluster(STORED, name, version, region);
@@ -153,13 +154,13 @@ mod tests {
                 json!({MIGRATED_UID: format!("{karmada}-{name}"), MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
             stored
         };
-        let here = [
+        let source = [
             cluster(karmada, "same", "1", "a"),
             cluster(karmada, "changed", "2", "b"),
             cluster(karmada, "new", "3", "c"),
         ];
-        let there = [migrated("same", "7", "a"), migrated("changed", "8", "a"), cluster(STORED, "ours", "9", "d")];
-        let steps = plan(&here, &there, OURS, Way::Forth);
+        let target = [migrated("same", "7", "a"), migrated("changed", "8", "a"), cluster(STORED, "own", "9", "d")];
+        let steps = plan(&source, &target, CROWSNEST, Way::Forth);
         let [Step::Replace(changed), Step::Create(new)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((&changed["metadata"]["resourceVersion"], &changed["spec"]["region"]), (&json!("8"), &json!("b")));
         let expected = json!({
@@ -170,23 +171,22 @@ mod tests {
             "spec": {"region": "c", "id": "7"}, "status": {"kubernetesVersion": "v1.36.0"},
         });
         assert_eq!(new, &expected);
-        // Once more, nothing is left to do.
-        let done = [here[0].clone(), here[1].clone(), here[2].clone()];
-        let there = [migrated("same", "7", "a"), migrated("changed", "10", "b"), expected];
-        assert_eq!(plan(&done, &there, OURS, Way::Forth), []);
+        // A second plan is empty.
+        let target = [migrated("same", "7", "a"), migrated("changed", "10", "b"), expected];
+        assert_eq!(plan(&source, &target, CROWSNEST, Way::Forth), []);
     }
 
     #[test]
-    fn karmada_gets_back_what_it_had() {
+    fn changes_and_deletions_are_migrated_back_to_karmada() {
         let karmada = "cluster.karmada.io/v1alpha1";
-        let mut ours = cluster(STORED, "same", "7", "a");
-        ours["metadata"]["annotations"] =
+        let mut stored = cluster(STORED, "same", "7", "a");
+        stored["metadata"]["annotations"] =
             json!({MIGRATED_UID: "u", MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
-        let theirs = [cluster(karmada, "same", "1", "a"), cluster(karmada, "gone", "2", "a")];
-        let steps = plan(&[ours.clone()], &theirs, THEIRS, Way::Back);
+        let target = [cluster(karmada, "same", "1", "a"), cluster(karmada, "gone", "2", "a")];
+        let steps = plan(&[stored.clone()], &target, KARMADA, Way::Back);
         assert_eq!(steps, [Step::Delete("gone".to_owned())]);
-        ours["spec"]["region"] = "b".into();
-        let steps = plan(&[ours], &theirs[..1], THEIRS, Way::Back);
+        stored["spec"]["region"] = "b".into();
+        let steps = plan(&[stored], &target[..1], KARMADA, Way::Back);
         let [Step::Replace(changed)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((&changed["spec"]["region"], &changed["metadata"]["annotations"]), (&json!("b"), &Value::Null));
     }

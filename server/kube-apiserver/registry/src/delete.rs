@@ -50,22 +50,22 @@ impl Registry {
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Deleted> {
-        self.delete_asked(resource, ctx, name, Some(name), options, warnings).await
+        self.delete_object(resource, ctx, name, Some(name), options, warnings).await
     }
 
     /// Deletes a custom resource of a definition that is being deleted. Admission is skipped, as in Kubernetes: no
     /// policy or webhook can block the deletion of a definition.
     pub async fn delete_raw(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<Deleted> {
-        self.delete_asked(resource, ctx, name, None, &DeleteOptions::default(), &mut Vec::new()).await
+        self.delete_object(resource, ctx, name, None, &DeleteOptions::default(), &mut Vec::new()).await
     }
 
-    /// `asked` is the name in the request, empty for a collection; `None` skips admission.
-    async fn delete_asked(
+    /// `requested_name` is the name in the request, empty for the deletion of a collection; `None` deletes without admission.
+    async fn delete_object(
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
         name: &str,
-        asked: Option<&str>,
+        requested_name: Option<&str>,
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Deleted> {
@@ -76,9 +76,9 @@ impl Registry {
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
             check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
-            // An eviction has its own admission.
-            if let Some(asked) = asked.filter(|_| ctx.subresource != "eviction") {
-                let attributes = Attributes::new(ctx, resource, Operation::Delete, asked, &options.raw);
+            // An eviction was admitted itself.
+            if let Some(requested_name) = requested_name.filter(|_| ctx.subresource != "eviction") {
+                let attributes = Attributes::new(ctx, resource, Operation::Delete, requested_name, &options.raw);
                 let attributes = Attributes { old: Some(&live), ..attributes };
                 self.mutate(&attributes, None, warnings).await?;
                 self.validate(&attributes, None, warnings).await?;
@@ -137,7 +137,7 @@ impl Registry {
             if resource.namespaced {
                 own.namespace = object.namespace().to_owned();
             }
-            match self.delete_asked(resource, &own, object.name(), Some(""), options, warnings).await {
+            match self.delete_object(resource, &own, object.name(), Some(""), options, warnings).await {
                 Ok(_) => deleted.push(object),
                 Err(error) if error.is(crowsnest_apimachinery::status::Reason::NotFound) => {}
                 Err(error) => return Err(error),

@@ -92,7 +92,7 @@ pub fn object(
         }
         Shape::PartialMetadata => partial_object_metadata(object, internal),
         Shape::PartialMetadataList => {
-            return Err(negotiate::is_no_list(&go_type(resource)));
+            return Err(negotiate::object_not_acceptable(&go_type(resource)));
         }
         Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, accepted.encoding, object)),
     };
@@ -145,7 +145,7 @@ pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &st
         }
         Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta, internal),
         Shape::PartialMetadata => {
-            return Err(negotiate::is_a_list(&format!("{}List", go_type(resource))));
+            return Err(negotiate::list_not_acceptable(&format!("{}List", go_type(resource))));
         }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };

@@ -143,6 +143,9 @@ async fn failed_liveness_probe_kills_the_container() {
     let seen = until(&kubelet, &changed, 0, |seen| seen.exit.is_some()).await;
     assert_eq!(seen.exit.unwrap().code, Some(137));
     let failure = seen.failure.unwrap();
-    assert_eq!((failure.kind, failure.reason.trim()), (Kind::Liveness, "cat: /data/alive: No such file or directory"));
+    assert_eq!(
+        (failure.kind, failure.reason.trim()),
+        (ProbeKind::Liveness, "cat: /data/alive: No such file or directory")
+    );
     kubelet.stop().await;
 }

@@ -1,8 +1,8 @@
-//! Which of several processes runs the controllers: the one that holds all of their Leases in the control plane. They are
-//! Karmada's own by name, so that none of ours acts while Karmada's components do, nor they while ours do.
+//! Leader election of the controllers: the process that holds all of their Leases in the control plane runs them. The Leases have the
+//! names of those of Karmada's components, so that Karmada's controllers and these never act at the same time.
 //!
-//! Written by the one task that steers (`steering`). The number of a term is the Lease's count of holders: it grows whenever
-//! another process takes over.
+//! The task of `steering` is the only caller. The number of a term is `spec.leaseTransitions` of the first Lease, which grows whenever
+//! another process takes the Lease.
 
 mod plan;
 #[cfg(test)]
@@ -21,142 +21,155 @@ use kube::api::PostParams;
 pub use plan::Times;
 use plan::{Step, left, step};
 
-/// How to stand for election.
+/// Configuration of an election.
 #[derive(Clone)]
 pub struct Election {
-    /// With connections of its own, so that no other request delays a renewal.
+    /// A client with its own connections, so that no other request delays a renewal.
     pub control_plane: kube::Client,
     pub namespace: String,
-    /// Taken in this order, given back in the opposite one.
+    /// Names of the Leases, in the order in which they are acquired. They are released in the reverse order.
     pub leases: Vec<String>,
-    /// This process, unlike any other.
+    /// Holder identity of this process, unique among all processes.
     pub me: String,
     pub times: Times,
 }
 
-/// What came of asking once.
+/// Result of one attempt to acquire or renew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// All of them are held, until the times say otherwise.
+pub enum ElectionOutcome {
+    /// This process holds all Leases, until [`Times::renew`] has passed since the attempt began.
     Held { term: u64 },
-    /// This one is somebody else's.
-    Elsewhere { lease: String, holder: String },
+    /// Another process holds this Lease.
+    HeldByOther { lease: String, holder: String },
 }
 
-/// An election as seen from here.
+/// The part of this process in an election.
 pub struct Campaign {
     leases: Api<Lease>,
     me: String,
     times: Times,
-    seats: Vec<Seat>,
+    records: Vec<LeaseRecord>,
 }
 
-/// One Lease, and since when it has been as it is.
-struct Seat {
+/// A Lease as this process observed it last.
+struct LeaseRecord {
     name: String,
-    seen: Option<(Lease, Instant)>,
+    /// The Lease, and the time since which its `spec` is unchanged. `None`: it does not exist, or was not read yet.
+    observed: Option<(Lease, Instant)>,
 }
 
 impl Campaign {
     pub fn new(election: &Election) -> Self {
-        let seat = |name: &String| Seat { name: name.clone(), seen: None };
+        let record = |name: &String| LeaseRecord { name: name.clone(), observed: None };
         Self {
             leases: Api::namespaced(election.control_plane.clone(), &election.namespace),
             me: election.me.clone(),
             times: election.times,
-            seats: election.leases.iter().map(seat).collect(),
+            records: election.leases.iter().map(record).collect(),
         }
     }
 
-    /// Renews what is held and takes what is free. Leases that are all held are renewed at once, each by one update of the object that
-    /// the last answer had.
-    pub async fn ask(&mut self) -> Result<Asked, kube::Error> {
-        let Self { leases, me, times, seats } = self;
-        if seats.iter().all(|seat| seat.is_held_by(me)) {
-            let renewals = seats.iter_mut().map(|seat| seat.ask(leases, me, times));
-            // None is dropped while it is under way because another one has failed.
+    /// Renews the Leases that this process holds and acquires those that are free or expired. If it holds all of them, they are renewed
+    /// concurrently, each by one update of the object that the last response contained.
+    pub async fn try_acquire_or_renew(&mut self) -> Result<ElectionOutcome, kube::Error> {
+        let Self { leases, me, times, records } = self;
+        if records.iter().all(|record| record.is_held_by(me)) {
+            let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, me, times));
+            // `join_all`, since `try_join_all` would cancel the other updates after the first error.
             let renewed = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let elsewhere = renewed.iter().find(|asked| matches!(asked, Asked::Elsewhere { .. }));
-            return Ok(elsewhere.or_else(|| renewed.first()).cloned().unwrap_or(Asked::Held { term: 0 }));
+            let lost = renewed.iter().find(|outcome| matches!(outcome, ElectionOutcome::HeldByOther { .. }));
+            let outcome = lost.or_else(|| renewed.first()).cloned();
+            return Ok(outcome.unwrap_or(ElectionOutcome::Held { term: 0 }));
         }
-        // All of them, also those behind one that is somebody's: how long each has been as it is counts from its first look, and
-        // they would run out one after the other.
-        futures::future::try_join_all(seats.iter_mut().map(|seat| seat.look(leases))).await?;
+        // Reads all Leases, also those after one that another process holds. A Lease expires when it has not changed for its duration
+        // since it was first read; read one after another, they would expire one after another.
+        futures::future::try_join_all(records.iter_mut().map(|record| record.refresh(leases))).await?;
         let mut term = None;
-        for seat in seats {
-            match seat.ask(leases, me, times).await? {
-                Asked::Held { term: number } => {
+        for record in records {
+            match record.try_acquire_or_renew(leases, me, times).await? {
+                ElectionOutcome::Held { term: number } => {
                     term.get_or_insert(number);
                 }
-                elsewhere @ Asked::Elsewhere { .. } => return Ok(elsewhere),
+                lost @ ElectionOutcome::HeldByOther { .. } => return Ok(lost),
             }
         }
-        Ok(Asked::Held { term: term.unwrap_or_default() })
+        Ok(ElectionOutcome::Held { term: term.unwrap_or_default() })
     }
 
-    /// Gives back what is held. What can't be given back runs out.
-    pub async fn leave(&mut self) {
-        let leaving = async {
-            for seat in self.seats.iter_mut().rev() {
-                if let Err(error) = seat.leave(&self.leases, &self.me).await {
-                    tracing::warn!(%error, lease = seat.name, "the lease is not given back, it will run out");
+    /// Releases the Leases that this process holds. A Lease that cannot be released expires.
+    pub async fn release(&mut self) {
+        let releasing = async {
+            for record in self.records.iter_mut().rev() {
+                if let Err(error) = record.release(&self.leases, &self.me).await {
+                    tracing::warn!(%error, lease = record.name, "cannot release the lease; it will expire");
                 }
             }
         };
-        if tokio::time::timeout(self.times.retry, leaving).await.is_err() {
-            tracing::warn!("the control plane does not answer: leases are not given back, they will run out");
+        if tokio::time::timeout(self.times.retry, releasing).await.is_err() {
+            tracing::warn!("cannot release the leases: the control plane does not respond; they will expire");
         }
     }
 }
 
-impl Seat {
-    /// As far as this process knows.
-    fn is_held_by(&self, me: &str) -> bool {
-        let spec = self.seen.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
-        spec.is_some_and(|spec| spec.holder_identity.as_deref() == Some(me))
+impl LeaseRecord {
+    /// Holder identity in the Lease as it was observed.
+    fn holder(&self) -> Option<&str> {
+        let spec = self.observed.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
+        spec.and_then(|spec| spec.holder_identity.as_deref())
     }
 
-    async fn look(&mut self, leases: &Api<Lease>) -> Result<(), kube::Error> {
+    fn is_held_by(&self, me: &str) -> bool {
+        self.holder() == Some(me)
+    }
+
+    /// Reads the Lease.
+    async fn refresh(&mut self, leases: &Api<Lease>) -> Result<(), kube::Error> {
         let found = leases.get_opt(&self.name).await?;
-        self.see(found);
+        self.observe(found);
         Ok(())
     }
 
-    /// By what was seen of it.
-    async fn ask(&mut self, leases: &Api<Lease>, me: &str, times: &Times) -> Result<Asked, kube::Error> {
-        // Once more where somebody else was faster: it says who.
+    /// Acquires or renews the Lease, as it was observed last.
+    async fn try_acquire_or_renew(
+        &mut self,
+        leases: &Api<Lease>,
+        me: &str,
+        times: &Times,
+    ) -> Result<ElectionOutcome, kube::Error> {
+        // A conflict is followed by a second attempt, which finds the new holder.
         for _ in 0..2 {
-            let spec = self.seen.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
+            let spec = self.observed.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
             let next = match step(spec, me, times, Timestamp::now()) {
                 Step::Take(spec) | Step::Renew(spec) => spec,
-                Step::Wait(holder) => return Ok(Asked::Elsewhere { lease: self.name.clone(), holder }),
+                Step::Wait(holder) => return Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder }),
             };
             match self.write(leases, next).await {
-                Ok(term) => return Ok(Asked::Held { term }),
-                Err(kube::Error::Api(status)) if status.code == 409 => self.look(leases).await?,
+                Ok(term) => return Ok(ElectionOutcome::Held { term }),
+                Err(kube::Error::Api(status)) if status.code == 409 => self.refresh(leases).await?,
                 Err(error) => return Err(error),
             }
         }
-        Ok(Asked::Elsewhere { lease: self.name.clone(), holder: "somebody faster".to_owned() })
+        let holder = self.holder().filter(|holder| *holder != me).unwrap_or("another process").to_owned();
+        Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder })
     }
 
-    fn see(&mut self, found: Option<Lease>) {
+    fn observe(&mut self, found: Option<Lease>) {
         let spec = |lease: &Lease| lease.spec.clone();
-        let same = self.seen.as_ref().map(|(seen, _)| spec(seen)) == found.as_ref().map(spec);
-        let since = match &self.seen {
-            // Its version may have changed without it.
-            Some((_, since)) if same => *since,
+        let is_unchanged = self.observed.as_ref().map(|(observed, _)| spec(observed)) == found.as_ref().map(spec);
+        let since = match &self.observed {
+            // Metadata may have changed, and the resourceVersion with it.
+            Some((_, since)) if is_unchanged => *since,
             _ => Instant::now(),
         };
-        self.seen = found.map(|lease| (lease, since));
+        self.observed = found.map(|lease| (lease, since));
     }
 
     async fn write(&mut self, leases: &Api<Lease>, spec: LeaseSpec) -> Result<u64, kube::Error> {
         let term = spec.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
         let reader = (READS_STORED_KINDS.to_owned(), spec.holder_identity.clone().unwrap_or_default());
-        let written = match &self.seen {
-            Some((known, _)) => {
-                let mut next = Lease { spec: Some(spec), ..known.clone() };
+        let written = match &self.observed {
+            Some((observed, _)) => {
+                let mut next = Lease { spec: Some(spec), ..observed.clone() };
                 next.metadata.annotations.get_or_insert_default().extend([reader]);
                 leases.replace(&self.name, &PostParams::default(), &next).await?
             }
@@ -166,20 +179,20 @@ impl Seat {
                 leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
             }
         };
-        self.seen = Some((written, Instant::now()));
+        self.observed = Some((written, Instant::now()));
         Ok(term)
     }
 
-    async fn leave(&mut self, leases: &Api<Lease>, me: &str) -> Result<(), kube::Error> {
-        // It may have been taken, or renewed, by a request whose answer did not come - or that is still under way: then once more.
+    async fn release(&mut self, leases: &Api<Lease>, me: &str) -> Result<(), kube::Error> {
+        // An earlier write whose response was lost may have changed the Lease, or may change it while this runs: conflicts are retried.
         loop {
-            self.look(leases).await?;
-            let spec = self.seen.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
+            self.refresh(leases).await?;
+            let spec = self.observed.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
             let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(me)) else { return Ok(()) };
             let next = left(spec, Timestamp::now());
             match self.write(leases, next).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                // Somebody has taken it away.
+                // It was deleted.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
                 written => return written.map(|_| ()),
             }

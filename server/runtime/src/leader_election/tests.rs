@@ -89,10 +89,10 @@ fn campaign(control: &Arc<Mutex<Control>>) -> Campaign {
 async fn held_leases_are_renewed_by_one_update_each() {
     let control = Arc::new(Mutex::new(Control::default()));
     let mut campaign = campaign(&control);
-    assert_eq!(campaign.ask().await.unwrap(), Asked::Held { term: 0 });
+    assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Held { term: 0 });
     for _ in 0..3 {
         control.lock().requests.clear();
-        assert_eq!(campaign.ask().await.unwrap(), Asked::Held { term: 0 });
+        assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Held { term: 0 });
         assert_eq!(control.lock().requests, ["PUT"; 3]);
     }
 }
@@ -105,10 +105,10 @@ async fn held_leases_are_renewed_by_one_update_each() {
 async fn lost_leases_are_noticed_at_the_next_renewal(#[case] name: &str) {
     let control = Arc::new(Mutex::new(Control::default()));
     let mut campaign = campaign(&control);
-    campaign.ask().await.unwrap();
+    campaign.try_acquire_or_renew().await.unwrap();
     control.lock().take(name);
-    let elsewhere = Asked::Elsewhere { lease: name.to_owned(), holder: "other".to_owned() };
-    assert_eq!(campaign.ask().await.unwrap(), elsewhere);
-    assert_eq!(campaign.ask().await.unwrap(), elsewhere);
+    let lost = ElectionOutcome::HeldByOther { lease: name.to_owned(), holder: "other".to_owned() };
+    assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
+    assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
     assert_eq!(control.lock().leases[name]["spec"]["holderIdentity"], "other");
 }

@@ -235,7 +235,7 @@ pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> 
     let (made, quit) = (Arc::new(AtomicU64::new(0)), world.stop.child_token());
     let churn = (load.churn > 0.0).then(|| {
         let churn = Churn::new(world.clone(), targets, made.clone());
-        world.tasks.spawn(churn.run(load.churn, load.seed, quit.clone()))
+        world.tasks.passing().spawn(churn.run(load.churn, load.seed, quit.clone()))
     });
     Ok(Loaded { seed: load.seed, report, made, quit, churn })
 }

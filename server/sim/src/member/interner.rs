@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 
 use crowsnest_kubelet::image::Invocation;
-use crowsnest_kubelet::probes::{Kind, Probe};
+use crowsnest_kubelet::probes::{Probe, ProbeKind};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodCondition, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -265,7 +265,7 @@ fn probes(container: &Container) -> (bool, i64) {
     }
     // Encoding of the container's types cannot fail.
     let spec = serde_json::to_value(container).unwrap_or_default();
-    let probed = [Kind::Startup, Kind::Readiness, Kind::Liveness]
+    let probed = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness]
         .into_iter()
         .any(|kind| Probe::of(&spec, kind).is_some_and(|probe| probe.is_known()));
     let delay = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {

@@ -23,6 +23,7 @@ pub mod resources;
 pub mod scheduler;
 pub mod shape;
 pub mod store;
+pub mod taint_eviction;
 pub mod volumes;
 pub mod wire;
 pub mod workload;
@@ -166,9 +167,9 @@ impl Member {
 
         let client = server.admin();
         let (recorder, writer) = Recorder::new(client.clone());
-        let stop = CancellationToken::new();
-        let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder, stop.clone()));
-        world.tasks.spawn(writer.run(stop));
+        let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder));
+        server.watch_tasks(world.tasks.clone());
+        world.tasks.keep("event recorder", writer.run(world.stop.clone()));
         start_controllers(&world, &kubelet);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
@@ -360,7 +361,7 @@ impl Member {
         }
         let (world, registry) = (self.world.clone(), self.server.registry().clone());
         // Runs as a task, so that it completes if the client disconnects, and members can be filled concurrently.
-        let filling = self.world.tasks.spawn(async move { load::start(&world, &registry, load).await });
+        let filling = self.world.tasks.passing().spawn(async move { load::start(&world, &registry, load).await });
         let loaded = filling.await.map_err(ended)??;
         let report = loaded.report.clone();
         self.loads.lock().push(loaded);
@@ -375,9 +376,7 @@ impl Member {
     /// Stops the listener, then all tasks, then the API server.
     pub async fn stop(&self) -> Result<()> {
         self.pause().await;
-        self.world.stop.cancel();
-        self.world.tasks.close();
-        self.world.tasks.wait().await;
+        self.world.tasks.stop().await;
         self.kubelet.stop().await;
         self.world.close();
         self.server
@@ -392,6 +391,7 @@ fn start_controllers(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     podlife::start(world, kubelet);
     scheduler::start(world);
     node::start(world);
+    taint_eviction::start(world);
     workload::start(world);
     endpoints::start(world);
     volumes::start(world);

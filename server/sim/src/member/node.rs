@@ -19,7 +19,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds};
+use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE};
 
 use crate::error::{Error, Result};
 
@@ -27,7 +27,7 @@ use super::pod::PodState;
 use super::podlife::time;
 use super::queue::{self, Queue};
 use super::recorder::{Source, Subject};
-use super::shape::{self, Given, KUBERNETES_VERSION, NodeShape};
+use super::shape::{self, KUBERNETES_VERSION, NodeProperties, NodeShape};
 use super::store::{Index, Key, Stored};
 use super::world::World;
 
@@ -40,9 +40,9 @@ const SOURCE: Source = Source { component: "node-controller", host: None };
 /// Nodes created concurrently.
 const ADDED_AT_ONCE: usize = 16;
 
-/// Annotation of nodes that the simulation manages; records the values from the node's shape.
-pub const OWN: &str = "sim.crowsnest.io/node";
-/// Annotation of failed nodes.
+/// Annotation of nodes that the simulation runs: the properties that the shape of the node sets ([`NodeProperties`]).
+pub const NODE_PROPERTIES_ANNOTATION: &str = "sim.crowsnest.io/node";
+/// Annotation of nodes that fail.
 const FAIL: &str = "sim.crowsnest.io/fail";
 
 fn annotated(node: &Node, name: &str) -> bool {
@@ -52,7 +52,7 @@ fn annotated(node: &Node, name: &str) -> bool {
 
 /// True if the simulation manages this node.
 pub fn is_own(node: &Node) -> bool {
-    annotated(node, OWN)
+    annotated(node, NODE_PROPERTIES_ANNOTATION)
 }
 
 /// True if the node is failed.
@@ -65,7 +65,7 @@ pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: us
     let nodes = (0..shape.count).map(|number| NewNode {
         name: format!("{prefix}-{}", number + 1),
         index: first_index + number,
-        given: shape.given(number, KUBERNETES_VERSION),
+        properties: shape.properties(number, KUBERNETES_VERSION),
     });
     add_all(world, nodes.filter(|node| world.nodes.get(&Key::new("", &node.name)).is_none()).collect()).await
 }
@@ -86,13 +86,13 @@ fn is_of_pool(member: &str, name: &str) -> bool {
     (pool == "node" || pool.strip_prefix("pool").is_some_and(is_number)) && is_number(number)
 }
 
-/// Reconciles a member's nodes with its shapes: creates missing ones, updates those whose shape has changed, and
-/// deletes those without a shape. Changes by users are kept on nodes with unchanged shapes.
+/// Makes a member's nodes those of its shapes: adds missing nodes, changes nodes whose shape has changed, and deletes nodes of no shape.
+/// A node whose shape is unchanged is not written, so that it keeps the changes of users.
 pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
     let wanted = shapes.iter().enumerate().flat_map(|(pool, shape)| {
-        (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.given(number, version)))
+        (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.properties(number, version)))
     });
-    let wanted: BTreeMap<String, Given> = wanted.collect();
+    let wanted: BTreeMap<String, NodeProperties> = wanted.collect();
     let nodes = world.nodes.all();
     let own = nodes.iter().filter(|node| is_own(node)).map(|node| node.key().name);
     for name in own.filter(|name| is_of_pool(&world.name, name) && !wanted.contains_key(&**name)) {
@@ -102,31 +102,31 @@ pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Re
         nodes.iter().filter_map(|node| node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone())).collect();
     let mut free = (0..).filter(|index| !taken.contains(&shape::pod_cidr(&world.name, *index)));
     let (mut added, mut changed) = (Vec::new(), Vec::new());
-    for (name, given) in wanted {
+    for (name, properties) in wanted {
         match world.nodes.get(&Key::new("", &name)) {
-            Some(node) if is_own(&node) => changed.push((name, node, given)),
+            Some(node) if is_own(&node) => changed.push((name, node, properties)),
             Some(_) => {}
-            None => added.extend(free.next().map(|index| NewNode { name, index, given })),
+            None => added.extend(free.next().map(|index| NewNode { name, index, properties })),
         }
     }
     futures::stream::iter(changed)
-        .map(|(name, node, given)| async move { change(world, &name, &node, &given).await })
+        .map(|(name, node, properties)| async move { change(world, &name, &node, &properties).await })
         .buffer_unordered(ADDED_AT_ONCE)
         .try_collect::<()>()
         .await?;
     add_all(world, added).await
 }
 
-/// Updates a node to the current values of its shape.
-async fn change(world: &World, name: &str, node: &Node, given: &Given) -> Result<()> {
+/// Writes the properties of a node if they differ from the recorded ones.
+async fn change(world: &World, name: &str, node: &Node, properties: &NodeProperties) -> Result<()> {
     let live = serde_json::to_value(node).map_err(|source| Error::Encode { what: "node", source })?;
-    let before = Given::recorded(&live);
-    if before == *given {
+    let before = NodeProperties::recorded(&live);
+    if before == *properties {
         return Ok(());
     }
     let api: Api<Node> = Api::all(world.client.clone());
-    let (main, status) = given.instead_of(&before, &live);
-    // The main part records the change, so it is written last.
+    let (main, status) = properties.merge_patches_from(&before, &live);
+    // The annotation is written last, so that an interrupted change is repeated.
     api.patch_status(name, &PatchParams::apply(MANAGER), &Patch::Merge(&status))
         .await
         .map_err(Error::api(format!("write status of node {name}")))?;
@@ -140,16 +140,16 @@ struct NewNode {
     name: String,
     /// Index of its addresses.
     index: usize,
-    given: Given,
+    properties: NodeProperties,
 }
 
 async fn add_all(world: &World, nodes: Vec<NewNode>) -> Result<()> {
     futures::stream::iter(nodes).map(|node| add_one(world, node)).buffer_unordered(ADDED_AT_ONCE).try_collect().await
 }
 
-async fn add_one(world: &World, NewNode { name, index, given }: NewNode) -> Result<()> {
+async fn add_one(world: &World, NewNode { name, index, properties }: NewNode) -> Result<()> {
     let api: Api<Node> = Api::all(world.client.clone());
-    let body = shape::node(&world.name, &name, index, &given, Timestamp::now());
+    let body = shape::node(&world.name, &name, index, &properties, Timestamp::now());
     let node: Node = serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
     let node = match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
         Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => created,
@@ -179,7 +179,7 @@ pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
     Ok(())
 }
 
-/// Starts heartbeats, failure handling and taint-based eviction.
+/// Starts heartbeats and failure handling.
 pub fn start(world: &Arc<World>) {
     let nodes = Arc::new(Queue::<Arc<str>>::default());
     let wanted = nodes.clone();
@@ -188,31 +188,10 @@ pub fn start(world: &Arc<World>) {
             wanted.add(node.key().name);
         }
     });
-    let evictions = Arc::new(Queue::<Key>::default());
-    let (tainted, pods) = (evictions.clone(), Arc::downgrade(world));
-    world.nodes.on_change(move |old, new| {
-        let taints = |node: &Node| no_execute(node);
-        let (Some(node), Some(world)) = (new, pods.upgrade()) else { return };
-        if old.map(|old| taints(old)) != Some(taints(node)) && !taints(node).is_empty() {
-            for pod in world.pods.by(&Index::Node(node.key().name)) {
-                tainted.add(pod.key.clone());
-            }
-        }
-    });
-    let (bound, nodes_of) = (evictions.clone(), Arc::downgrade(world));
-    world.pods.on_change(move |old, new| {
-        let (Some(pod), Some(world)) = (new, nodes_of.upgrade()) else { return };
-        let Some(name) = pod.node.as_ref().filter(|_| old.is_none_or(|old| old.node.is_none())) else { return };
-        if world.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute(&node).is_empty()) {
-            bound.add(pod.key.clone());
-        }
-    });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run("node", nodes, 4, stop, |name| reconcile_condition(&shared, name)).await });
+    world.work("nodes", async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
-    let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move {
+    world.work("heartbeats of nodes", async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = heartbeats(&shared) => {}
@@ -220,13 +199,8 @@ pub fn start(world: &Arc<World>) {
     });
 }
 
-fn no_execute(node: &Node) -> Vec<Taint> {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    taints.iter().filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
-}
-
-/// Updates a node's conditions and taints to its failure state.
-async fn reconcile_condition(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
+/// Brings a node's conditions and taints in line with whether it works.
+async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
     let Some(node) = world.nodes.get(&Key::new("", &name)).filter(|node| is_own(node)) else { return Ok(None) };
     let failed = is_failed(&node);
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -321,34 +295,7 @@ async fn unready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
     }
 }
 
-/// Evicts a pod from a tainted node when its tolerations expire.
-async fn evict(world: &World, key: Key) -> Result<Option<Duration>> {
-    let Some(pod) = world.pods.get(&key).filter(|pod| pod.deletion.is_none()) else { return Ok(None) };
-    let Some(name) = &pod.node else { return Ok(None) };
-    let Some(node) = world.nodes.get(&Key::new("", name)) else { return Ok(None) };
-    let taints = no_execute(&node);
-    if taints.is_empty() {
-        return Ok(None);
-    }
-    match toleration_seconds(&taints, &pod.spec.tolerations) {
-        Some(None) => return Ok(None),
-        Some(Some(seconds)) => {
-            let since = taints.iter().filter_map(|taint| taint.time_added.as_ref()).map(|time| time.0).max();
-            let tainted = Timestamp::now().duration_since(since.unwrap_or_else(Timestamp::now)).as_secs();
-            if tainted < seconds {
-                return Ok(Some(Duration::from_secs(u64::try_from(seconds - tainted).unwrap_or_default())));
-            }
-        }
-        None => {}
-    }
-    let message = format!("Marking for deletion Pod {key}");
-    let source = Source { component: "taint-eviction-controller", host: None };
-    world.recorder.record(Subject::pod(&key, &pod.uid), source, false, "TaintManagerEviction", message);
-    world.delete_pod(&key, &pod.uid, None).await?;
-    Ok(None)
-}
-
-/// Renews leases, at most about one per second, regardless of the number of nodes.
+/// Renews leases at a rate that does not grow with the number of nodes: at most about one write a second.
 async fn heartbeats(world: &World) {
     let mut status_due: HashMap<Arc<str>, tokio::time::Instant> = HashMap::new();
     loop {

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::Labels;
+use super::node::NODE_PROPERTIES_ANNOTATION;
 use super::podlife::time;
-use super::{Labels, node};
 
 /// Address of a node without one.
 pub const UNKNOWN_ADDRESS: &str = "127.0.0.1";
@@ -108,8 +109,8 @@ impl NodeShape {
     }
 
     /// Properties of the `number`-th node of this shape, counted from 0.
-    pub fn given(&self, number: usize, version: &str) -> Given {
-        Given {
+    pub fn properties(&self, number: usize, version: &str) -> NodeProperties {
+        NodeProperties {
             labels: self.labels(number),
             taints: self.taints.clone(),
             allocatable: self.allocatable.clone(),
@@ -118,10 +119,10 @@ impl NodeShape {
     }
 }
 
-/// Properties that a node has from its shape. An annotation records them, so that a changed shape updates these
-/// properties and no changes by users.
+/// Properties that a shape sets on a node. The annotation [`NODE_PROPERTIES_ANNOTATION`] records them, so that a changed shape
+/// replaces the properties of the earlier one and keeps everything that users wrote.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Given {
+pub struct NodeProperties {
     labels: Labels,
     taints: Vec<Taint>,
     allocatable: BTreeMap<String, String>,
@@ -129,10 +130,11 @@ pub struct Given {
     version: String,
 }
 
-impl Given {
-    /// Reads the recorded properties; a node of a version that did not record them has none.
+impl NodeProperties {
+    /// Reads the properties that the annotation of a node records; empty for a node of a version that did not record them.
     pub fn recorded(node: &Value) -> Self {
-        let text = node.pointer("/metadata/annotations").and_then(|all| all.get(node::OWN)).and_then(Value::as_str);
+        let annotations = node.pointer("/metadata/annotations");
+        let text = annotations.and_then(|all| all.get(NODE_PROPERTIES_ANNOTATION)).and_then(Value::as_str);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
@@ -140,8 +142,8 @@ impl Given {
         json!(self).to_string().into()
     }
 
-    /// Merge patches for a node's main part and status that replace the properties `before` by `self`.
-    pub fn instead_of(&self, before: &Self, live: &Value) -> (Value, Value) {
+    /// Merge patches of a node and of its status that replace the properties `before` by these. `live` is the node.
+    pub fn merge_patches_from(&self, before: &Self, live: &Value) -> (Value, Value) {
         let mut labels = removed(&before.labels, &self.labels);
         labels.extend(self.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
         let by = |taint: &Taint| (taint.key.clone(), taint.effect.clone());
@@ -151,7 +153,7 @@ impl Given {
         let kept = kept.into_iter().filter(|taint| !replaced.contains(&(key(taint, "key"), key(taint, "effect"))));
         let taints: Vec<Value> = kept.chain(self.taints.iter().map(|taint| json!(taint))).collect();
         let main = json!({
-            "metadata": {"labels": labels, "annotations": {node::OWN: self.record()}},
+            "metadata": {"labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: self.record()}},
             "spec": {"taints": taints},
         });
         let mut amounts = removed(&before.allocatable, &self.allocatable);
@@ -173,8 +175,8 @@ pub fn pod_cidr(member: &str, index: usize) -> String {
     format!("10.{}.{low}.0/24", usize::from(base[0]) % 200 + high % 50 + 1)
 }
 
-/// The Node object; `index` determines its addresses.
-pub fn node(member: &str, name: &str, index: usize, given: &Given, now: Timestamp) -> Value {
+/// The Node object of a member. `index` is that of its addresses.
+pub fn node(member: &str, name: &str, index: usize, properties: &NodeProperties, now: Timestamp) -> Value {
     let base = Sha256::digest(member.as_bytes());
     let cidr = pod_cidr(member, index);
     let address = format!("172.{}.{}.{}", 16 + base[1] % 16, index / 250, index % 250 + 2);
@@ -182,26 +184,26 @@ pub fn node(member: &str, name: &str, index: usize, given: &Given, now: Timestam
         "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64",
     });
-    for (key, value) in &given.labels {
+    for (key, value) in &properties.labels {
         labels[key] = json!(value);
     }
     let mut spec = json!({"podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("{SCHEME}://{member}/{name}")});
-    if !given.taints.is_empty() {
-        spec["taints"] = json!(given.taints);
+    if !properties.taints.is_empty() {
+        spec["taints"] = json!(properties.taints);
     }
     json!({
-        "metadata": {"name": name, "labels": labels, "annotations": {node::OWN: given.record()}},
+        "metadata": {"name": name, "labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: properties.record()}},
         "spec": spec,
         "status": {
-            "capacity": given.allocatable,
-            "allocatable": given.allocatable,
+            "capacity": properties.allocatable,
+            "allocatable": properties.allocatable,
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "conditions": ready_conditions(now),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
                 "machineID": digest(&format!("{member}/{name}/machine")), "systemUUID": digest(&format!("{member}/{name}/system")),
                 "bootID": digest(&format!("{member}/{name}/boot")), "kernelVersion": "6.8.0", "osImage": "Simulated Linux",
-                "containerRuntimeVersion": "containerd://2.1.0", "kubeletVersion": given.version, "kubeProxyVersion": "",
+                "containerRuntimeVersion": "containerd://2.1.0", "kubeletVersion": properties.version, "kubeProxyVersion": "",
                 "operatingSystem": "linux", "architecture": "amd64",
             },
         },
@@ -261,12 +263,12 @@ mod tests {
     fn shape_changes_keep_changes_by_users() {
         let mut shape = NodeShape { region: "eu".into(), taints: vec![taint("gpu")], ..NodeShape::default() };
         shape.allocatable.insert("nvidia.com/gpu".into(), "4".into());
-        let before = shape.given(0, "v1.35.0");
+        let before = shape.properties(0, "v1.35.0");
         let mut live = node("m1", "n", 0, &before, Timestamp::UNIX_EPOCH);
-        assert_eq!(Given::recorded(&live), before);
+        assert_eq!(NodeProperties::recorded(&live), before);
         live["spec"]["taints"] = json!([taint("gpu"), taint("mine")]);
-        let after = NodeShape { zones: vec!["z".into()], ..NodeShape::default() }.given(0, "v1.36.0");
-        let (main, status) = after.instead_of(&before, &live);
+        let after = NodeShape { zones: vec!["z".into()], ..NodeShape::default() }.properties(0, "v1.36.0");
+        let (main, status) = after.merge_patches_from(&before, &live);
         let labels = &main["metadata"]["labels"];
         assert_eq!((&labels[REGION], &labels[ZONE]), (&Value::Null, &json!("z")));
         assert!(labels.as_object().unwrap().contains_key(REGION));

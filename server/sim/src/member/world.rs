@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::Gvr;
+use crowsnest_component_base::tasks::Tasks;
 use crowsnest_registry::Registry;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -22,7 +23,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::informer::{Informer, Object, key_of};
 use super::interner::Interner;
@@ -66,10 +66,11 @@ pub struct World {
     pub ips: PodIps,
     /// UIDs of ReplicaSets whose pods are being written in bulk.
     held: Mutex<HashSet<Arc<str>>>,
+    /// Cancelled when the member stops.
     pub stop: CancellationToken,
     /// Cancelled once all stores are synchronized.
     synced: CancellationToken,
-    pub tasks: TaskTracker,
+    pub tasks: Tasks,
 
     pub pods: Arc<Store<PodState>>,
     pub nodes: Objects<Node>,
@@ -132,7 +133,8 @@ impl<K> NamespacedKind for K where
 }
 
 impl World {
-    pub fn new(name: &str, client: Client, features: Features, recorder: Recorder, stop: CancellationToken) -> Self {
+    pub fn new(name: &str, client: Client, features: Features, recorder: Recorder) -> Self {
+        let tasks = Tasks::default();
         Self {
             name: name.into(),
             client,
@@ -141,9 +143,9 @@ impl World {
             recorder,
             ips: PodIps::default(),
             held: Mutex::default(),
-            stop,
+            stop: tasks.stopping().clone(),
             synced: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            tasks,
             pods: Arc::default(),
             nodes: Arc::default(),
             namespaces: Arc::default(),
@@ -182,10 +184,11 @@ impl World {
         Ok(())
     }
 
-    /// Runs a controller's task once all stores are synchronized: with incomplete stores it would create duplicates.
-    pub fn work(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs the task of a controller once every store is complete: a controller that has the workloads but not yet their pods would create
+    /// pods again. The task must run until the member stops.
+    pub fn work(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let (synced, stop) = (self.synced.clone(), self.stop.clone());
-        self.tasks.spawn(async move {
+        self.tasks.keep(what, async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = synced.cancelled() => task.await,
@@ -224,7 +227,7 @@ impl World {
             .resource(&gvr)
             .map_err(|error| Error::Start { cluster: self.name.to_string(), reason: error.to_string() })?;
         let informer = Informer { registry: registry.clone(), resource, store: store.clone(), keep };
-        self.tasks.spawn(informer.run::<K>(self.stop.clone()));
+        self.tasks.keep("informer", informer.run::<K>(self.stop.clone()));
         Ok(())
     }
 

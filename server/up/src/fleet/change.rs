@@ -1,4 +1,4 @@
-//! Changes of a member's Cluster by its shape.
+//! When `up` writes the shape of a member to its Cluster, and what an earlier shape left there to be removed.
 
 use crowsnest_api::cluster::Cluster;
 use serde_json::{Map, Value, json};

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::MAX_MEMBERS;
 use super::settings::{MemberSettings, NodeSettings, TaintSettings};
+use super::shape::MAX_NODES;
 
 /// Settings of the text, for errors.
 const KEYS: &str = "nodes, region, zones, provider, version, cpu, memory, ephemeral-storage, pods, instance-type, label, taint or an \
@@ -18,6 +19,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<(MemberSettings, bool)>, String> {
     for group in text.split(';') {
         let (names, settings) = match group.split_once(':') {
             Some((names, settings)) => (names, Some(settings)),
+            None if group.contains('=') => {
+                return Err(format!("{:?} names no member; expected MEMBER:KEY=VALUE", group.trim()));
+            }
             None => (group, None),
         };
         let shape = settings.map(|settings| parse_settings(names.trim(), settings)).transpose()?;
@@ -42,7 +46,9 @@ fn parse_settings(names: &str, text: &str) -> Result<MemberSettings, String> {
         let text = value.to_owned();
         let invalid = |expected: &str| format!("{names}: {key}={value}: expected {expected}");
         match key {
-            "nodes" => nodes.count = Some(value.parse().map_err(|_| invalid("a number"))?),
+            "nodes" => {
+                nodes.count = Some(value.parse().map_err(|_| invalid(&format!("a number from 0 to {MAX_NODES}")))?)
+            }
             "zone" | "zones" => nodes.zones = value.split('+').map(str::to_owned).collect(),
             "region" => member.region = Some(text),
             "provider" => member.provider = Some(text),

@@ -33,7 +33,7 @@ pub struct MemberSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSettings {
-    pub count: Option<usize>,
+    pub count: Option<i64>,
     pub instance_type: Option<String>,
     /// Zones that the nodes take in turn.
     #[serde(default)]

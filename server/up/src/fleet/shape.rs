@@ -15,12 +15,12 @@ use super::settings::{Labels, MemberSettings, NodeSettings, TaintSettings};
 
 /// `spec.provider` of members whose settings name none; scheme of their nodes' `providerID`.
 const PROVIDER: &str = "sim";
-/// Members that say nothing of their place are put into so many regions in turn.
+/// Number of default regions, over which members whose settings name neither region nor zones are spread in turn.
 const REGIONS: usize = 3;
 /// Zones of a region whose settings name none.
 const ZONES: [char; 3] = ['a', 'b', 'c'];
 /// Largest number of nodes of one member.
-const MAX_NODES: usize = 1_000;
+pub(super) const MAX_NODES: usize = 1_000;
 const EFFECTS: [&str; 3] = [NO_SCHEDULE, "PreferNoSchedule", NO_EXECUTE];
 
 /// Properties of a simulated member that `up` sets.
@@ -66,6 +66,7 @@ fn zones_of(region: &str) -> Vec<String> {
 /// Checks the settings of the `index`-th member. `path` is the path of its fields in errors.
 pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Result<MemberShape, Vec<FieldError>> {
     let mut check = Check::default();
+    let member = settings.name;
     let pools = settings.nodes.unwrap_or_else(|| vec![NodeSettings::default()]);
     check.zones(&format!("{path}.zones"), &settings.zones);
     let names_zones = !settings.zones.is_empty() || pools.iter().any(|pool| !pool.zones.is_empty());
@@ -80,10 +81,13 @@ pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Res
 
     let mut nodes = Vec::new();
     for (number, pool) in pools.into_iter().enumerate() {
-        nodes.push(check.pool(&format!("{path}.nodes[{number}]"), pool, &own_zones, &region));
+        let path = format!("{path}.nodes[{number}]");
+        let count = check.count(&format!("{path}.count"), pool.count, &member);
+        nodes.push(NodeShape { count, ..check.pool(&path, pool, &own_zones, &region) });
     }
-    if nodes.iter().map(|shape| shape.count).fold(0, usize::saturating_add) > MAX_NODES {
-        check.0.push(FieldError::forbidden(format!("{path}.nodes"), format!("a member has at most {MAX_NODES} nodes")));
+    let count = nodes.iter().map(|shape| shape.count).sum::<usize>();
+    if count > MAX_NODES {
+        check.0.push(FieldError::invalid(format!("{path}.nodes"), &count, range_of_nodes(&member)));
     }
     let mut zones = own_zones;
     for zone in nodes.iter().flat_map(|shape| &shape.zones) {
@@ -95,6 +99,10 @@ pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Res
         return Err(check.0);
     }
     Ok(MemberShape { kubernetes_version, provider, region, zones, labels: settings.labels, nodes })
+}
+
+fn range_of_nodes(member: &str) -> String {
+    format!("member {member} must have from 0 to {MAX_NODES} nodes")
 }
 
 /// Errors found so far.
@@ -148,6 +156,17 @@ impl Check {
         }
     }
 
+    /// Number of nodes of a pool; 0 for an invalid one.
+    fn count(&mut self, path: &str, count: Option<i64>, member: &str) -> usize {
+        let Some(count) = count else { return NodeShape::default().count };
+        let checked = usize::try_from(count).ok().filter(|count| *count <= MAX_NODES);
+        checked.unwrap_or_else(|| {
+            self.0.push(FieldError::invalid(path, &count, range_of_nodes(member)));
+            0
+        })
+    }
+
+    /// The nodes of a pool, except their number.
     fn pool(&mut self, path: &str, pool: NodeSettings, zones: &[String], region: &str) -> NodeShape {
         let derived = [
             ("kubernetes.io/hostname", "the name of the node"),
@@ -163,7 +182,7 @@ impl Check {
         let mut allocatable = default.allocatable;
         allocatable.extend(self.amounts(&format!("{path}.allocatable"), pool.allocatable));
         NodeShape {
-            count: pool.count.unwrap_or(default.count),
+            count: default.count,
             allocatable,
             instance_type,
             region: region.to_owned(),

@@ -61,7 +61,9 @@ fn settings_of_nodes() {
 #[case("a:", "a: \"\" is not a setting; expected KEY=VALUE with nodes, region")]
 #[case("a:cpu", "a: \"cpu\" is not a setting")]
 #[case("a:gpu=4", "a: unknown setting \"gpu\"; expected nodes, region")]
-#[case("a:nodes=many", "a: nodes=many: expected a number")]
+#[case("a:nodes=many", "a: nodes=many: expected a number from 0 to 1000")]
+#[case("a:nodes=-1", "a.nodes[0].count: Invalid value: -1: member a must have from 0 to 1000 nodes")]
+#[case("nodes=-1", "\"nodes=-1\" names no member; expected MEMBER:KEY=VALUE")]
 #[case("a:taint=gpu", "a: taint=gpu: expected taint=KEY[=VALUE]:EFFECT")]
 #[case("a:label=disk", "a: label=disk: expected label=KEY=VALUE")]
 #[case(
@@ -79,7 +81,7 @@ fn settings_of_nodes() {
 #[case("a:zones=x+x", "a.zones[1]: Duplicate value: \"x\"")]
 #[case("a:zones=x+", "a.zones[1]: Required value: a zone has a name")]
 #[case("a:region=my region", "a.region: Invalid value: \"my region\"")]
-#[case("a:nodes=1001", "a.nodes: Forbidden: a member has at most 1000 nodes")]
+#[case("a:nodes=1001", "a.nodes[0].count: Invalid value: 1001: member a must have from 0 to 1000 nodes")]
 #[case(
     "a:label=topology.kubernetes.io/zone=x",
     "a.nodes[0].labels[topology.kubernetes.io/zone]: Forbidden: the label is set from zones"
@@ -144,6 +146,14 @@ fn a_member_of_a_file_has_the_default_shape() {
 #[case::same_taint(
     "members: [{name: a, nodes: [{taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}]}]",
     "members[0].nodes[0].taints[1]: Duplicate value"
+)]
+#[case::negative_count(
+    "members: [{name: a, nodes: [{count: -1}]}]",
+    "members[0].nodes[0].count: Invalid value: -1: member a must have from 0 to 1000 nodes"
+)]
+#[case::many_nodes(
+    "members: [{name: a, nodes: [{count: 600}, {count: 401}]}]",
+    "members[0].nodes: Invalid value: 1001: member a must have from 0 to 1000 nodes"
 )]
 #[case::names("members: [{name: a}, {name: a}]", "members[1].name: Invalid value: \"a\": a is named twice")]
 #[case::several("members: [{name: A}, {name: a, region: ' '}]", "[members[0].name: Invalid value")]

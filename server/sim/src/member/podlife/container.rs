@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crowsnest_kubelet::image::pull_error;
-use crowsnest_kubelet::probes::Kind;
+use crowsnest_kubelet::probes::ProbeKind;
 use crowsnest_kubelet::process::Observation;
 use jiff::{SignedDuration, Timestamp};
 
@@ -147,7 +147,9 @@ impl Container<'_> {
         let seen = self.seen(view);
         let exit = seen.and_then(|seen| seen.exit);
         if let Some((code, exit)) = exit.and_then(|exit| Some((exit.code?, exit))) {
-            if let Some(failure) = seen.and_then(|seen| seen.failure.as_ref()).filter(|f| f.kind != Kind::Readiness) {
+            if let Some(failure) =
+                seen.and_then(|seen| seen.failure.as_ref()).filter(|f| f.kind != ProbeKind::Readiness)
+            {
                 let (kind, name) = (failure.kind.as_str(), &view.name);
                 step.note(true, "Unhealthy", name, format!("{kind} probe failed: {}", failure.reason));
                 let why = format!("Container {name} failed {} probe, will be restarted", kind.to_lowercase());

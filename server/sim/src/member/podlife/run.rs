@@ -67,7 +67,7 @@ pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
     });
     let (shared, processes) = (world.clone(), kubelet.clone());
     let stop = world.stop.clone();
-    world.work(async move {
+    world.work("kubelet", async move {
         queue::run("kubelet", queue, AT_ONCE, stop, |key| live(&shared, &processes, key)).await;
     });
 }

@@ -105,7 +105,7 @@ pub fn start(world: &Arc<World>) {
         claims.board.lock().retry_stuck();
         claims.wake.notify_one();
     });
-    world.work(scheduler.run());
+    world.work("scheduler", scheduler.run());
 }
 
 impl Scheduler {

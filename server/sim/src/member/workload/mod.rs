@@ -96,7 +96,7 @@ pub fn spawn<F>(
     F: Future<Output = Result<Option<Duration>>> + Send + 'static,
 {
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
+    world.work(name, async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
 }
 
 /// Omits a zero in a status, like Go's `omitempty`.

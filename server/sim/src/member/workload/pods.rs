@@ -149,9 +149,10 @@ pub fn replaceable_in(pod: &PodState, now: Timestamp) -> Option<Duration> {
     left.is_positive().then(|| Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
 }
 
-/// Replaces a pod's finalizers; a pod that is deleted with its last finalizer is removed from the store.
+/// Replaces the finalizers of a pod that has not changed since it was read; otherwise fails with a conflict. A pod that is deleted with
+/// its last finalizer is forgotten.
 pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) -> Result<()> {
-    let patch = json!({"metadata": {"uid": &*pod.uid, "finalizers": finalizers}});
+    let patch = conditional(pod, "finalizers", json!(finalizers));
     let api = world.api::<Pod>(&pod.key.namespace);
     match api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
         Ok(patched) => {
@@ -168,8 +169,8 @@ pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) 
         }
         Err(error) => {
             let error = Error::api(format!("change finalizers of pod {}", pod.key))(error);
-            if error.is_not_found() || error.is_conflict() {
-                // The pod was deleted; another one may have its name.
+            let is_deleted = error.is_not_found() || error.is_conflict() && !refresh(world, pod).await?;
+            if is_deleted {
                 world.pods.remove(&pod.key, &pod.uid);
                 return Ok(());
             }
@@ -178,8 +179,21 @@ pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) 
     }
 }
 
+/// Reads a pod again; false if it was deleted. Another pod may have its name.
+async fn refresh(world: &World, pod: &PodState) -> Result<bool> {
+    let api = world.api::<Pod>(&pod.key.namespace);
+    let found = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
+    let same = found.filter(|found| found.metadata.uid.as_deref() == Some(&*pod.uid));
+    Ok(same.map(|found| world.saw_pod(found)).is_some())
+}
+
+/// Merge patch of a field of a pod's metadata that is refused if the pod has changed since it was read.
+fn conditional(pod: &PodState, field: &str, value: Value) -> Value {
+    json!({"metadata": {"uid": &*pod.uid, "resourceVersion": pod.version.to_string(), field: value}})
+}
+
 async fn set_owner(world: &World, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {
-    let patch = json!({"metadata": {"uid": &*pod.uid, "ownerReferences": owners}});
+    let patch = conditional(pod, "ownerReferences", owners);
     let api = world.api::<Pod>(&pod.key.namespace);
     let patched = api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
     Ok(world.saw_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))

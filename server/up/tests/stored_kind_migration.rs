@@ -1,4 +1,4 @@
-//! Stored objects are moved to the names of this version, even if the move is interrupted after any write.
+//! Stored objects are migrated to the kinds of this version, also if the migration is interrupted after any of its writes.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID, MIGRATION_UNVERIFIED, READS_STORED_KINDS};
 use crowsnest_api::names::{LEASES, NAMESPACE_KARMADA_SYSTEM};
 use crowsnest_api::storage::STORED_KINDS;
-use crowsnest_install::{apply_all, renamed};
+use crowsnest_install::{apply_all, stored_kind_migration};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use http::{Method, Request, header};
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ fn earlier_definitions() -> Vec<Value> {
         let text = text.replace(&singular(kind.stored_kind), &singular(kind.kind));
         text.replace(kind.stored_plural, kind.plural).replace(kind.stored_kind, kind.kind)
     };
-    let text = STORED_KINDS.iter().fold(json!(renamed::definitions()).to_string(), rename);
+    let text = STORED_KINDS.iter().fold(json!(stored_kind_migration::definitions()).to_string(), rename);
     serde_json::from_str(&text).unwrap()
 }
 
@@ -129,24 +129,24 @@ async fn interrupted_moves_are_continued() {
         let (server, stored) = earlier().await;
         let client = server.admin();
         let stopping = stopping_after(&client, writes);
-        let copied = renamed::copy(&stopping, &mut Vec::new()).await;
+        let copied = stored_kind_migration::copy(&stopping, &mut Vec::new()).await;
         let removed = match copied {
-            Ok(()) => renamed::remove(&stopping, &mut Vec::new()).await,
+            Ok(()) => stored_kind_migration::remove(&stopping, &mut Vec::new()).await,
             Err(error) => Err(error),
         };
         if let Err(error) = &removed {
             assert!(format!("{error:#}").contains("stopped"), "{error:#}");
             interruptions += 1;
         }
-        renamed::copy(&client, &mut Vec::new()).await.unwrap();
-        renamed::remove(&client, &mut Vec::new()).await.unwrap();
+        stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
+        stored_kind_migration::remove(&client, &mut Vec::new()).await.unwrap();
         all_moved(&client, &stored).await;
-        assert!(renamed::remaining_names(&client).await.unwrap().is_empty());
+        assert!(stored_kind_migration::remaining_names(&client).await.unwrap().is_empty());
         assert_eq!(get(&client, POLICY).await, None);
         // A second run has nothing to do.
         let mut report = Vec::new();
-        renamed::copy(&client, &mut report).await.unwrap();
-        renamed::remove(&client, &mut report).await.unwrap();
+        stored_kind_migration::copy(&client, &mut report).await.unwrap();
+        stored_kind_migration::remove(&client, &mut report).await.unwrap();
         assert_eq!(String::from_utf8(report).unwrap(), "");
         server.stop().await.unwrap();
         if removed.is_ok() {
@@ -160,26 +160,26 @@ async fn interrupted_moves_are_continued() {
 async fn moved_objects_are_protected_until_they_are_removed() {
     let (server, stored) = earlier().await;
     let client = server.admin();
-    assert!(renamed::remove(&client, &mut Vec::new()).await.is_err(), "nothing was copied");
-    renamed::copy(&client, &mut Vec::new()).await.unwrap();
+    assert!(stored_kind_migration::remove(&client, &mut Vec::new()).await.is_err(), "nothing was copied");
+    stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
     let change = json!({"metadata": {"labels": {"tier": "silver"}}});
     for (path, _) in &stored {
         for (method, body) in [(Method::PATCH, &change), (Method::DELETE, &json!({}))] {
             let refused = send(&client, method, path, body).await.unwrap_err();
-            assert!(refused.to_string().contains("moved to another definition"), "{path}: {refused}");
+            assert!(refused.to_string().contains("are read-only since they were migrated"), "{path}: {refused}");
         }
         send(&client, Method::PATCH, &new_path(path), &change).await.unwrap();
     }
     // Changes and deletions made under the new name are kept.
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
-    renamed::copy(&client, &mut Vec::new()).await.unwrap();
+    stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
     let changed = get(&client, &format!("{GROUP}/storedclusters/m1")).await.unwrap();
     assert_eq!(changed["metadata"]["labels"]["tier"], "silver");
     assert_eq!(get(&client, &format!("{GROUP}/storedsearches/s")).await, None);
     // No Lease of the controllers is held, so another version may still read the old objects.
     let mut report = Vec::new();
-    renamed::remove_unread(&client, &mut report).await.unwrap();
-    assert!(String::from_utf8(report).unwrap().contains("run `crowsnest install` again"));
+    stored_kind_migration::remove_unread(&client, &mut report).await.unwrap();
+    assert!(String::from_utf8(report).unwrap().contains("run \"crowsnest install\" again"));
     assert!(get(&client, &stored[0].0).await.is_some());
     // All Leases are held by this version, so nothing reads them.
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_KARMADA_SYSTEM}});
@@ -191,9 +191,9 @@ async fn moved_objects_are_protected_until_they_are_removed() {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE_KARMADA_SYSTEM}/leases");
         send(&client, Method::POST, &path, &lease).await.unwrap();
     }
-    renamed::remove_unread(&client, &mut Vec::new()).await.unwrap();
+    stored_kind_migration::remove_unread(&client, &mut Vec::new()).await.unwrap();
     assert_eq!(get(&client, &stored[0].0).await, None);
-    assert!(renamed::remaining_names(&client).await.unwrap().is_empty());
+    assert!(stored_kind_migration::remaining_names(&client).await.unwrap().is_empty());
     assert_eq!(get(&client, POLICY).await, None);
     server.stop().await.unwrap();
 }
@@ -206,22 +206,21 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     // Before the move, all objects are kept.
     let counts = [2, 1, 1];
     let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
-    let found = renamed::leftovers(&client, false).await.unwrap();
+    let found = stored_kind_migration::leftovers(&client, false).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec![], &*kept));
-    let found = renamed::leftovers(&client, true).await.unwrap();
+    let found = stored_kind_migration::leftovers(&client, true).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec!["clusters.storage.crowsnest.io".to_owned()], &kept[1..]));
-    // After the move, earlier definitions are removed although they have objects, and those of this version only if
-    // they are empty.
-    renamed::copy(&client, &mut Vec::new()).await.unwrap();
+    // After it, earlier definitions are removed although they have objects, and those of this version if they have none.
+    stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
-    let found = renamed::leftovers(&client, false).await.unwrap();
+    let found = stored_kind_migration::leftovers(&client, false).await.unwrap();
     let policy = "moved.storage.crowsnest.io".to_owned();
     let mut expected = earlier_kinds.map(|(name, _)| name).to_vec();
     expected.extend(["storedsearches.storage.crowsnest.io".to_owned(), policy.clone(), policy]);
     let kept = [("storedclusters", 2), ("storedresourceregistries", 1)];
     let kept = kept.map(|(plural, count)| (format!("{plural}.storage.crowsnest.io"), count));
     assert_eq!((names(&found), &*found.kept), (expected, &kept[..]));
-    renamed::release_copied(&client).await.unwrap();
+    stored_kind_migration::release_copied(&client).await.unwrap();
     for (path, _) in stored.iter().filter(|(path, _)| path.ends_with("/clusters/m1")) {
         let released = get(&client, path).await.unwrap();
         assert_eq!(released["metadata"].get("finalizers"), None, "{released}");
@@ -229,6 +228,6 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     server.stop().await.unwrap();
 }
 
-fn names(leftovers: &renamed::Leftovers) -> Vec<String> {
+fn names(leftovers: &stored_kind_migration::Leftovers) -> Vec<String> {
     leftovers.removable.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }

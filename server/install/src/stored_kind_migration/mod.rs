@@ -1,4 +1,4 @@
-//! Moves stored objects from the earlier names of their kinds to those of this version.
+//! Migrates stored objects from the earlier names of their kinds to those of this version.
 //!
 //! The earlier names were those of the public kinds, so that kubectl found both. [`copy`] refuses changes under the earlier
 //! names, copies each object, and marks the copy as verified when it was read back unchanged. It can be interrupted at any
@@ -23,10 +23,13 @@ use crate::installation::{delete, read};
 use crate::migrate::plan::{Place, name};
 use crate::migrate::{list, send, status};
 use crate::{SYSTEM_NAMESPACE, apply_all};
-use plan::{FREEZE, ObjectCopy, RENAMED, Renamed, copies, freeze, is_unverified, is_written, still_read};
+use plan::{
+    MIGRATION_POLICY, ObjectCopy, RENAMED_KINDS, RenamedKind, copies, is_unverified, is_written, migration_policy,
+    reason_to_keep,
+};
 
-/// How long the control plane may take to apply the policy, and to delete a definition.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time within which the control plane has to apply the policy, and to delete a definition.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 const MERGE: &str = "application/merge-patch+json";
 
@@ -41,9 +44,9 @@ fn definition(name: &str) -> Value {
 }
 
 /// Kinds whose earlier definition exists, with that definition.
-async fn remaining(client: &kube::Client) -> anyhow::Result<Vec<(&'static Renamed, Value)>> {
+async fn remaining(client: &kube::Client) -> anyhow::Result<Vec<(&'static RenamedKind, Value)>> {
     let mut found = Vec::new();
-    for kind in &RENAMED {
+    for kind in &RENAMED_KINDS {
         found.extend(read(client, &definition(&kind.definition())).await?.map(|definition| (kind, definition)));
     }
     Ok(found)
@@ -63,9 +66,9 @@ pub async fn copy(client: &kube::Client, out: &mut impl Write) -> anyhow::Result
         return Ok(());
     }
     apply_all(client, &definitions()).await?;
-    apply_all(client, &freeze()).await?;
+    apply_all(client, &migration_policy()).await?;
     for (kind, _) in &pending {
-        frozen(client, kind.old).await?;
+        await_policy(client, kind.old).await?;
         copy_kind(client, kind, out).await?;
         let marked = json!({"metadata": {"annotations": {MIGRATION_VERIFIED: "true"}}});
         let path = crate::path_of(&definition(&kind.definition()))?;
@@ -79,7 +82,7 @@ fn is_verified(definition: &Value) -> bool {
 }
 
 /// Waits until changes of the objects are refused. Without an object there is nothing that could change.
-async fn frozen(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
+async fn await_policy(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
     let probing = async {
         loop {
             let Some(objects) = list(client, place).await? else { return Ok(()) };
@@ -87,7 +90,7 @@ async fn frozen(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
             let Some(probe) = objects.iter().find(stays).or(objects.first()) else { return Ok(()) };
             let path = format!("{}/{}?dryRun=All", place.path(), name(probe));
             match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
-                Err(kube::Error::Api(refused)) if refused.message.contains(FREEZE) => return Ok(()),
+                Err(kube::Error::Api(refused)) if refused.message.contains(MIGRATION_POLICY) => return Ok(()),
                 Ok(_) => {}
                 Err(kube::Error::Api(refused)) if refused.code == 404 => {}
                 Err(error) => return Err(error).with_context(|| format!("DELETE {path}")),
@@ -95,11 +98,11 @@ async fn frozen(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let late = || format!("{} can still be changed: the policy {FREEZE} has no effect", place.plural);
-    tokio::time::timeout(PATIENCE, probing).await.with_context(late)?
+    let late = || format!("{} can still be changed: the policy {MIGRATION_POLICY} has no effect", place.plural);
+    tokio::time::timeout(MIGRATION_TIMEOUT, probing).await.with_context(late)?
 }
 
-async fn copy_kind(client: &kube::Client, kind: &Renamed, out: &mut impl Write) -> anyhow::Result<()> {
+async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(old) = list(client, kind.old).await? else {
         bail!("{} is not served, so its objects cannot be copied", kind.definition());
     };
@@ -141,7 +144,7 @@ async fn write(client: &kube::Client, place: Place<'_>, copy: &ObjectCopy) -> an
     send(client, Method::PATCH, &path, MERGE, &verified).await.map(drop)
 }
 
-/// Removes the earlier definitions if no other process reads them: by the Leases of the controllers.
+/// Removes the earlier definitions if the Leases of the controllers show that no other process watches them.
 pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
     let names = remaining_names(client).await?;
     if names.is_empty() {
@@ -154,11 +157,11 @@ pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyho
         leases
             .push((name, api.get_opt(name).await.with_context(|| format!("reading Lease {SYSTEM_NAMESPACE}/{name}"))?));
     }
-    match still_read(&leases, Timestamp::now()) {
+    match reason_to_keep(&leases, Timestamp::now()) {
         None => remove(client, out).await,
         Some(why) => {
             let names = names.join(", ");
-            writeln!(out, "{names} stay: {why}; replace all replicas, then run `crowsnest install` again")?;
+            writeln!(out, "{names} kept: {why}; replace all replicas, then run \"crowsnest install\" again")?;
             Ok(())
         }
     }
@@ -174,14 +177,14 @@ pub async fn remove(client: &kube::Client, out: &mut impl Write) -> anyhow::Resu
         remove_definition(client, &kind.definition()).await?;
         writeln!(out, "customresourcedefinition/{} deleted: its objects are {}", kind.definition(), kind.new.plural)?;
     }
-    for manifest in freeze().iter().rev() {
+    for manifest in migration_policy().iter().rev() {
         delete(client, manifest).await?;
     }
     Ok(())
 }
 
 /// Removes the finalizers of objects that were copied: controllers act on the copies.
-async fn release(client: &kube::Client, kind: &Renamed) -> anyhow::Result<()> {
+async fn release(client: &kube::Client, kind: &RenamedKind) -> anyhow::Result<()> {
     for object in list(client, kind.old).await?.unwrap_or_default() {
         if object["metadata"]["finalizers"].is_array() {
             let path = format!("{}/{}", kind.old.path(), name(&object));
@@ -201,7 +204,7 @@ async fn remove_definition(client: &kube::Client, name: &str) -> anyhow::Result<
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, leaving).await.with_context(|| format!("{name} is still being deleted"))?
+    tokio::time::timeout(MIGRATION_TIMEOUT, leaving).await.with_context(|| format!("{name} is still being deleted"))?
 }
 
 /// Objects of the internal kinds at the end of an uninstallation.
@@ -210,7 +213,7 @@ pub struct Leftovers {
     /// Earlier definitions that have no objects or whose objects were all copied, definitions of this version that have no
     /// objects, and the policy, in the order of their deletion.
     pub removable: Vec<Value>,
-    /// Names of definitions that stay, and the number of their objects.
+    /// Names of definitions that are kept, and the number of their objects.
     pub kept: Vec<(String, usize)>,
 }
 
@@ -219,7 +222,7 @@ pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<L
     let mut leftovers = Leftovers::default();
     let copied: Vec<Value> = remaining(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();
     let is_copied = |manifest: &Value| copied.iter().any(|found| name(found) == name(manifest));
-    for place in RENAMED.iter().map(|kind| kind.old).chain(RENAMED.iter().map(|kind| kind.new)) {
+    for place in RENAMED_KINDS.iter().map(|kind| kind.old).chain(RENAMED_KINDS.iter().map(|kind| kind.new)) {
         let manifest = definition(&format!("{}.{}", place.plural, storage::GROUP));
         if read(client, &manifest).await?.is_none() {
             continue;
@@ -231,7 +234,7 @@ pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<L
             false => leftovers.kept.push((name(&manifest).to_owned(), objects)),
         }
     }
-    for manifest in freeze().into_iter().rev() {
+    for manifest in migration_policy().into_iter().rev() {
         if read(client, &manifest).await?.is_some() {
             leftovers.removable.push(manifest);
         }

@@ -1,4 +1,5 @@
-//! Writes by which stored objects exist under the names of this version. Pure.
+//! Plan of the migration: the copies to write, the policy that protects the originals, and whether the earlier definitions can be
+//! deleted. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +10,33 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use crate::migrate::plan::{NOTES, Place, carried, name};
-use crate::migrate::stored;
-
-const VERSION: &str = "storage.crowsnest.io/v1alpha1";
+use crate::migrate::{STORAGE_API_VERSION, stored};
 
 /// A kind of the internal group under an earlier name.
 #[derive(Debug)]
-pub(crate) struct Renamed {
+pub(crate) struct RenamedKind {
     pub(crate) old: Place<'static>,
     pub(crate) new: Place<'static>,
 }
 
-impl Renamed {
+impl RenamedKind {
     /// Name of the earlier definition.
     pub(crate) fn definition(&self) -> String {
         format!("{}.{GROUP}", self.old.plural)
     }
 }
 
-const fn renamed(kind: &'static StoredKind) -> Renamed {
+const fn renamed(kind: &'static StoredKind) -> RenamedKind {
     // The earlier names were those of the public kinds.
-    Renamed { old: Place { api_version: VERSION, plural: kind.plural, kind: kind.kind }, new: stored(kind) }
+    RenamedKind {
+        old: Place { api_version: STORAGE_API_VERSION, plural: kind.plural, kind: kind.kind },
+        new: stored(kind),
+    }
 }
 
 /// All kinds whose names were changed.
-pub(crate) const RENAMED: [Renamed; 3] = [renamed(&CLUSTERS), renamed(&RESOURCE_REGISTRIES), renamed(&SAVED_SEARCHES)];
+pub(crate) const RENAMED_KINDS: [RenamedKind; 3] =
+    [renamed(&CLUSTERS), renamed(&RESOURCE_REGISTRIES), renamed(&SAVED_SEARCHES)];
 
 /// An object to be written under its new name.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,11 +97,12 @@ pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: Place<'_>) -
     carried(&copy.object, place) == carried(written, place) && notes(&copy.object) == notes(written)
 }
 
-/// Policy that refuses every change of stored objects under their earlier names, except that finalizers are removed, and
-/// its binding.
-pub(crate) fn freeze() -> [Value; 2] {
-    let resources: Vec<String> =
-        RENAMED.iter().flat_map(|kind| [kind.old.plural.to_owned(), format!("{}/status", kind.old.plural)]).collect();
+/// Policy, with its binding, that refuses all changes of stored objects under their earlier names except the removal of finalizers.
+pub(crate) fn migration_policy() -> [Value; 2] {
+    let resources: Vec<String> = RENAMED_KINDS
+        .iter()
+        .flat_map(|kind| [kind.old.plural.to_owned(), format!("{}/status", kind.old.plural)])
+        .collect();
     let same = |field: &str| {
         format!(
             "(has(object.{field}) == has(oldObject.{field}) && (!has(object.{field}) || object.{field} == oldObject.{field}))"
@@ -109,7 +113,7 @@ pub(crate) fn freeze() -> [Value; 2] {
     let expression = format!("{released} && {} && {}", same("spec"), same("status"));
     [
         json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": FREEZE},
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": MIGRATION_POLICY},
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [{
@@ -117,23 +121,23 @@ pub(crate) fn freeze() -> [Value; 2] {
                 }]},
                 "validations": [{
                     "expression": expression, "reason": "Forbidden",
-                    "message": "the object was moved to another definition: replace this replica of crowsnest by the installed version",
+                    "message": "stored objects of this kind are read-only since they were migrated; upgrade this crowsnest replica to the installed version",
                 }],
             },
         }),
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": FREEZE}, "spec": {"policyName": FREEZE, "validationActions": ["Deny"]},
+            "metadata": {"name": MIGRATION_POLICY}, "spec": {"policyName": MIGRATION_POLICY, "validationActions": ["Deny"]},
         }),
     ]
 }
 
 /// Name of the policy and of its binding.
-pub(crate) const FREEZE: &str = "moved.storage.crowsnest.io";
+pub(crate) const MIGRATION_POLICY: &str = "moved.storage.crowsnest.io";
 
-/// Why the earlier definitions have to stay: a process that still reads them would take their removal for that of all
-/// clusters. `None` when each Lease is held by a process that reads the new ones.
-pub(crate) fn still_read(leases: &[(&str, Option<Lease>)], now: Timestamp) -> Option<String> {
+/// Reason to keep the earlier definitions: an earlier version that still watches them would interpret their deletion as deletion of all
+/// clusters. `None` if each Lease is held by a process that reads the kinds of this version.
+pub(crate) fn reason_to_keep(leases: &[(&str, Option<Lease>)], now: Timestamp) -> Option<String> {
     leases.iter().find_map(|(name, lease)| {
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
@@ -144,9 +148,9 @@ pub(crate) fn still_read(leases: &[(&str, Option<Lease>)], now: Timestamp) -> Op
         let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
         let reader = annotations.and_then(|annotations| annotations.get(READS_STORED_KINDS)).map(String::as_str);
         match holder {
-            Some(holder) if reader != Some(holder) => {
-                Some(format!("{holder}, which holds the Lease {name}, may read them"))
-            }
+            Some(holder) if reader != Some(holder) => Some(format!(
+                "{holder}, which holds the Lease {name}, may be an earlier version that still watches them"
+            )),
             Some(_) if until.is_some_and(|until| until > now) => None,
             _ => Some(format!("no replica of this version holds the Lease {name}")),
         }
@@ -157,11 +161,11 @@ pub(crate) fn still_read(leases: &[(&str, Option<Lease>)], now: Timestamp) -> Op
 mod tests {
     use super::*;
 
-    const CLUSTER: &Renamed = &RENAMED[0];
+    const CLUSTER: &RenamedKind = &RENAMED_KINDS[0];
 
     fn old(name: &str) -> Value {
         json!({
-            "apiVersion": VERSION, "kind": "Cluster",
+            "apiVersion": STORAGE_API_VERSION, "kind": "Cluster",
             "metadata": {"name": name, "uid": format!("uid-{name}"), "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "7",
                 "finalizers": ["karmada.io/cluster-controller"], "managedFields": [{"manager": "m"}]},
             "spec": {"syncMode": "Push"}, "status": {"kubernetesVersion": "v1.36.0"},
@@ -172,7 +176,7 @@ mod tests {
     fn copies_keep_what_clients_see() {
         let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
         let expected = json!({
-            "apiVersion": VERSION, "kind": "StoredCluster",
+            "apiVersion": STORAGE_API_VERSION, "kind": "StoredCluster",
             "metadata": {"name": "m1", "finalizers": ["karmada.io/cluster-controller"], "annotations": {
                 MIGRATED_UID: "uid-m1", MIGRATED_CREATED: "2026-01-01T00:00:00Z", MIGRATION_UNVERIFIED: "true"}},
             "spec": {"syncMode": "Push"}, "status": {"kubernetesVersion": "v1.36.0"},
@@ -232,13 +236,16 @@ mod tests {
         let (recent, long_ago) = ("2026-01-01T00:00:50.000000Z", "2026-01-01T00:00:10.000000Z");
         let cases = [
             (Some(lease("new", "new", recent)), None),
-            (Some(lease("old", "new", recent)), Some("old, which holds the Lease l, may read them")),
+            (
+                Some(lease("old", "new", recent)),
+                Some("old, which holds the Lease l, may be an earlier version that still watches them"),
+            ),
             (Some(lease("new", "new", long_ago)), Some("no replica of this version holds the Lease l")),
             (Some(lease("", "new", recent)), Some("no replica of this version holds the Lease l")),
             (None, Some("no replica of this version holds the Lease l")),
         ];
         for (lease, expected) in cases {
-            assert_eq!(still_read(&[("l", lease)], now).as_deref(), expected);
+            assert_eq!(reason_to_keep(&[("l", lease)], now).as_deref(), expected);
         }
     }
 }
