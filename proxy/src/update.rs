@@ -65,7 +65,7 @@ pub fn has_the_data_of(update: &[u8], known: &[u8]) -> bool {
 }
 
 fn is_cached(version: &str) -> bool {
-    Composite::decode(version).has_a_place()
+    Composite::decode(version).has_cache_position()
 }
 
 /// A version that is not composite is the member's own or empty.
@@ -100,7 +100,7 @@ fn unmark(mut object: Value, version: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::composite::Place;
+    use crate::composite::CachePosition;
     use crate::object::{Form, mark};
     use crowsnest_index::{CacheId, Seq};
     use serde_json::json;
@@ -110,7 +110,7 @@ mod tests {
         let body =
             br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
         let mut composite = Composite::default();
-        composite.set("m1", "7", Some(Place { seq: Seq(3), cache: CacheId::from("c1") }));
+        composite.set("m1", "7", Some(CachePosition { seq: Seq(3), cache: CacheId::from("c1") }));
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let back = own_form(&out, Encoding::Json, "m1").unwrap();
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::select::Wanted;
+use super::select::LogFilter;
 
 /// The containers of a pod in manifest order: init, main, ephemeral.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Pod {
     }
 
     /// The containers whose logs are selected.
-    pub fn wanted<'p>(&'p self, wanted: &'p Wanted) -> impl Iterator<Item = &'p Container> {
+    pub fn wanted<'p>(&'p self, wanted: &'p LogFilter) -> impl Iterator<Item = &'p Container> {
         self.containers.iter().filter(|container| wanted.takes_container(container))
     }
 
