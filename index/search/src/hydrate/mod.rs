@@ -92,7 +92,7 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
     let nothing = top.total == 0 && !top.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
-            did_you_mean::near_names(&sources, &planned.query).await?,
+            did_you_mean::similar_names(&sources, &planned.query).await?,
             did_you_mean::wider(&sources, &planned.query, &planned.world).await?,
         ),
         false => (Vec::new(), Vec::new()),

@@ -3,7 +3,7 @@
 
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
-use crate::collect::facets::{Counted, Counting};
+use crate::collect::facets::{Counted, FacetRequest};
 use crate::collect::suggest::Values;
 use crate::document::Document;
 use crate::document::columns::{Facet, Word};
@@ -178,7 +178,7 @@ impl Corpus {
         let mut remarks: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![Counted::Column(Facet::Kind)];
-        let counting = Counting { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
+        let counting = FacetRequest { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
         let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, message| remarks.push(message)),
             after: None,
