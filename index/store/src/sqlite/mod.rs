@@ -15,7 +15,7 @@ use super::labels::ChosenLabels;
 use super::notes;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
-use super::together::Together;
+use super::together::QueryBatcher;
 use super::{
     Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
 };
@@ -66,10 +66,10 @@ const GETS: (usize, usize) = (2, 64);
 
 /// Key of an object: collection id, namespace, name.
 type Place = (i64, Arc<str>, Arc<str>);
-type Gets = Together<Place, Option<SqliteRow>>;
+type Gets = QueryBatcher<Place, Option<SqliteRow>>;
 
 fn together() -> Gets {
-    Together::new(GETS.0, GETS.1)
+    QueryBatcher::new(GETS.0, GETS.1)
 }
 
 /// The SQLite backend.
