@@ -52,7 +52,7 @@ pub(crate) struct TextFollower {
     /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
     pub empty_at: Seq,
     /// The index being rebuilt while searches use the old one.
-    anew: Option<Built>,
+    rebuild: Option<Built>,
     pub outlives_outages: bool,
     prepare: Box<Prepare>,
     /// Duration of the last commit.
@@ -85,7 +85,7 @@ impl TextFollower {
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
-            anew: None,
+            rebuild: None,
             outlives_outages: options.store.outlives_outages(),
             prepare,
             commit_took: Duration::ZERO,

@@ -23,7 +23,7 @@ type TopicKey = (Option<Arc<str>>, Option<Arc<str>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Topics {
-    of: HashMap<Gvr, HashMap<TopicKey, Followed>>,
+    by_resource: HashMap<Gvr, HashMap<TopicKey, Followed>>,
 }
 
 #[derive(Debug, Default)]
