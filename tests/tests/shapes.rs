@@ -201,7 +201,7 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
     let grant =
         "kubectl create clusterrolebinding cluster-proxy-admin-ops --clusterrole=cluster-proxy-admin --user=ops";
     let warning = format!(
-        "Warning: no role of the control plane gives User \"ops\" the resource \"clusters/proxy\" of cluster east; `{grant}`"
+        "Warning: no role of the control plane grants User \"ops\" the resource \"clusters/proxy\" of cluster east; run `{grant}`"
     );
     through.says(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.

@@ -14,7 +14,7 @@ use crowsnest_query::{
 use jiff::{SignedDuration, Timestamp};
 use regex::{Regex, RegexBuilder};
 
-use super::pod::{Container, Sort};
+use super::pod::{Container, ContainerKind};
 use crate::Error;
 
 /// Open logs per request: the default and the maximum.
@@ -123,12 +123,12 @@ impl LogFilter {
     }
 
     pub fn takes_container(&self, container: &Container) -> bool {
-        let sort = match container.sort {
-            Sort::Init => self.init,
-            Sort::Main => true,
-            Sort::Ephemeral => self.ephemeral,
+        let is_selected = match container.kind {
+            ContainerKind::Init => self.init,
+            ContainerKind::Main => true,
+            ContainerKind::Ephemeral => self.ephemeral,
         };
-        sort && self.container.as_ref().is_none_or(|pattern| pattern.is_match(&container.name))
+        is_selected && self.container.as_ref().is_none_or(|pattern| pattern.is_match(&container.name))
     }
 
     /// The search for the pods. `query` is the caller's query, which may return other pods than those that match it
@@ -385,8 +385,13 @@ mod tests {
     #[case::by_name("container=^(web|side)$", &["web", "side"])]
     #[case::without_others("init=false&ephemeral=false", &["web", "side"])]
     fn containers_are_chosen(#[case] query: &str, #[case] expected: &[&str]) {
-        let sorts = [("init", Sort::Init), ("web", Sort::Main), ("side", Sort::Main), ("debug", Sort::Ephemeral)];
-        let containers = sorts.map(|(name, sort)| Container { name: name.to_owned(), sort, state: Default::default() });
+        let kinds = [
+            ("init", ContainerKind::Init),
+            ("web", ContainerKind::Main),
+            ("side", ContainerKind::Main),
+            ("debug", ContainerKind::Ephemeral),
+        ];
+        let containers = kinds.map(|(name, kind)| Container { name: name.to_owned(), kind, state: Default::default() });
         let wanted = request(query).unwrap().wanted;
         let chosen = containers.iter().filter(|container| wanted.takes_container(container));
         assert_eq!(chosen.map(|container| container.name.as_str()).collect::<Vec<_>>(), expected);
