@@ -32,7 +32,7 @@ use super::codec::Codec;
 use super::history;
 use super::labels::ChosenLabels;
 use super::notes;
-use super::reading::{Bodies, COUNTS, Reach, size_of};
+use super::reading::{Bodies, COUNTS, ScanRange, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
 use super::{
     Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
@@ -239,12 +239,12 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
-        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
-        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
-        let query = query.bind(reach.rows);
-        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let Some(range) = ScanRange::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
+        let query = query.bind(range.rows);
+        let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
         let rows = self.rows_of("cannot list records", id, query).await?;
-        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+        range.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
     }
 
     async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
