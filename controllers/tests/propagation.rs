@@ -505,9 +505,9 @@ async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_to
     home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
 
     // A full resync enqueues bindings in the tainted cluster or with an eviction from it, and no others.
-    let before = home.looks("resource-binding-graceful-eviction-controller").await;
+    let before = home.reconciles("resource-binding-graceful-eviction-controller").await;
     home.manager.full_resync().await.unwrap();
     // The failed one may be retried once more.
-    assert!((3..=4).contains(&(home.looks("resource-binding-graceful-eviction-controller").await - before)));
+    assert!((3..=4).contains(&(home.reconciles("resource-binding-graceful-eviction-controller").await - before)));
     home.stop().await;
 }

@@ -27,7 +27,7 @@ pub struct Composite {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Position {
     version: String,
-    place: Option<Place>,
+    place: Option<CachePosition>,
     /// None: all of the cluster's objects.
     portion: Option<Portion>,
 }
@@ -52,7 +52,7 @@ impl fmt::Display for Portion {
 
 /// A position in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CachePosition {
     pub seq: Seq,
     pub cache: CacheId,
 }
@@ -67,7 +67,7 @@ impl Position {
                     Some((cache, portion)) => (cache, u64::from_str_radix(portion, 16).ok().map(Portion)),
                     None => (cache, None),
                 };
-                let place = Place { seq: Seq(seq), cache: CacheId::from(cache) };
+                let place = CachePosition { seq: Seq(seq), cache: CacheId::from(cache) };
                 Self { version: version.to_owned(), place: Some(place), portion }
             }
             _ => Self { version: value, place: None, portion: None },
@@ -76,8 +76,8 @@ impl Position {
 
     fn encode(&self) -> String {
         match (&self.place, &self.portion) {
-            (Some(Place { seq, cache }), None) => format!("{}.{seq}.{cache}", self.version),
-            (Some(Place { seq, cache }), Some(portion)) => format!("{}.{seq}.{cache}~{portion}", self.version),
+            (Some(CachePosition { seq, cache }), None) => format!("{}.{seq}.{cache}", self.version),
+            (Some(CachePosition { seq, cache }), Some(portion)) => format!("{}.{seq}.{cache}~{portion}", self.version),
             (None, _) => self.version.clone(),
         }
     }
@@ -110,13 +110,13 @@ impl Composite {
     }
 
     /// Sets a cluster's version and position; keeps its portion.
-    pub fn set(&mut self, cluster: &str, version: &str, place: Option<Place>) {
+    pub fn set(&mut self, cluster: &str, version: &str, place: Option<CachePosition>) {
         let portion = self.portion(cluster);
         self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place, portion });
     }
 
     /// Sets the portion of a cluster that was sent completely.
-    pub fn show(&mut self, cluster: &str, portion: Option<Portion>) {
+    pub fn set_portion(&mut self, cluster: &str, portion: Option<Portion>) {
         if let Some(position) = self.positions.get_mut(cluster) {
             position.portion = portion;
         }
@@ -128,12 +128,12 @@ impl Composite {
     }
 
     /// Advances all clusters to a position.
-    pub fn reach(&mut self, place: &Place) {
+    pub fn advance_to(&mut self, place: &CachePosition) {
         self.positions.values_mut().for_each(|position| position.place = Some(place.clone()));
     }
 
     /// Marks a cluster whose objects are being sent as deleted.
-    pub fn leave(&mut self, cluster: &str) {
+    pub fn mark_leaving(&mut self, cluster: &str) {
         self.set(cluster, LEAVING, None);
     }
 
@@ -151,7 +151,7 @@ impl Composite {
     }
 
     /// True if the version includes the cluster.
-    pub fn knows(&self, cluster: &str) -> bool {
+    pub fn includes(&self, cluster: &str) -> bool {
         self.positions.contains_key(cluster)
     }
 
@@ -161,13 +161,14 @@ impl Composite {
     }
 
     /// True if any cluster has a cache position.
-    pub fn has_a_place(&self) -> bool {
+    pub fn has_cache_position(&self) -> bool {
         self.positions.values().any(|position| position.place.is_some())
     }
 
     /// Sequence number up to which all changes were sent; None if a position belongs to another cache.
     pub fn seq(&self, cache: &CacheId) -> Option<Seq> {
-        let places: Vec<&Place> = self.positions.values().filter_map(|position| position.place.as_ref()).collect();
+        let places: Vec<&CachePosition> =
+            self.positions.values().filter_map(|position| position.place.as_ref()).collect();
         let here = places.iter().all(|place| place.cache == *cache);
         places.iter().map(|place| place.seq).max().filter(|_| here)
     }
@@ -200,7 +201,7 @@ fn digest(value: &impl Hash) -> u64 {
 pub struct InvalidToken;
 
 /// Length in bytes below which a text cannot be part of a token.
-const SHORTEST_TOKEN: usize = 16;
+const MIN_TOKEN_LENGTH: usize = 16;
 
 /// Position at which a list continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,7 +223,7 @@ impl Continue {
     ///
     /// The text is malformed or belongs to another list.
     pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidToken> {
-        if text.len() < SHORTEST_TOKEN {
+        if text.len() < MIN_TOKEN_LENGTH {
             return Ok(None);
         }
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidToken)?;
@@ -260,15 +261,15 @@ mod tests {
     fn versions_round_trip_in_karmadas_format() {
         let mut composite = Composite::default();
         let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
-        let place = |seq| Some(Place { seq: Seq(seq), cache: here.clone() });
+        let place = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
         composite.set("m2", "9", place(0));
         composite.set("m1", "7", place(41));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1","m2":"9.0.c1"}"#);
         assert_eq!(Composite::decode(&text), composite);
         assert_eq!((composite.version("m2"), composite.seq(&here)), (Some("9"), Some(Seq(41))));
-        assert_eq!((composite.seq(&elsewhere), composite.has_a_place()), (None, true));
-        composite.show("m1", Some(Portion(255)));
+        assert_eq!((composite.seq(&elsewhere), composite.has_cache_position()), (None, true));
+        composite.set_portion("m1", Some(Portion(255)));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1~ff","m2":"9.0.c1"}"#);
         assert_eq!(Composite::decode(&text), composite);
@@ -312,7 +313,10 @@ mod tests {
     fn karmadas_version_round_trips() {
         let text = "eyJtMSI6IjUifQ";
         let composite = Composite::decode(text);
-        assert_eq!((composite.version("m1"), composite.knows("m1"), composite.knows("m2")), (Some("5"), true, false));
+        assert_eq!(
+            (composite.version("m1"), composite.includes("m1"), composite.includes("m2")),
+            (Some("5"), true, false)
+        );
         assert_eq!(composite.encode(), text);
     }
 

@@ -1,8 +1,9 @@
-//! Hints for callers whom a member does not let us impersonate.
+//! Hints for callers whose impersonation a member refuses.
 //!
-//! A member lets our account impersonate the users, groups and service accounts that roles of the control plane let use
-//! `clusters/proxy` of it; the unified auth controller writes them there. Where a member refuses, the right is missing in the control
-//! plane, but the member's message names only our account. The message is passed unchanged, as Karmada passes it, with a `Warning`.
+//! The impersonator account of a member may impersonate the users, groups and service accounts that a role of the control plane
+//! permits to use `clusters/proxy` of the member; the unified auth controller writes these permissions to the member. If the member
+//! refuses, the permission is missing in the control plane, but the member's message names only the account. As in Karmada, the
+//! message is returned unchanged; a `Warning` header explains it.
 
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
@@ -13,13 +14,13 @@ use serde::Deserialize;
 use crate::fleetwide::warning;
 use crate::{Body, Error, full};
 
-/// Longest answer that is read, in bytes. A refusal is shorter.
+/// Maximum length in bytes of a response that is read. Refusals are shorter.
 const MAX_LENGTH: usize = 16 * 1024;
 
-/// Role of the control plane that `crowsnest install` makes, as Karmada does.
+/// ClusterRole of the control plane that `crowsnest install` creates, as Karmada does.
 const ROLE: &str = "cluster-proxy-admin";
 
-/// Returns a member's answer to a caller, with a warning if the member does not let us impersonate the caller.
+/// Returns a member's response, with a warning if the member refused to impersonate the caller.
 pub(crate) async fn with_hint(
     cluster: &ClusterName,
     caller: &str,
@@ -54,7 +55,7 @@ fn can_be_refusal<B>(response: &Response<B>) -> bool {
         && length.is_ok_and(|length| length <= MAX_LENGTH)
 }
 
-/// A user, group or service account that a member does not let us impersonate.
+/// A user, group or service account whose impersonation a member refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Subject {
     User(String),
@@ -73,7 +74,7 @@ impl Subject {
         )
     }
 
-    /// Command that gives the subject the right to use the proxies of all clusters.
+    /// Command that permits the subject to use the proxies of all clusters.
     fn grant(&self) -> String {
         let (name, flag, subject) = match self {
             Self::User(name) => (name.clone(), "user", name.clone()),
@@ -113,7 +114,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The caller, or its group, that a `Status` says our account must not impersonate.
+/// The user, service account or group in a `Status` that refuses impersonation; `None` for other errors.
 fn refused_subject(status: &[u8], caller: &str) -> Option<Subject> {
     #[derive(Deserialize)]
     struct Status {

@@ -38,7 +38,7 @@ impl ItemsScanner {
             let between = inside && !self.in_string && self.depth == 2 && *byte == b',';
             self.step(*byte);
             if inside && (between || !self.in_items) {
-                self.gather(&chunk[from..at])?;
+                self.append_item_part(&chunk[from..at])?;
                 let item = self.item.trim_ascii();
                 if !item.is_empty() {
                     each(item);
@@ -49,7 +49,7 @@ impl ItemsScanner {
                 from = at + 1;
             }
         }
-        if self.in_items { self.gather(&chunk[from..]) } else { Ok(()) }
+        if self.in_items { self.append_item_part(&chunk[from..]) } else { Ok(()) }
     }
 
     /// True if the whole object was received.
@@ -57,7 +57,7 @@ impl ItemsScanner {
         self.ended
     }
 
-    fn gather(&mut self, part: &[u8]) -> Result<(), TooLarge> {
+    fn append_item_part(&mut self, part: &[u8]) -> Result<(), TooLarge> {
         if self.item.len() + part.len() > MAX_ITEM {
             return Err(TooLarge);
         }
@@ -96,7 +96,7 @@ impl ItemsScanner {
             b'"' => {
                 self.in_string = false;
                 if self.depth == 1 {
-                    self.told();
+                    self.finish_string();
                 }
                 return;
             }
@@ -107,7 +107,7 @@ impl ItemsScanner {
         }
     }
 
-    fn told(&mut self) {
+    fn finish_string(&mut self) {
         if !self.value {
             self.name.clone_from(&self.text);
             return;

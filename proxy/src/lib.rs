@@ -84,7 +84,7 @@ struct Inner {
     /// Limit of open log streams.
     log_streams: Arc<Semaphore>,
     /// Cached discovery of the members' custom metrics.
-    metrics: metrics::Remembered,
+    metrics: metrics::DiscoveryCache,
 }
 
 impl Proxy {
@@ -102,7 +102,7 @@ impl Proxy {
             tunnels: TaskTracker::new(),
             stopping,
             log_streams: Arc::new(Semaphore::new(logs::STREAMS_OF_ALL)),
-            metrics: metrics::Remembered::default(),
+            metrics: metrics::DiscoveryCache::default(),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -118,6 +118,6 @@ mod tests {
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
         let version = Composite::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
-        assert_eq!((version.version("m1"), version.has_a_place()), (Some("7"), false));
+        assert_eq!((version.version("m1"), version.has_cache_position()), (Some("7"), false));
     }
 }

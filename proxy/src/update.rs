@@ -1,4 +1,5 @@
-//! Updates of objects that the client read here: restores the form in which the object's cluster knows them.
+//! Converts updates of objects that the client read through the fleet-wide proxy to the member's form: its own
+//! resourceVersion, and no cluster annotation.
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
 use http::{HeaderMap, header};
@@ -16,7 +17,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// An update in the form for the owning cluster.
+/// An update in the form of the member that owns the object.
 #[derive(Debug, PartialEq)]
 pub struct Update {
     /// JSON if the update was YAML.
@@ -39,7 +40,7 @@ impl Encoding {
 }
 
 /// `sent` with the cluster's own resourceVersion and without the cluster annotation; None if it cannot be decoded.
-pub fn own_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update> {
+pub fn to_member_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update> {
     let object: Value = match encoding {
         Encoding::Json => serde_json::from_slice(sent).ok()?,
         Encoding::Yaml => serde_saphyr::from_slice(sent).ok()?,
@@ -50,12 +51,12 @@ pub fn own_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update
         }
     };
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    let body = serde_json::to_vec(&unmark(object, &own_version(&version, cluster))).ok()?;
+    let body = serde_json::to_vec(&remove_cluster_annotation(object, &own_version(&version, cluster))).ok()?;
     Some(Update { body, from_cache: is_cached(&version) })
 }
 
 /// True if a JSON update has data and it equals the data of another object.
-pub fn has_the_data_of(update: &[u8], known: &[u8]) -> bool {
+pub fn has_same_data_as(update: &[u8], known: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Holder {
         data: Option<Map<String, Value>>,
@@ -65,7 +66,7 @@ pub fn has_the_data_of(update: &[u8], known: &[u8]) -> bool {
 }
 
 fn is_cached(version: &str) -> bool {
-    Composite::decode(version).has_a_place()
+    Composite::decode(version).has_cache_position()
 }
 
 /// A version that is not composite is the member's own or empty.
@@ -77,7 +78,7 @@ fn own_version(sent: &str, cluster: &str) -> String {
     }
 }
 
-fn unmark(mut object: Value, version: &str) -> Value {
+fn remove_cluster_annotation(mut object: Value, version: &str) -> Value {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove(CACHED_FROM_CLUSTER);
@@ -100,7 +101,7 @@ fn unmark(mut object: Value, version: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::composite::Place;
+    use crate::composite::CachePosition;
     use crate::object::{Form, mark};
     use crowsnest_index::{CacheId, Seq};
     use serde_json::json;
@@ -110,9 +111,9 @@ mod tests {
         let body =
             br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
         let mut composite = Composite::default();
-        composite.set("m1", "7", Some(Place { seq: Seq(3), cache: CacheId::from("c1") }));
+        composite.set("m1", "7", Some(CachePosition { seq: Seq(3), cache: CacheId::from("c1") }));
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
-        let back = own_form(&out, Encoding::Json, "m1").unwrap();
+        let back = to_member_form(&out, Encoding::Json, "m1").unwrap();
         assert_eq!(
             serde_json::from_slice::<Value>(&back.body).unwrap(),
             serde_json::from_slice::<Value>(body).unwrap()
@@ -128,7 +129,7 @@ mod tests {
     #[case::none(json!({"annotations": {CACHED_FROM_CLUSTER: "m1", "a": "b"}}), json!({"annotations": {"a": "b"}}))]
     fn versions(#[case] sent: Value, #[case] expected: Value) {
         let sent = json!({"metadata": sent}).to_string();
-        let update = own_form(sent.as_bytes(), Encoding::Json, "m1").unwrap();
+        let update = to_member_form(sent.as_bytes(), Encoding::Json, "m1").unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), json!({"metadata": expected}));
         assert!(!update.from_cache);
     }
@@ -140,8 +141,8 @@ mod tests {
     #[case::none(r#"{"metadata":{}}"#, false)]
     #[case::unreadable("k8s", false)]
     fn data_equal_to_the_cached_data_was_read_from_the_cache(#[case] sent: &str, #[case] expected: bool) {
-        assert_eq!(has_the_data_of(sent.as_bytes(), br#"{"data":{"a":"","b":""}}"#), expected);
-        assert!(!has_the_data_of(br#"{"data":{}}"#, br#"{"data":{}}"#));
+        assert_eq!(has_same_data_as(sent.as_bytes(), br#"{"data":{"a":"","b":""}}"#), expected);
+        assert!(!has_same_data_as(br#"{"data":{}}"#, br#"{"data":{}}"#));
     }
 
     #[rstest::rstest]
@@ -161,11 +162,11 @@ mod tests {
     #[test]
     fn yaml_becomes_json() {
         let sent = b"kind: ConfigMap\nmetadata: {name: a, resourceVersion: eyJtMSI6IjUifQ}\ndata: {k: 'yes'}\n";
-        let update = own_form(sent, Encoding::Yaml, "m1").unwrap();
+        let update = to_member_form(sent, Encoding::Yaml, "m1").unwrap();
         let expected =
             json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "5"}, "data": {"k": "yes"}});
         assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), expected);
-        let update = own_form(b"metadata: {name: a, resourceVersion: 123}\n", Encoding::Yaml, "m1").unwrap();
+        let update = to_member_form(b"metadata: {name: a, resourceVersion: 123}\n", Encoding::Yaml, "m1").unwrap();
         let expected = json!({"metadata": {"name": "a", "resourceVersion": 123}});
         assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), expected);
     }

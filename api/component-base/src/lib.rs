@@ -1,7 +1,7 @@
 //! Mechanisms that all components share: retries, kubeconfig files, TLS of outgoing requests, bodies of
 //! bounded size, owned tasks, client metrics and spans.
 //!
-//! This crate knows no kind of Karmada.
+//! This crate does not depend on Karmada's API types.
 
 pub mod body;
 pub mod client_errors;

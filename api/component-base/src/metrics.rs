@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::requests::{Counted, Requests};
+use crate::requests::{RequestCount, Requests};
 
 /// One value of one metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Collector for Sent {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests to API servers, by status code";
         let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
-        for Counted { host, method, status, count } in self.0.counted() {
+        for RequestCount { host, method, status, count } in self.0.counted() {
             let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
             let labels = [("code", code), ("method", method), ("host", host)];
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
@@ -120,7 +120,7 @@ mod tests {
     #[case("linux", "x86_64", "linux/amd64")]
     #[case("linux", "aarch64", "linux/arm64")]
     #[case("linux", "riscv64", "linux/riscv64")]
-    fn platforms_are_named_as_kubernetes_names_them(#[case] system: &str, #[case] cpu: &str, #[case] named: &str) {
+    fn platforms_have_kubernetes_names(#[case] system: &str, #[case] cpu: &str, #[case] named: &str) {
         assert_eq!(platform(system, cpu), named);
     }
 }

@@ -26,7 +26,7 @@ struct Host {
 
 /// Number of requests of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Counted {
+pub struct RequestCount {
     pub host: String,
     pub method: String,
     pub status: Option<u16>,
@@ -48,12 +48,12 @@ impl Requests {
     }
 
     /// All counters, sorted by host.
-    pub fn counted(&self) -> Vec<Counted> {
+    pub fn counted(&self) -> Vec<RequestCount> {
         let hosts: Vec<Arc<Host>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let mut counted = Vec::new();
         for host in hosts {
             let outcomes = host.outcomes.lock();
-            counted.extend(outcomes.iter().map(|((method, status), count)| Counted {
+            counted.extend(outcomes.iter().map(|((method, status), count)| RequestCount {
                 host: host.name.clone(),
                 method: method.to_string(),
                 status: status.map(|status| status.as_u16()),
@@ -70,21 +70,21 @@ impl Requests {
 pub struct CountRequests(Arc<Host>);
 
 impl<S> Layer<S> for CountRequests {
-    type Service = Counting<S>;
+    type Service = CountingService<S>;
 
-    fn layer(&self, inner: S) -> Counting<S> {
-        Counting { inner, host: Arc::clone(&self.0) }
+    fn layer(&self, inner: S) -> CountingService<S> {
+        CountingService { inner, host: Arc::clone(&self.0) }
     }
 }
 
 /// A client whose requests are counted.
 #[derive(Debug, Clone)]
-pub struct Counting<S> {
+pub struct CountingService<S> {
     inner: S,
     host: Arc<Host>,
 }
 
-impl<S, A, B> Service<Request<A>> for Counting<S>
+impl<S, A, B> Service<Request<A>> for CountingService<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -99,12 +99,12 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let (host, method) = (Arc::clone(&self.host), request.method().clone());
-        let asked = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let answered = asked.await;
-            let status = answered.as_ref().ok().map(Response::status);
+            let result = response.await;
+            let status = result.as_ref().ok().map(Response::status);
             *host.outcomes.lock().entry((method, status)).or_default() += 1;
-            answered
+            result
         })
     }
 }
@@ -115,7 +115,7 @@ mod tests {
     use tower::ServiceExt;
 
     #[tokio::test]
-    async fn requests_are_counted_by_what_became_of_them_for_as_long_as_somebody_asks() {
+    async fn requests_are_counted_by_status_until_the_last_client_of_a_host_is_dropped() {
         let requests = Requests::default();
         let server = tower::service_fn(|request: Request<()>| async move {
             match request.uri().path() {
@@ -131,11 +131,11 @@ mod tests {
             drop(client.clone().oneshot(Request::get(path).body(()).expect("a request")).await);
         }
         drop(other);
-        let told: Vec<String> = requests
+        let shown: Vec<String> = requests
             .counted()
             .iter()
-            .map(|Counted { host, method, status, count }| format!("{host} {method} {status:?} {count}"))
+            .map(|RequestCount { host, method, status, count }| format!("{host} {method} {status:?} {count}"))
             .collect();
-        assert_eq!(told, ["m1:6443 GET None 1", "m1:6443 GET Some(200) 2", "m1:6443 GET Some(404) 1"]);
+        assert_eq!(shown, ["m1:6443 GET None 1", "m1:6443 GET Some(200) 2", "m1:6443 GET Some(404) 1"]);
     }
 }

@@ -26,11 +26,11 @@ pub fn hand_on(headers: &mut HeaderMap) {
 
 /// A client whose requests carry the current span and are counted. Must be called inside a tokio runtime.
 pub fn client(config: kube::Config, counted: &CountRequests) -> Result<kube::Client, kube::Error> {
-    let told = MapRequestLayer::new(|mut request: Request<Body>| {
+    let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
         hand_on(request.headers_mut());
         request
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&told).with_layer(counted).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(counted).build())
 }
 
 /// Marks a span as failed, with the type of the error.
@@ -55,18 +55,20 @@ mod tests {
     use http::HeaderValue;
     use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-    const CLIENTS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const CLIENT_TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn what_a_client_said_stays_where_nothing_is_traced() {
-        let mut headers =
-            HeaderMap::from_iter([(http::HeaderName::from_static("traceparent"), HeaderValue::from_static(CLIENTS))]);
+    fn received_trace_headers_are_kept_without_trace_export() {
+        let mut headers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("traceparent"),
+            HeaderValue::from_static(CLIENT_TRACEPARENT),
+        )]);
         hand_on(&mut headers);
-        assert_eq!(headers["traceparent"], CLIENTS);
+        assert_eq!(headers["traceparent"], CLIENT_TRACEPARENT);
         // Without trace export, an incoming trace context is not propagated.
         let span = SpanContext::new(TraceId::from(1), SpanId::from(2), TraceFlags::SAMPLED, true, TraceState::NONE);
         let _entered = Context::new().with_remote_span_context(span).attach();
         hand_on(&mut headers);
-        assert_eq!(headers["traceparent"], CLIENTS);
+        assert_eq!(headers["traceparent"], CLIENT_TRACEPARENT);
     }
 }

@@ -1,4 +1,4 @@
-//! Owned tasks: each has a name, ends when its owner stops, and is reported if it ends before. Tasks are not
+//! Owned tasks: each has a name and ends when its owner stops. A task that ends earlier is reported as dead; it is not
 //! restarted.
 
 use std::sync::Arc;
@@ -26,12 +26,12 @@ enum Ends {
 }
 
 impl Tasks {
-    /// Runs a task that ends with its owner. An earlier end is a death.
+    /// Runs a task that must run until its owner stops. If it returns or panics before, it is reported as dead.
     pub fn keep(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn(what, Ends::WithOwner, task);
     }
 
-    /// Runs a task that may return before its owner stops. A panic is a death.
+    /// Runs a task that may return before its owner stops. If it panics, it is reported as dead.
     pub fn run(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn(what, Ends::Returning, task);
     }
@@ -67,7 +67,7 @@ impl Tasks {
         self.dead.borrow().clone()
     }
 
-    /// The tasks that ended prematurely, as problems of a process.
+    /// Messages about the tasks that ended prematurely, for health checks.
     pub fn deaths(&self) -> Vec<String> {
         self.dead.borrow().iter().map(|what| death(what)).collect()
     }
@@ -115,31 +115,35 @@ mod tests {
     enum Does {
         Return,
         Panic,
-        Obey,
+        UntilStopped,
     }
 
     #[rstest]
     #[case(Ends::WithOwner, Does::Return, &["the listener: the task has died"])]
     #[case(Ends::WithOwner, Does::Panic, &["the listener: the task has died"])]
-    #[case(Ends::WithOwner, Does::Obey, &[])]
+    #[case(Ends::WithOwner, Does::UntilStopped, &[])]
     #[case(Ends::Returning, Does::Return, &[])]
     #[case(Ends::Returning, Does::Panic, &["the listener: the task has died"])]
-    #[case(Ends::Returning, Does::Obey, &[])]
+    #[case(Ends::Returning, Does::UntilStopped, &[])]
     #[tokio::test]
-    async fn tasks_that_end_too_early_are_dead(#[case] ends: Ends, #[case] does: Does, #[case] expected: &[&str]) {
+    async fn tasks_that_end_before_their_owner_are_reported(
+        #[case] ends: Ends,
+        #[case] does: Does,
+        #[case] expected: &[&str],
+    ) {
         let tasks = Tasks::default();
         let stop = tasks.stopping().clone();
         let task = async move {
             match does {
                 Does::Return => {}
                 Does::Panic => panic!("on purpose"),
-                Does::Obey => stop.cancelled().await,
+                Does::UntilStopped => stop.cancelled().await,
             }
         };
         tasks.spawn("the listener", ends, task);
-        // A session's end is no death.
+        // Tracked tasks may end at any time.
         tasks.passing().spawn(async {});
-        if !matches!(does, Does::Obey) {
+        if !matches!(does, Does::UntilStopped) {
             tasks.tracker.close();
             tasks.tracker.wait().await;
         }

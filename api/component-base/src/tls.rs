@@ -155,7 +155,7 @@ fn certificate(why: &rustls::CertificateError) -> String {
             "certificate has expired or is not yet valid".into()
         }
         rustls::CertificateError::NotValidForNameContext { expected, presented } => {
-            valid_for(&expected.to_str(), matches!(expected, ServerName::IpAddress(_)), presented)
+            name_mismatch(&expected.to_str(), matches!(expected, ServerName::IpAddress(_)), presented)
         }
         other => other.to_string(),
     }
@@ -163,7 +163,7 @@ fn certificate(why: &rustls::CertificateError) -> String {
 
 /// Names for which a certificate is valid, and the name for which it is not. rustls shows names as `DnsName("a")` and
 /// `IpAddress(127.0.0.1)`.
-fn valid_for(expected: &str, is_address: bool, presented: &[String]) -> String {
+fn name_mismatch(expected: &str, is_address: bool, presented: &[String]) -> String {
     let kind = if is_address { "IpAddress(" } else { "DnsName(" };
     let names = presented.iter().filter_map(|name| name.strip_prefix(kind)?.strip_suffix(')'));
     let names: Vec<&str> = names.map(|name| name.trim_matches('"')).collect();
@@ -181,10 +181,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_certificates_are_found_and_worded_as_go_words_them() {
+    fn certificate_errors_have_the_wording_of_go() {
         let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        let passed_on = std::io::Error::other(std::io::Error::new(std::io::ErrorKind::InvalidData, unknown));
-        assert!(matches!(tls_error(&passed_on), Some(rustls::Error::InvalidCertificate(_))));
+        let wrapped = std::io::Error::other(std::io::Error::new(std::io::ErrorKind::InvalidData, unknown));
+        assert!(matches!(tls_error(&wrapped), Some(rustls::Error::InvalidCertificate(_))));
         let presented = ["DnsName(\"a.svc\")", "DnsName(\"b.svc\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
         for (expected, is_address, presented, text) in [
             ("c.svc", false, &presented[..], "certificate is valid for a.svc, b.svc, not c.svc"),
@@ -197,7 +197,7 @@ mod tests {
             ),
             ("c.svc", false, &[], "certificate is not valid for any names, but wanted to match c.svc"),
         ] {
-            assert_eq!(valid_for(expected, is_address, presented), text);
+            assert_eq!(name_mismatch(expected, is_address, presented), text);
         }
     }
 }

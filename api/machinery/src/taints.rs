@@ -28,11 +28,11 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 pub fn first_untolerated<'t>(
     taints: &'t [Taint],
     tolerations: &[Toleration],
-    of_interest: impl Fn(&Taint) -> bool,
+    is_relevant: impl Fn(&Taint) -> bool,
 ) -> Option<&'t Taint> {
     taints
         .iter()
-        .filter(|taint| of_interest(taint))
+        .filter(|taint| is_relevant(taint))
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 

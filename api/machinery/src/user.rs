@@ -61,10 +61,10 @@ impl UserInfo {
 
     /// True if this is a service account, or is in a group that only service accounts are in.
     pub fn is_service_account(&self) -> bool {
-        let is_theirs = |group: &String| {
+        let is_service_account_group = |group: &String| {
             group.strip_prefix(SERVICE_ACCOUNTS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         };
-        self.name.starts_with(SERVICE_ACCOUNT) || self.groups.iter().any(is_theirs)
+        self.name.starts_with(SERVICE_ACCOUNT) || self.groups.iter().any(is_service_account_group)
     }
 
     /// Adds the group that every API server adds.
@@ -105,7 +105,11 @@ mod tests {
     #[case("ann", &["staff", "system:serviceaccountsfoo"], false)]
     #[case("system:serviceaccounts", &["system:authenticated"], false)]
     #[case("ann", &["system:masters"], false)]
-    fn service_accounts_are_told_from_users(#[case] name: &str, #[case] groups: &[&str], #[case] expected: bool) {
+    fn service_accounts_are_recognized_by_name_and_group(
+        #[case] name: &str,
+        #[case] groups: &[&str],
+        #[case] expected: bool,
+    ) {
         assert_eq!(UserInfo::new(name, groups.iter().copied()).is_service_account(), expected);
     }
 }

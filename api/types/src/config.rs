@@ -201,7 +201,7 @@ impl CustomizationRules {
     }
 }
 
-/// A kind in messages.
+/// The kind of an object in requests to interpreter webhooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GroupVersionKind {
     pub group: String,

@@ -3,7 +3,7 @@
 //!
 //! Karmada's messages are proto3. Kubernetes' types (quantities, node selectors, tolerations) are embedded as bytes
 //! in the encoding of Kubernetes' Go types, which includes empty strings; therefore strings are optional here. Both
-//! encodings are decoded.
+//! encodings are accepted.
 
 use std::collections::BTreeMap;
 
@@ -150,7 +150,7 @@ pub struct ObjectReference {
     pub name: String,
 }
 
-/// A Kubernetes type, like those below.
+/// `resource.Quantity`. This and the following messages are Kubernetes' types in their protobuf encoding.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Quantity {
     #[prost(string, optional, tag = "1")]
@@ -208,7 +208,7 @@ pub enum WireError {
     Quantity { resource: String, text: String },
 }
 
-fn decoded<M: Message + Default>(what: &'static str, bytes: &[u8]) -> Result<M, WireError> {
+fn decode_field<M: Message + Default>(what: &'static str, bytes: &[u8]) -> Result<M, WireError> {
     M::decode(bytes).map_err(|source| WireError::Bytes { what, source })
 }
 
@@ -221,7 +221,7 @@ fn requests_to_wire(list: &ResourceList) -> BTreeMap<String, Vec<u8>> {
 
 fn requests_from_wire(wire: &BTreeMap<String, Vec<u8>>) -> Result<ResourceList, WireError> {
     let entry = |(name, bytes): (&String, &Vec<u8>)| {
-        let quantity: Quantity = decoded("resourceRequestBytes", bytes)?;
+        let quantity: Quantity = decode_field("resourceRequestBytes", bytes)?;
         let text = quantity.string.filter(|text| !text.is_empty()).unwrap_or_else(|| "0".to_owned());
         match quantity::Quantity::parse(&text) {
             Ok(_) => Ok((name.clone(), Amount(text))),
@@ -320,9 +320,10 @@ impl TryFrom<&NodeClaim> for work::NodeClaim {
     fn try_from(wire: &NodeClaim) -> Result<Self, WireError> {
         let affinity = match wire.node_affinity_bytes.as_slice() {
             [] => None,
-            bytes => Some(decoded::<NodeSelector>("nodeAffinityBytes", bytes)?.into()),
+            bytes => Some(decode_field::<NodeSelector>("nodeAffinityBytes", bytes)?.into()),
         };
-        let toleration = |bytes: &Vec<u8>| decoded::<Toleration>("tolerationsBytes", bytes).map(core::Toleration::from);
+        let toleration =
+            |bytes: &Vec<u8>| decode_field::<Toleration>("tolerationsBytes", bytes).map(core::Toleration::from);
         Ok(work::NodeClaim {
             hard_node_affinity: affinity,
             node_selector: wire.node_selector.clone(),

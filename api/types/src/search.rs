@@ -1,5 +1,5 @@
 //! search.karmada.io/v1alpha1: the resources of clusters that are cached for search and proxying. Written by users;
-//! the cache reads them as interests.
+//! the cache derives from them what it collects (`Interest` in `crowsnest_store`).
 
 use crate::cluster::LocalSecretReference;
 use crate::object::{kind, shape};

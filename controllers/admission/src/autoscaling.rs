@@ -11,7 +11,7 @@ use k8s_openapi::api::autoscaling::v2::{
 
 use crowsnest_plan::autoscaling::defaults::fill_behavior;
 
-use super::decode::{changed, decode};
+use super::decode::{decode, encode_changed};
 use super::{Outcome, Refusal, Request, metadata};
 
 /// Default target if no metric is given, in percent.
@@ -29,7 +29,7 @@ pub(super) fn mutate(request: &Request) -> Result<Outcome, Refusal> {
     if let Some(behavior) = &mut hpa.spec.behavior {
         fill_behavior(behavior);
     }
-    changed(&hpa, &request.object).map(Outcome::Changed)
+    encode_changed(&hpa, &request.object).map(Outcome::Changed)
 }
 
 fn default_metric() -> MetricSpec {

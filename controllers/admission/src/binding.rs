@@ -9,7 +9,7 @@ use crowsnest_api::work::{ClusterResourceBinding, Component, ResourceBinding, Re
 use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::decode::{changed, decode};
+use super::decode::{decode, encode_changed};
 use super::{Operation, Outcome, Refusal, Request, Review, World, metadata, quota};
 
 pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -17,7 +17,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
     if metadata::label(&binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
     }
-    changed(&binding, &request.object).map(Outcome::Changed)
+    encode_changed(&binding, &request.object).map(Outcome::Changed)
 }
 
 pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -25,7 +25,7 @@ pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Out
     if metadata::label(&binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
     }
-    changed(&binding, &request.object).map(Outcome::Changed)
+    encode_changed(&binding, &request.object).map(Outcome::Changed)
 }
 
 /// The permanent ID is immutable: changing it would orphan the binding's Works, or claim those of another binding.

@@ -44,25 +44,29 @@ pub fn convert(object: &Value, desired: &str) -> Result<Value, ConvertError> {
         return Ok(object.clone());
     }
     match (kind, from, desired) {
-        ("ResourceBinding", OLD, NEW) => through(object, |old: v1alpha1::ResourceBinding| work::ResourceBinding {
-            metadata: old.metadata,
-            spec: spec_to_new(old.spec),
-            status: status_to_new(old.status),
-        }),
-        ("ResourceBinding", NEW, OLD) => through(object, |new: work::ResourceBinding| v1alpha1::ResourceBinding {
-            metadata: new.metadata,
-            spec: spec_to_old(new.spec),
-            status: status_to_old(new.status),
-        }),
+        ("ResourceBinding", OLD, NEW) => {
+            convert_typed(object, |old: v1alpha1::ResourceBinding| work::ResourceBinding {
+                metadata: old.metadata,
+                spec: spec_to_new(old.spec),
+                status: status_to_new(old.status),
+            })
+        }
+        ("ResourceBinding", NEW, OLD) => {
+            convert_typed(object, |new: work::ResourceBinding| v1alpha1::ResourceBinding {
+                metadata: new.metadata,
+                spec: spec_to_old(new.spec),
+                status: status_to_old(new.status),
+            })
+        }
         ("ClusterResourceBinding", OLD, NEW) => {
-            through(object, |old: v1alpha1::ClusterResourceBinding| work::ClusterResourceBinding {
+            convert_typed(object, |old: v1alpha1::ClusterResourceBinding| work::ClusterResourceBinding {
                 metadata: old.metadata,
                 spec: spec_to_new(old.spec),
                 status: status_to_new(old.status),
             })
         }
         ("ClusterResourceBinding", NEW, OLD) => {
-            through(object, |new: work::ClusterResourceBinding| v1alpha1::ClusterResourceBinding {
+            convert_typed(object, |new: work::ClusterResourceBinding| v1alpha1::ClusterResourceBinding {
                 metadata: new.metadata,
                 spec: spec_to_old(new.spec),
                 status: status_to_old(new.status),
@@ -72,7 +76,7 @@ pub fn convert(object: &Value, desired: &str) -> Result<Value, ConvertError> {
     }
 }
 
-fn through<A: Kind + DeserializeOwned, B: Kind + Serialize>(
+fn convert_typed<A: Kind + DeserializeOwned, B: Kind + Serialize>(
     object: &Value,
     convert: impl FnOnce(A) -> B,
 ) -> Result<Value, ConvertError> {

@@ -130,8 +130,8 @@ fn validate_spread(constraints: &[SpreadConstraint], path: &str) -> Vec<FieldErr
         match fields.iter_mut().find(|(known, _)| *known == field) {
             None => fields.push((field, false)),
             // Reported once per field.
-            Some((_, said)) if !*said => {
-                *said = true;
+            Some((_, is_reported)) if !*is_reported => {
+                *is_reported = true;
                 let detail = format!("multiple {field} spread constraints are not allowed");
                 errors.push(FieldError::invalid(path, constraints, detail));
             }

@@ -9,7 +9,7 @@ use crowsnest_api::policy::{
 use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::decode::{changed, changed_with_lists, decode};
+use super::decode::{decode, encode_changed, encode_changed_with_lists};
 use super::{Operation, Outcome, Refusal, Request, World, metadata, placement};
 
 /// Default of `gracePeriodSeconds` for graceful purging.
@@ -23,7 +23,7 @@ pub(super) fn mutate_propagation_policy(request: &Request, world: &World<'_>) ->
         metadata::set_label(&mut policy.metadata, label::PROPAGATION_POLICY_PERMANENT_ID, world.permanent_id);
         metadata::add_finalizer(&mut policy.metadata, finalizer::PROPAGATION_POLICY_CONTROLLER);
     }
-    changed_with_lists(&policy, &request.object, &["resourceSelectors"])
+    encode_changed_with_lists(&policy, &request.object, &["resourceSelectors"])
 }
 
 pub(super) fn mutate_cluster_propagation_policy(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -33,13 +33,13 @@ pub(super) fn mutate_cluster_propagation_policy(request: &Request, world: &World
         metadata::set_label(&mut policy.metadata, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID, world.permanent_id);
         metadata::add_finalizer(&mut policy.metadata, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER);
     }
-    changed_with_lists(&policy, &request.object, &["resourceSelectors"])
+    encode_changed_with_lists(&policy, &request.object, &["resourceSelectors"])
 }
 
 pub(super) fn mutate_override_policy(request: &Request) -> Result<Outcome, Refusal> {
     let mut policy: OverridePolicy = decode(&request.object)?;
     default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
-    changed(&policy, &request.object).map(Outcome::Changed)
+    encode_changed(&policy, &request.object).map(Outcome::Changed)
 }
 
 fn default_namespaces(selectors: &mut [ResourceSelector], namespace: &str) {
@@ -101,9 +101,9 @@ pub(super) fn validate_propagation_policy(request: &Request) -> Result<Outcome, 
     let id_label = label::PROPAGATION_POLICY_PERMANENT_ID;
     if request.operation == Operation::Update {
         let old: PropagationPolicy = decode(&request.old_object)?;
-        unchanged((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
+        check_immutable_fields((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
     }
-    identified(&policy.metadata, id_label)?;
+    require_permanent_id(&policy.metadata, id_label)?;
     Refusal::of(&validate_spec(&policy.spec, &request.namespace)).map(|()| Outcome::Unchanged)
 }
 
@@ -112,15 +112,15 @@ pub(super) fn validate_cluster_propagation_policy(request: &Request) -> Result<O
     let id_label = label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID;
     if request.operation == Operation::Update {
         let old: ClusterPropagationPolicy = decode(&request.old_object)?;
-        unchanged((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
+        check_immutable_fields((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
     }
-    identified(&policy.metadata, id_label)?;
+    require_permanent_id(&policy.metadata, id_label)?;
     Refusal::of(&validate_spec(&policy.spec, "")).map(|()| Outcome::Unchanged)
 }
 
 type Parts<'p> = (&'p ObjectMeta, &'p PropagationSpec);
 
-fn unchanged(new: Parts<'_>, old: Parts<'_>, id_label: &str) -> Result<(), Refusal> {
+fn check_immutable_fields(new: Parts<'_>, old: Parts<'_>, id_label: &str) -> Result<(), Refusal> {
     if new.1.scheduler_name != old.1.scheduler_name {
         return Err(Refusal::denied("the schedulerName should not be updated"));
     }
@@ -131,7 +131,7 @@ fn unchanged(new: Parts<'_>, old: Parts<'_>, id_label: &str) -> Result<(), Refus
     Ok(())
 }
 
-fn identified(metadata: &ObjectMeta, id_label: &str) -> Result<(), Refusal> {
+fn require_permanent_id(metadata: &ObjectMeta, id_label: &str) -> Result<(), Refusal> {
     if metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(id_label)) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use crowsnest_api::networking::{ClusterSelector, ExposurePort, MultiClusterServi
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 
-use super::decode::{changed_with_lists, decode};
+use super::decode::{decode, encode_changed_with_lists};
 use super::{Operation, Outcome, Refusal, Request, World, ingress, metadata};
 
 pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -15,7 +15,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
     if metadata::label(&service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, world.permanent_id);
     }
-    changed_with_lists(&service, &request.object, &["types"])
+    encode_changed_with_lists(&service, &request.object, &["types"])
 }
 
 pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {

@@ -5,7 +5,7 @@ use crowsnest_api::work::Work;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-use super::decode::{changed, decode};
+use super::decode::{decode, encode_changed};
 use super::{Outcome, Refusal, Request, World, metadata};
 use crowsnest_plan::work::{managed, prune};
 
@@ -21,7 +21,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
         prune::prune_job_ttl(&mut manifest.0);
         managed::stamp(&mut manifest.0, &id);
     }
-    changed(&work, &request.object).map(Outcome::Changed)
+    encode_changed(&work, &request.object).map(Outcome::Changed)
 }
 
 /// Rejects a manifest that is not an object or has no kind, with Go's messages.

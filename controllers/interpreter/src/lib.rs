@@ -24,7 +24,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 use customized::declarative;
-use customized::declarative::pool::{self, Share};
+use customized::declarative::pool::{self, ScriptPermits};
 
 pub use customized::declarative::ScriptError;
 pub use error::Error;
@@ -44,14 +44,14 @@ struct Customization {
     api_version: String,
     kind: String,
     scripts: Vec<(Operation, Arc<str>)>,
-    share: Share,
+    share: ScriptPermits,
 }
 
 /// A script and its customization.
 struct Script {
     customization: String,
     text: Arc<str>,
-    share: Share,
+    share: ScriptPermits,
 }
 
 impl Script {
@@ -139,7 +139,7 @@ impl Interpreter {
             api_version: spec.target.api_version.clone(),
             kind: spec.target.kind.clone(),
             scripts: scripts.filter_map(|(operation, script)| Some((operation, Arc::from(script?)))).collect(),
-            share: Share::default(),
+            share: ScriptPermits::default(),
         };
         self.customizations.write().insert(name.to_owned(), known);
     }
@@ -291,7 +291,7 @@ impl Interpreter {
                 script.ask(move |text| declarative::reflect(text, &member)).await.map(Some)
             }
             Interprets::Webhook(hook) => hook.reflect(member).await.map(Some),
-            Interprets::BuiltIn => match third_party(member, |kind| kind.status_of(member).map(Ok))? {
+            Interprets::BuiltIn => match third_party(member, |kind| kind.reflected_status(member).map(Ok))? {
                 Some(status) => Ok(Some(status)),
                 None => Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member))),
             },
@@ -334,7 +334,7 @@ impl Interpreter {
                         status: item.status.as_ref().map(|status| &status.0),
                     })
                     .collect();
-                if let Some(total) = third_party(template, |kind| kind.total_of(template, &members, now))? {
+                if let Some(total) = third_party(template, |kind| kind.aggregated_status(template, &members, now))? {
                     return Ok(Some(total));
                 }
                 return Ok(native_of(template).and_then(|kind| kind.aggregate(template, &members, now)));
@@ -356,7 +356,7 @@ impl Interpreter {
             }
             Interprets::Webhook(hook) => hook.dependencies(template).await.map(Some),
             Interprets::BuiltIn => {
-                if let Some(needed) = third_party(template, |kind| kind.needs_of(template))? {
+                if let Some(needed) = third_party(template, |kind| kind.sorted_dependencies(template))? {
                     return Ok(Some(Needs(Some(needed))));
                 }
                 let rule = native_of(template).and_then(|kind| kind.dependencies);

@@ -53,19 +53,19 @@ pub fn is_open(request: &Value) -> bool {
 /// Permissions of which any one lets the requester's agent certificate be approved, in the order in which they are
 /// checked. Empty for requests that are not for an agent.
 pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
-    let asked = read(request)?;
-    if agent(&asked).is_none() || !has_usages(request) {
+    let signing_request = read(request)?;
+    if agent(&signing_request).is_none() || !has_usages(request) {
         return Ok(Vec::new());
     }
-    Ok(is_own(request, &asked).then_some(OWN).into_iter().chain([ANY]).collect())
+    Ok(is_own(request, &signing_request).then_some(OWN).into_iter().chain([ANY]).collect())
 }
 
 /// The cluster whose agent certificate another user requests. `None` if an agent requests its own, or if the request
 /// names no cluster.
 pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
-    let asked = read(request)?;
-    Ok(match agent(&asked) {
-        Some(Agent::Cluster(cluster)) if !is_own(request, &asked) => Some(cluster),
+    let signing_request = read(request)?;
+    Ok(match agent(&signing_request) {
+        Some(Agent::Cluster(cluster)) if !is_own(request, &signing_request) => Some(cluster),
         _ => None,
     })
 }
@@ -106,13 +106,13 @@ fn read(request: &Value) -> Result<SigningRequest, CertificateError> {
 }
 
 /// The agent for which a certificate is requested; the request must have no subject alternative names.
-fn agent(asked: &SigningRequest) -> Option<Agent> {
-    Agent::from_subject(&asked.subject).filter(|_| asked.alternative_names.is_empty())
+fn agent(signing_request: &SigningRequest) -> Option<Agent> {
+    Agent::from_subject(&signing_request.subject).filter(|_| signing_request.alternative_names.is_empty())
 }
 
 /// True if the requester is the user in the subject.
-fn is_own(request: &Value, asked: &SigningRequest) -> bool {
-    asked.subject.common_name() == Some(unstructured::text(request, &["spec", "username"]))
+fn is_own(request: &Value, signing_request: &SigningRequest) -> bool {
+    signing_request.subject.common_name() == Some(unstructured::text(request, &["spec", "username"]))
 }
 
 /// True if the usages are exactly those of an agent's certificate.
@@ -162,13 +162,13 @@ mod tests {
     #[case::encipherment(
         &[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "key encipherment"], &[ANY]
     )]
-    #[case::too_little(&[ORGANIZATION], AGENT, "x", &["client auth"], &[])]
-    #[case::too_much(&[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "server auth"], &[])]
+    #[case::missing_usage(&[ORGANIZATION], AGENT, "x", &["client auth"], &[])]
+    #[case::extra_usage(&[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "server auth"], &[])]
     #[case::masters(&["system:masters"], AGENT, AGENT, PLAIN, &[])]
-    #[case::of_nobody(&[], AGENT, AGENT, PLAIN, &[])]
-    #[case::somebody_else(&[ORGANIZATION], "system:admin", "system:admin", PLAIN, &[])]
+    #[case::without_organization(&[], AGENT, AGENT, PLAIN, &[])]
+    #[case::not_an_agent(&[ORGANIZATION], "system:admin", "system:admin", PLAIN, &[])]
     #[case::front_proxy(&[ORGANIZATION], "front-proxy-client", "system:bootstrap:abcdef", PLAIN, &[])]
-    #[case::of_no_cluster(&[ORGANIZATION], "system:karmada:agent:No Cluster", "system:bootstrap:abcdef", PLAIN, &[])]
+    #[case::with_invalid_cluster_name(&[ORGANIZATION], "system:karmada:agent:No Cluster", "system:bootstrap:abcdef", PLAIN, &[])]
     #[case::of_the_control_plane(&[ORGANIZATION], "system:karmada:agent:@control-plane", "x", PLAIN, &[])]
     fn agents_are_recognized(
         #[case] organizations: &[&str],
@@ -184,7 +184,7 @@ mod tests {
     #[rstest]
     #[case::new(AGENT, "system:bootstrap:abcdef", Some("member1"))]
     #[case::own(AGENT, AGENT, None)]
-    #[case::of_no_cluster("system:karmada:agent:No Cluster", "x", None)]
+    #[case::with_invalid_cluster_name("system:karmada:agent:No Cluster", "x", None)]
     #[case::of_the_control_plane("system:karmada:agent:@control-plane", "x", None)]
     #[case::no_agent("system:admin", "x", None)]
     #[case::karmadactl("system:karmada:agent:rbac-generator", "system:bootstrap:abcdef", None)]

@@ -191,11 +191,11 @@ pub fn claim(service: &Value, mcs: &Value) -> Option<Value> {
     }
     unstructured::set_label(&mut claimed, label::RESOURCE_TEMPLATE_CLAIMED_BY, MULTI_CLUSTER_SERVICE);
     unstructured::set_label(&mut claimed, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
-    mark(&mut claimed, mcs);
+    annotate_service(&mut claimed, mcs);
     (claimed != *service).then_some(claimed)
 }
 
-fn mark(object: &mut Value, mcs: &Value) {
+fn annotate_service(object: &mut Value, mcs: &Value) {
     unstructured::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, unstructured::namespace(mcs));
     unstructured::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAME, unstructured::name(mcs));
 }
@@ -259,7 +259,7 @@ pub fn bind(
     };
     unstructured::set_label(&mut binding, label::BINDING_MANAGED_BY, MULTI_CLUSTER_SERVICE);
     unstructured::set_label(&mut binding, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
-    mark(&mut binding, mcs);
+    annotate_service(&mut binding, mcs);
     let resource = json!({
         "apiVersion": unstructured::api_version(service), "kind": unstructured::kind(service),
         "namespace": unstructured::namespace(service), "name": unstructured::name(service),
@@ -354,7 +354,7 @@ mod tests {
     fn binding_keeps_its_policy_and_targets_the_clusters_of_the_service() {
         let clusters = BTreeSet::from(["m1".to_owned(), "ghost".to_owned()]);
         let Bind::Create(binding) = bind(&mcs(), &service(), &clusters, None, "web-service") else {
-            panic!("there is none yet")
+            panic!("a new binding must be created")
         };
         assert_eq!(binding["spec"]["placement"], json!({"clusterAffinity": {"clusterNames": ["ghost", "m1"]}}));
         assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding), "web-service"), Bind::Keep);
@@ -363,7 +363,7 @@ mod tests {
         by_policy["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
         by_policy["spec"]["clusters"] = json!([{"name": "m3"}]);
         let Bind::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy), "web-service") else {
-            panic!("another place")
+            panic!("a changed placement must be corrected")
         };
         assert_eq!(unstructured::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
         assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "only the scheduler changes them");
@@ -400,8 +400,8 @@ mod tests {
             Some("MultiClusterService.ServiceExport")
         );
         assert!(is_collected(&work) && !is_provided(&work));
-        let left = without_service(&work).expect("the export stays");
-        assert_eq!(left["metadata"]["labels"][label::ENDPOINT_SLICE_MANAGED_BY], "ServiceExport");
+        let released = without_service(&work).expect("the export stays");
+        assert_eq!(released["metadata"]["labels"][label::ENDPOINT_SLICE_MANAGED_BY], "ServiceExport");
 
         let sent = dispatched("m2", "m1", &work, |_| false).expect("a Work");
         assert_eq!((sent.namespace.as_str(), sent.name.as_str()), ("karmada-es-m2", unstructured::name(&work)));

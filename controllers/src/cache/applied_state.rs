@@ -62,12 +62,12 @@ impl AppliedStates {
     }
 
     /// Loads the states persisted by a previous process. Unreadable ones are ignored and eventually overwritten.
-    pub async fn recall(&self) -> Result<(), Error> {
+    pub async fn load(&self) -> Result<(), Error> {
         for (key, note) in self.cache.notes().await? {
             match serde_json::from_str::<Note>(&note) {
                 Ok(Note { work, manifest, difference }) => {
-                    let left = AppliedState { work, manifest, version: String::new(), difference: Some(difference) };
-                    self.objects.lock().entry(key).or_insert(left);
+                    let state = AppliedState { work, manifest, version: String::new(), difference: Some(difference) };
+                    self.objects.lock().entry(key).or_insert(state);
                 }
                 Err(error) => tracing::warn!(%error, object = %key.name, "cannot decode a stored applied state"),
             }
@@ -80,24 +80,24 @@ impl AppliedStates {
     }
 
     /// Records a state, and persists the member's changes if they differ.
-    pub async fn put(&self, key: RecordKey, left: AppliedState) {
-        let before = self.objects.lock().insert(key.clone(), left.clone());
+    pub async fn put(&self, key: RecordKey, state: AppliedState) {
+        let before = self.objects.lock().insert(key.clone(), state.clone());
         let same = |before: &AppliedState| {
-            (&before.work, before.manifest, &before.difference) == (&left.work, left.manifest, &left.difference)
+            (&before.work, before.manifest, &before.difference) == (&state.work, state.manifest, &state.difference)
         };
-        let nothing = left.difference.is_none() && before.as_ref().is_none_or(|before| before.difference.is_none());
+        let nothing = state.difference.is_none() && before.as_ref().is_none_or(|before| before.difference.is_none());
         if nothing || before.as_ref().is_some_and(same) {
             return;
         }
-        let AppliedState { work, manifest, difference, .. } = left;
+        let AppliedState { work, manifest, difference, .. } = state;
         let note = difference.map(|difference| Note { work, manifest, difference });
         self.note(&key, note.as_ref()).await;
     }
 
     /// Works of applied objects that satisfy the predicate.
-    pub fn works_of(&self, mut is_meant: impl FnMut(&RecordKey) -> bool) -> Vec<WorkKey> {
+    pub fn works_of(&self, mut predicate: impl FnMut(&RecordKey) -> bool) -> Vec<WorkKey> {
         let objects = self.objects.lock();
-        objects.iter().filter(|(key, _)| is_meant(key)).map(|(_, left)| left.work.clone()).collect()
+        objects.iter().filter(|(key, _)| predicate(key)).map(|(_, state)| state.work.clone()).collect()
     }
 
     /// Removes the state of an object that is no longer managed.
@@ -110,7 +110,7 @@ impl AppliedStates {
 
     /// Removes the states of Works that are not in `works`.
     pub async fn keep(&self, works: &HashSet<WorkKey>) {
-        let gone = |(key, left): (&RecordKey, &AppliedState)| (!works.contains(&left.work)).then(|| key.clone());
+        let gone = |(key, state): (&RecordKey, &AppliedState)| (!works.contains(&state.work)).then(|| key.clone());
         let gone: Vec<RecordKey> = self.objects.lock().iter().filter_map(gone).collect();
         for key in &gone {
             self.remove(key).await;
@@ -128,12 +128,12 @@ impl AppliedStates {
     /// Persists a state. If that fails, the object is written once more after a restart.
     async fn note(&self, key: &RecordKey, note: Option<&Note>) {
         let text = note.map(serde_json::to_string).transpose();
-        let noted = match &text {
+        let stored = match &text {
             Ok(text) => self.cache.note(key, text.as_deref()).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        if let Err(error) = noted {
-            tracing::warn!(cluster = %key.cluster(), object = %key.name, error, "not noted");
+        if let Err(error) = stored {
+            tracing::warn!(cluster = %key.cluster(), object = %key.name, error, "cannot store an applied state");
         }
     }
 }

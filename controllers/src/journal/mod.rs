@@ -37,8 +37,8 @@ const ASKED: usize = 4096;
 /// Delay before each write while the control plane is under write load.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// First and longest retry delay.
-const BREATH: Duration = Duration::from_millis(100);
-const LONGEST_BREATH: Duration = Duration::from_secs(5);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Time limit for writing the remaining entries at shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
@@ -67,7 +67,7 @@ impl Journal {
     ) -> (Self, impl Future<Output = ()>) {
         let (journal, entries) = Self::queue(WAITING, ending);
         let waiting = Arc::clone(&journal.waiting);
-        let writer = Writer { objects, component, write_load, breath: BREATH };
+        let writer = Writer { objects, component, write_load, retry_delay: FIRST_RETRY_DELAY };
         (journal, write_all(entries, waiting, writer, closing))
     }
 
@@ -171,7 +171,7 @@ struct Writer {
     component: &'static str,
     write_load: Arc<WriteLoad>,
     /// First retry delay, which doubles with each attempt.
-    breath: Duration,
+    retry_delay: Duration,
 }
 
 impl Writer {
@@ -179,22 +179,22 @@ impl Writer {
     async fn write(&self, entry: &Entry) {
         let resource = Resource::builtin("", "v1", "events", "Event", true);
         let event: Value = entry.event(self.component);
-        let mut breath = self.breath;
+        let mut retry_delay = self.retry_delay;
         if self.write_load.is_busy() {
             tokio::time::sleep(PATIENCE).await;
         }
         while let Err(error) = self.objects.create(&resource, unstructured::namespace(&event), &event).await {
-            match fate(&error) {
-                Fate::There => return,
-                Fate::Refused => {
+            match classify_error(&error) {
+                WriteOutcome::There => return,
+                WriteOutcome::Refused => {
                     let (id, message) = (&entry.id, &entry.message);
                     tracing::warn!(%error, entry = id, message, "the API server rejected a journal entry");
                     return;
                 }
-                Fate::Later => {
+                WriteOutcome::Later => {
                     tracing::debug!(%error, entry = entry.id, "cannot write a journal entry; it is retried");
-                    tokio::time::sleep(breath).await;
-                    breath = (breath * 2).min(LONGEST_BREATH);
+                    tokio::time::sleep(retry_delay).await;
+                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Writer {
 
 /// Outcome of a failed write.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum WriteOutcome {
     /// It was written before.
     There,
     /// It cannot be written: its namespace does not exist or is terminating, or permission is missing.
@@ -211,13 +211,13 @@ enum Fate {
     Later,
 }
 
-fn fate(error: &Error) -> Fate {
+fn classify_error(error: &Error) -> WriteOutcome {
     match error.code() {
-        Some(409) => Fate::There,
-        Some(408 | 429) => Fate::Later,
-        Some(400..=499) => Fate::Refused,
+        Some(409) => WriteOutcome::There,
+        Some(408 | 429) => WriteOutcome::Later,
+        Some(400..=499) => WriteOutcome::Refused,
         // Server errors and connection failures.
-        _ => Fate::Later,
+        _ => WriteOutcome::Later,
     }
 }
 

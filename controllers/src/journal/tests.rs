@@ -29,23 +29,24 @@ fn entry(nth: usize) -> Entry {
 /// Requests and successes by message.
 type Seen = Arc<Mutex<BTreeMap<String, (usize, usize)>>>;
 
-/// An API server whose first responses for each Event are determined by `refuses`.
-fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (Objects, Seen) {
+/// An API server. The first response for each Event is the error returned by `error_code`, if any.
+fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (Objects, Seen) {
     let seen = Seen::default();
-    let told = Arc::clone(&seen);
+    let recorded = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (told, refuses) = (Arc::clone(&told), refuses.clone());
+        let (recorded, error_code) = (Arc::clone(&recorded), error_code.clone());
         async move {
             let body = request.into_body().collect().await.expect("a body").to_bytes();
             let event: Value = serde_json::from_slice(&body).expect("JSON");
-            let (asked, nth) = {
-                let mut told = told.lock();
-                let nth = told.len();
-                let (asked, _) = told.entry(event["message"].as_str().expect("a message").to_owned()).or_default();
-                *asked += 1;
-                (*asked, nth)
+            let (attempts, nth) = {
+                let mut recorded = recorded.lock();
+                let nth = recorded.len();
+                let (attempts, _) =
+                    recorded.entry(event["message"].as_str().expect("a message").to_owned()).or_default();
+                *attempts += 1;
+                (*attempts, nth)
             };
-            let answer = match refuses(nth).filter(|_| asked == 1) {
+            let answer = match error_code(nth).filter(|_| attempts == 1) {
                 Some(code) => {
                     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
                         "message": "no", "reason": "No"});
@@ -53,7 +54,7 @@ fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static
                     Response::builder().status(code).body(status.to_string().into_bytes().into())
                 }
                 None => {
-                    told.lock().entry(event["message"].as_str().expect("a message").to_owned()).or_default().1 += 1;
+                    recorded.lock().entry(event["message"].as_str().expect("a message").to_owned()).or_default().1 += 1;
                     Response::builder().status(201).body(body.to_vec().into())
                 }
             };
@@ -67,19 +68,20 @@ fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static
 /// A journal with a short queue, and its writer.
 fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
     let (journal, entries) = Journal::queue(length, CancellationToken::new());
-    let writer = Writer { objects, component: "test", write_load: Arc::default(), breath: Duration::from_millis(1) };
+    let writer =
+        Writer { objects, component: "test", write_load: Arc::default(), retry_delay: Duration::from_millis(1) };
     let waiting = Arc::clone(&journal.waiting);
     (journal, write_all(entries, waiting, writer, closing))
 }
 
 #[tokio::test]
 async fn all_entries_of_a_burst_are_written_once() {
-    const FLOOD: usize = 5000;
+    const BURST: usize = 5000;
     // Two thirds of the first attempts fail with retriable errors.
     let (objects, seen) = server(|nth| [None, Some(500), Some(429)][nth % 3]);
     let (journal, writing) = short(objects, 16, CancellationToken::new());
     let noting = async {
-        let all = (0..4).map(|part| journal.note_all((0..FLOOD).filter(move |nth| nth % 4 == part).map(entry)));
+        let all = (0..4).map(|part| journal.note_all((0..BURST).filter(move |nth| nth % 4 == part).map(entry)));
         futures::future::join_all(all).await;
         assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue is limited");
         journal.flushed().await;
@@ -89,7 +91,7 @@ async fn all_entries_of_a_burst_are_written_once() {
         () = writing => panic!("the journal ended"),
     }
     let seen = seen.lock();
-    assert_eq!((seen.len(), seen.values().all(|(_, taken)| *taken == 1)), (FLOOD, true));
+    assert_eq!((seen.len(), seen.values().all(|(_, taken)| *taken == 1)), (BURST, true));
 }
 
 #[tokio::test]
@@ -137,17 +139,17 @@ async fn callers_do_not_wait_during_shutdown() {
 }
 
 #[rstest]
-#[case::written_before(409, Fate::There)]
-#[case::its_namespace_is_gone(404, Fate::Refused)]
-#[case::its_namespace_goes(403, Fate::Refused)]
-#[case::too_much(429, Fate::Later)]
-#[case::unwell(503, Fate::Later)]
+#[case::written_before(409, WriteOutcome::There)]
+#[case::namespace_not_found(404, WriteOutcome::Refused)]
+#[case::namespace_terminating(403, WriteOutcome::Refused)]
+#[case::too_many_requests(429, WriteOutcome::Later)]
+#[case::unavailable(503, WriteOutcome::Later)]
 #[tokio::test]
-async fn refusals(#[case] code: u16, #[case] expected: Fate) {
+async fn write_errors_are_classified(#[case] code: u16, #[case] expected: WriteOutcome) {
     let (objects, _) = server(move |_| Some(code));
     let resource = Resource::builtin("", "v1", "events", "Event", true);
     let error = objects.create(&resource, "shop", &entry(1).event("test")).await.expect_err("refused");
-    assert_eq!(fate(&error), expected);
+    assert_eq!(classify_error(&error), expected);
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Reports {
         let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
         if wish == Wish::Delete {
             // Admission may reject the deletion. Fails with NotFound if the object does not exist.
-            objects.would_delete(target).await?;
+            objects.dry_run_delete(target).await?;
         }
         // An object that the caller may not read is not used, so that neither the plan nor an error reveals its
         // content.
@@ -127,10 +127,10 @@ impl Reports {
             Wish::Apply => {
                 let wanted = applied(before.as_ref(), given);
                 Some(match before {
-                    Some(_) => objects.would_replace(target, &wanted).await?,
+                    Some(_) => objects.dry_run_replace(target, &wanted).await?,
                     None => without_generated_fields(
                         role,
-                        objects.would_create(&resource, target.namespace, &wanted).await?,
+                        objects.dry_run_create(&resource, target.namespace, &wanted).await?,
                     ),
                 })
             }

@@ -121,17 +121,17 @@ impl Objects {
         }
         let request =
             request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
-        let asking = self.client.request(request);
-        let answered = match self.fence.ends() {
-            false => asking.await,
+        let response = self.client.request(request);
+        let result = match self.fence.ends() {
+            false => response.await,
             // Requests in progress are aborted: the remaining lease time is for writes that cannot be cancelled, and
             // without a response the controllers would not stop for minutes.
             true => tokio::select! {
-                answered = asking => answered,
+                result = response => result,
                 () = self.fence.ended() => return Err(Error::Fenced(what)),
             },
         };
-        answered.map_err(|source| Error::request(what, source))
+        result.map_err(|source| Error::request(what, source))
     }
 
     /// Returns `None` if the object does not exist.
@@ -154,13 +154,13 @@ impl Objects {
     }
 
     /// Creates in a dry run. Returns the object that would be stored.
-    pub async fn would_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+    pub async fn dry_run_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
         let path = resource.path(namespace, "", "") + DRY_RUN;
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 
     /// Replaces in a dry run. Returns the object that would be stored.
-    pub async fn would_replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
+    pub async fn dry_run_replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
         self.send(Method::PUT, &(target.path() + DRY_RUN), "application/json", Some(object)).await
     }
 
@@ -170,7 +170,7 @@ impl Objects {
     }
 
     /// Deletes in a dry run.
-    pub async fn would_delete(&self, target: Target<'_>) -> Result<(), Error> {
+    pub async fn dry_run_delete(&self, target: Target<'_>) -> Result<(), Error> {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
             "dryRun": ["All"]});
         let path = target.path() + "?dryRun=All";
@@ -222,22 +222,22 @@ mod tests {
 
     /// An API server that reports the methods of requests and never responds.
     fn silent() -> (Client, mpsc::UnboundedReceiver<Method>) {
-        let (told, asked) = mpsc::unbounded_channel();
+        let (methods, received) = mpsc::unbounded_channel();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let told = told.send(request.method().clone());
+            let sent = methods.send(request.method().clone());
             async move {
-                told.expect("a listener");
+                sent.expect("a listener");
                 std::future::pending::<Result<Response<Body>, Infallible>>().await
             }
         });
-        (Client::new(service, "default"), asked)
+        (Client::new(service, "default"), received)
     }
 
     fn things() -> Resource {
         Resource::builtin("example.com", "v1", "things", "Thing", true)
     }
 
-    async fn ask(objects: Objects, method: Method) -> Result<(), Error> {
+    async fn send_request(objects: Objects, method: Method) -> Result<(), Error> {
         match method {
             Method::GET => objects.get(Target::new(&things(), "a", "b")).await.map(drop),
             _ => objects.create(&things(), "a", &json!({})).await.map(drop),
@@ -247,26 +247,26 @@ mod tests {
     #[rstest]
     #[tokio::test]
     async fn requests_in_progress_end_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
-        let (client, mut asked) = silent();
+        let (client, mut received) = silent();
         let fence = Fence::closed();
         fence.extend(Now::read(), Duration::from_secs(3600));
         let objects = Objects::fenced(client, fence.clone());
-        let asking = tokio::spawn(ask(objects.clone(), method.clone()));
-        assert_eq!(asked.recv().await, Some(method.clone()));
+        let request_task = tokio::spawn(send_request(objects.clone(), method.clone()));
+        assert_eq!(received.recv().await, Some(method.clone()));
         fence.close();
-        assert!(matches!(asking.await.unwrap(), Err(Error::Fenced(_))));
+        assert!(matches!(request_task.await.unwrap(), Err(Error::Fenced(_))));
         // No further request is sent.
-        assert!(matches!(ask(objects, method).await, Err(Error::Fenced(_))));
-        assert!(asked.is_empty());
+        assert!(matches!(send_request(objects, method).await, Err(Error::Fenced(_))));
+        assert!(received.is_empty());
     }
 
     #[tokio::test]
     async fn with_a_closed_fence_reads_are_sent_and_writes_rejected() {
-        let (client, mut asked) = silent();
+        let (client, mut received) = silent();
         let objects = Objects::fenced(client, Fence::closed());
-        assert!(matches!(ask(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));
-        let asking = tokio::spawn(ask(objects, Method::GET));
-        assert_eq!(asked.recv().await, Some(Method::GET));
-        asking.abort();
+        assert!(matches!(send_request(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));
+        let request_task = tokio::spawn(send_request(objects, Method::GET));
+        assert_eq!(received.recv().await, Some(Method::GET));
+        request_task.abort();
     }
 }

@@ -142,12 +142,12 @@ impl Manager {
     }
 
     /// Number of reconciles per controller.
-    pub fn looks(&self) -> BTreeMap<&'static str, u64> {
+    pub fn reconciles(&self) -> BTreeMap<&'static str, u64> {
         self.dispatcher.queues().map(|queue| (queue.name(), *queue.finished().borrow())).collect()
     }
 
     /// Waits for this many more reconciles of all controllers together.
-    pub async fn looked(&self, times: u64) {
+    pub async fn wait_for_reconciles(&self, times: u64) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let mut wanted = None;
         loop {
@@ -160,7 +160,7 @@ impl Manager {
         }
     }
 
-    /// Total number of objects and headers that all controllers have read.
+    /// Total number of objects that all controllers have read from the cache, with or without their bodies.
     pub fn objects_read(&self) -> u64 {
         self.context.cache.objects_read()
     }

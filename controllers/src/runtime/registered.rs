@@ -155,7 +155,7 @@ impl<C: Controller> Registered for Entry<C> {
     }
 }
 
-/// Resyncs a controller with a resync period of its own: immediately, and then periodically.
+/// Resyncs a controller that has its own resync period: immediately, and then periodically.
 async fn keep_resyncing<C: Controller>(
     controller: Arc<C>,
     queue: Queue<C::Key>,

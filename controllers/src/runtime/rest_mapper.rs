@@ -23,22 +23,22 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 struct Entry {
     resources: Arc<ApiResources>,
     /// Result of the last discovery.
-    told: Option<Discovered>,
-    asked: Instant,
+    discovered: Option<Discovered>,
+    refreshed_at: Instant,
     /// Resources last taken from the cache; those of a later discovery are newer.
-    learned: Option<Arc<ApiResources>>,
+    from_cache: Option<Arc<ApiResources>>,
 }
 
 /// The served resources of all clusters.
 pub struct Catalog {
     fleet: Fleet,
     known: RwLock<HashMap<ClusterName, Entry>>,
-    asking: Mutex<HashMap<ClusterName, Arc<tokio::sync::Mutex<()>>>>,
+    discovery_locks: Mutex<HashMap<ClusterName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Catalog {
     pub fn new(fleet: Fleet) -> Self {
-        Catalog { fleet, known: RwLock::default(), asking: Mutex::default() }
+        Catalog { fleet, known: RwLock::default(), discovery_locks: Mutex::default() }
     }
 
     /// The resource of a kind, if it is known without discovery.
@@ -55,12 +55,12 @@ impl Catalog {
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
         }
-        let turn = Arc::clone(self.asking.lock().entry(cluster.clone()).or_default());
-        let _one_asks = turn.lock().await;
+        let lock = Arc::clone(self.discovery_locks.lock().entry(cluster.clone()).or_default());
+        let _guard = lock.lock().await;
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
         }
-        let fresh = self.known.read().get(cluster).is_some_and(|entry| entry.asked.elapsed() < RETRY_INTERVAL);
+        let fresh = self.known.read().get(cluster).is_some_and(|entry| entry.refreshed_at.elapsed() < RETRY_INTERVAL);
         if !fresh {
             self.refresh(cluster).await?;
         }
@@ -74,35 +74,41 @@ impl Catalog {
     /// Runs discovery in a cluster.
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
-        let before = self.known.read().get(cluster).and_then(|entry| entry.told.clone());
-        let told = match timeout(DISCOVERY_TIMEOUT, discover_again(&client, before.as_ref())).await {
-            Ok(told) => told?,
+        let before = self.known.read().get(cluster).and_then(|entry| entry.discovered.clone());
+        let discovered = match timeout(DISCOVERY_TIMEOUT, discover_again(&client, before.as_ref())).await {
+            Ok(discovered) => discovered?,
             Err(_) => {
                 let seconds = DISCOVERY_TIMEOUT.as_secs();
                 return Err(Error::Waiting(format!("discovery in cluster {cluster} timed out after {seconds} s")));
             }
         };
-        let resources = Arc::clone(&told.resources);
+        let resources = Arc::clone(&discovered.resources);
         let mut known = self.known.write();
-        let learned = known.remove(cluster).and_then(|entry| entry.learned);
-        let entry = Entry { resources: Arc::clone(&resources), told: Some(told), asked: Instant::now(), learned };
+        let from_cache = known.remove(cluster).and_then(|entry| entry.from_cache);
+        let entry = Entry {
+            resources: Arc::clone(&resources),
+            discovered: Some(discovered),
+            refreshed_at: Instant::now(),
+            from_cache,
+        };
         known.insert(cluster.clone(), entry);
         Ok(resources)
     }
 
     /// Takes the served resources from the cache.
-    pub fn learn(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
+    pub fn update_from_cache(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
         let mut known = self.known.write();
-        let is_old = |entry: &Entry| entry.learned.as_ref().is_some_and(|learned| Arc::ptr_eq(learned, served));
+        let is_old =
+            |entry: &Entry| entry.from_cache.as_ref().is_some_and(|from_cache| Arc::ptr_eq(from_cache, served));
         if !known.get(cluster).is_some_and(is_old) {
-            let told = known.remove(cluster).and_then(|entry| entry.told);
-            let (resources, learned) = (Arc::clone(served), Some(Arc::clone(served)));
-            known.insert(cluster.clone(), Entry { resources, told, asked: Instant::now(), learned });
+            let discovered = known.remove(cluster).and_then(|entry| entry.discovered);
+            let (resources, from_cache) = (Arc::clone(served), Some(Arc::clone(served)));
+            known.insert(cluster.clone(), Entry { resources, discovered, refreshed_at: Instant::now(), from_cache });
         }
     }
 
     pub fn forget(&self, cluster: &ClusterName) {
         self.known.write().remove(cluster);
-        self.asking.lock().remove(cluster);
+        self.discovery_locks.lock().remove(cluster);
     }
 }

@@ -180,32 +180,32 @@ async fn a_policy_enqueues_only_templates_that_it_affects() {
     ];
     for (n, (resource, namespace, policy)) in policies.into_iter().enumerate() {
         // Its template is reconciled after the change of the policy, and again after the claim.
-        let (looks, read) = (home.looks("resource detector").await, home.manager.objects_read());
+        let (looks, read) = (home.reconciles("resource detector").await, home.manager.objects_read());
         create(&resource, namespace, policy.clone()).await;
         let bound = format!("one-{n}-configmap");
         home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
-        let looked = home.looks("resource detector").await - looks;
+        let looked = home.reconciles("resource detector").await - looks;
         assert!((1..=3).contains(&looked), "{looked} reconciles because of {policy}");
         let read = home.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of {policy}");
 
-        let (looks, read) = (home.looks("resource detector").await, home.manager.objects_read());
+        let (looks, read) = (home.reconciles("resource detector").await, home.manager.objects_read());
         let name = policy["metadata"]["name"].as_str().unwrap();
         let moved = json!({"spec": {"placement": placed_in("m2")}});
         control_plane.merge(Target::new(&resource, namespace, name), &moved).await.unwrap();
         home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
-        assert_eq!(home.looks("resource detector").await - looks, 1, "reconciles because of a change of {policy}");
+        assert_eq!(home.reconciles("resource detector").await - looks, 1, "reconciles because of a change of {policy}");
         let read = home.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of a change of {policy}");
     }
 
     // A policy that claims many templates enqueues all of them.
-    let reconciles = home.looks("resource detector").await;
+    let reconciles = home.reconciles("resource detector").await;
     move_to(&control_plane, "many", "m2").await;
     for n in 0..BYSTANDERS / 2 {
         home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2")).await;
     }
-    assert_eq!(home.looks("resource detector").await - reconciles, BYSTANDERS / 2);
+    assert_eq!(home.reconciles("resource detector").await - reconciles, BYSTANDERS / 2);
     home.stop().await;
 }
 
@@ -235,7 +235,7 @@ async fn a_customization_enqueues_only_its_kind() {
         "scheduler-queue",
     ];
     home.idle().await;
-    let before = home.manager.looks();
+    let before = home.manager.reconciles();
     let script = "function ReviseReplica(obj, replicas)
         obj.spec.replicas = replicas + 5
         return obj
@@ -243,7 +243,7 @@ async fn a_customization_enqueues_only_its_kind() {
     customize(&control_plane, json!({"replicaRevision": {"luaScript": script}})).await;
     home.when(&m1, &deployment(), "default", "web", |object| object["spec"]["replicas"] == 7).await;
     home.idle().await;
-    let after = home.manager.looks();
+    let after = home.manager.reconciles();
     for queue in queues {
         let looked = after[queue] - before[queue];
         assert!(looked < 10, "{looked} reconciles of {queue} because of one Deployment's customization");
@@ -274,13 +274,13 @@ async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
         ),
     ];
     for (name, selector, namespace) in selectors {
-        let before = home.looks("namespace-sync-controller").await;
+        let before = home.reconciles("namespace-sync-controller").await;
         let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
             "metadata": {"name": name}, "spec": {"resourceSelectors": [selector],
                 "overrideRules": [{"overriders": {"labelsOverrider": [{"operator": "add", "value": {"by": name}}]}}]}});
         control_plane.create(&overrides, "", &policy).await.unwrap();
         home.when(&m1, &namespaces, "", namespace, |object| object["metadata"]["labels"]["by"] == name).await;
-        assert_eq!(home.looks("namespace-sync-controller").await - before, 1, "{name}");
+        assert_eq!(home.reconciles("namespace-sync-controller").await - before, 1, "{name}");
     }
 
     // The label that skips a namespace is case-insensitive.
@@ -379,7 +379,7 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
     control_plane.create(&secret, "default", &template).await.unwrap();
     home.when(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
     home.manager.full_resync().await.unwrap();
-    assert_eq!(home.looks("namespace-sync-controller").await, 0);
+    assert_eq!(home.reconciles("namespace-sync-controller").await, 0);
     let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
     assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));
     home.stop().await;

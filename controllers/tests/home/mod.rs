@@ -254,9 +254,9 @@ impl Home {
     }
 
     /// Number of reconciles of a queue, once all controllers are idle.
-    pub async fn looks(&self, queue: &str) -> u64 {
+    pub async fn reconciles(&self, queue: &str) -> u64 {
         self.idle().await;
-        self.manager.looks()[queue]
+        self.manager.reconciles()[queue]
     }
 
     /// Waits until all controllers are idle.

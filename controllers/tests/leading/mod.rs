@@ -28,7 +28,7 @@ async fn only_the_leader_writes() {
     let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     home.quiet().await;
-    assert_eq!(home.manager.looks().values().sum::<u64>(), 0, "a follower reconciles nothing");
+    assert_eq!(home.manager.reconciles().values().sum::<u64>(), 0, "a follower reconciles nothing");
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
 
     let fence = Fence::closed();
@@ -41,7 +41,7 @@ async fn only_the_leader_writes() {
     // As when the lease was not renewed: no decision is written from now on.
     fence.close();
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
-    tokio::time::timeout(LONGEST, home.manager.looked(TRIES)).await.expect("controllers retry");
+    tokio::time::timeout(LONGEST, home.manager.wait_for_reconciles(TRIES)).await.expect("controllers retry");
     let left = m1.get(Target::new(&config_map, "default", "app")).await.unwrap().unwrap();
     assert_eq!(left["data"]["a"], "1");
 

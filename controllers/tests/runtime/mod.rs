@@ -39,14 +39,14 @@ async fn a_registered_controller_has_a_queue_resyncs_and_metrics() {
     for (list, runs) in [("*,namespaceGreeter", true), ("*", false)] {
         let config = Config { controllers: Selection::parse(&registry, list).unwrap(), ..Config::conformance() };
         home = home.led(|index, stop| Manager::start_with(&registry, index, config, stop)).await;
-        let before = home.looks("namespace-greeter").await;
+        let before = home.reconciles("namespace-greeter").await;
         home.objects().create(&namespaces, "", &namespace(&format!("new-{runs}"))).await.unwrap();
         home.when(&home.objects(), &namespaces, "", &format!("new-{runs}"), |_| true).await;
         home.quiet().await;
-        let changed = home.looks("namespace-greeter").await;
+        let changed = home.reconciles("namespace-greeter").await;
         assert_eq!(changed > before, runs, "a change is reconciled with {list}");
         home.manager.full_resync().await.unwrap();
-        assert_eq!(home.looks("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
+        assert_eq!(home.reconciles("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
         let series = "controller_runtime_reconcile_total{controller=\"namespace-greeter\",result=\"success\"}";
         assert_eq!(home.counted(series) > 0.0, runs, "it has metrics with {list}");
     }
@@ -91,10 +91,10 @@ async fn a_full_resync_enqueues_keys_of_every_controller() {
     home.when(&control_plane, &deployments, "default", "web", is_marked).await;
     home.when(&home.member("m1"), &deployments, "default", "web", |_| true).await;
     home.quiet().await;
-    let before = home.manager.looks();
+    let before = home.manager.reconciles();
     home.manager.full_resync().await.unwrap();
     home.idle().await;
-    let after = home.manager.looks();
+    let after = home.manager.reconciles();
     let idle = CONTROLLERS.iter().map(|controller| controller.name).filter(|name| after[name] == before[name]);
     let mut idle: Vec<&str> = idle.collect();
     idle.sort_unstable();

@@ -239,9 +239,9 @@ impl Moment {
         match self {
             Moment::Absolute(time) => time.as_second() as f64,
             Moment::Ago(seconds) => now.as_second() as f64 - seconds,
-            Moment::Daily(late) => {
-                let late = i64::from(*late);
-                (now.as_second() - (now.as_second() - late).rem_euclid(24 * 3600)) as f64
+            Moment::Daily(second_of_day) => {
+                let second_of_day = i64::from(*second_of_day);
+                (now.as_second() - (now.as_second() - second_of_day).rem_euclid(24 * 3600)) as f64
             }
         }
     }

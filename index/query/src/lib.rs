@@ -20,7 +20,7 @@ pub use ast::{
 };
 pub use fields::{FACETS, FIELDS, STATES, lookup};
 pub use literal::instant;
-pub use parse::{TooMuch, parse};
+pub use parse::{LimitExceeded, parse};
 
 /// Limits of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::selector::{requirement, set_requirement, split_selector};
 
 /// A query that exceeds a limit. The message names the limit and how to stay below it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TooMuch {
+pub enum LimitExceeded {
     #[error("the query is {0} bytes long; the limit is {1}")]
     Length(usize, usize),
     #[error("the query has more than {0} terms; split it or use a glob")]
@@ -26,9 +26,9 @@ pub enum TooMuch {
 }
 
 /// Parses a query.
-pub fn parse(text: &str, limits: &Limits) -> Result<Query, TooMuch> {
+pub fn parse(text: &str, limits: &Limits) -> Result<Query, LimitExceeded> {
     if text.len() > limits.length {
-        return Err(TooMuch::Length(text.len(), limits.length));
+        return Err(LimitExceeded::Length(text.len(), limits.length));
     }
     let mut parser = Parser {
         cursor: Cursor::new(text),
@@ -68,7 +68,7 @@ impl Parser<'_> {
         self.notices.push(Notice { span, message: message.into() });
     }
 
-    fn or(&mut self) -> Result<Expr, TooMuch> {
+    fn or(&mut self) -> Result<Expr, LimitExceeded> {
         let mut parts = vec![self.and()?];
         loop {
             self.cursor.blanks();
@@ -89,7 +89,7 @@ impl Parser<'_> {
         Ok(if parts.len() == 1 { parts.remove(0) } else { Expr::Or(parts) })
     }
 
-    fn and(&mut self) -> Result<Expr, TooMuch> {
+    fn and(&mut self) -> Result<Expr, LimitExceeded> {
         let mut parts = Vec::new();
         loop {
             self.cursor.blanks();
@@ -105,7 +105,7 @@ impl Parser<'_> {
         }
     }
 
-    fn not(&mut self) -> Result<Expr, TooMuch> {
+    fn not(&mut self) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
         let negated = if self.cursor.eat_operator("NOT") {
             true
@@ -130,19 +130,19 @@ impl Parser<'_> {
         Ok(Expr::Not(Box::new(inner)))
     }
 
-    fn deeper(&mut self) -> Result<(), TooMuch> {
+    fn deeper(&mut self) -> Result<(), LimitExceeded> {
         self.depth += 1;
-        if self.depth > self.limits.depth { Err(TooMuch::Depth(self.limits.depth)) } else { Ok(()) }
+        if self.depth > self.limits.depth { Err(LimitExceeded::Depth(self.limits.depth)) } else { Ok(()) }
     }
 
-    fn primary(&mut self) -> Result<Expr, TooMuch> {
+    fn primary(&mut self) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.eat("(") {
             return self.group(start);
         }
         self.terms += 1;
         if self.terms > self.limits.terms {
-            return Err(TooMuch::Terms(self.limits.terms));
+            return Err(LimitExceeded::Terms(self.limits.terms));
         }
         if let Some(has) = self.has()? {
             return Ok(has);
@@ -154,7 +154,7 @@ impl Parser<'_> {
         Ok(self.term(start, TermKind::Text(pattern)))
     }
 
-    fn group(&mut self, start: usize) -> Result<Expr, TooMuch> {
+    fn group(&mut self, start: usize) -> Result<Expr, LimitExceeded> {
         self.deeper()?;
         let inner = self.or()?;
         self.depth -= 1;
@@ -165,7 +165,7 @@ impl Parser<'_> {
     }
 
     /// `has.event( … )`
-    fn has(&mut self) -> Result<Option<Expr>, TooMuch> {
+    fn has(&mut self) -> Result<Option<Expr>, LimitExceeded> {
         let start = self.cursor.at;
         let Some(rest) = self.cursor.rest().strip_prefix("has.") else { return Ok(None) };
         let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
@@ -183,7 +183,7 @@ impl Parser<'_> {
     }
 
     /// Quoted text, a regular expression or a word.
-    fn pattern(&mut self, commas: bool) -> Result<Pattern, TooMuch> {
+    fn pattern(&mut self, commas: bool) -> Result<Pattern, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
             let (content, closed) = self.cursor.quoted();
@@ -204,14 +204,14 @@ impl Parser<'_> {
         Ok(pattern(word))
     }
 
-    fn checked_regex(&mut self, start: usize, found: Pattern) -> Result<Pattern, TooMuch> {
+    fn checked_regex(&mut self, start: usize, found: Pattern) -> Result<Pattern, LimitExceeded> {
         let Pattern::Regex { source, .. } = &found else { return Ok(found) };
         if source.len() > self.limits.regex {
-            return Err(TooMuch::Regex(self.limits.regex));
+            return Err(LimitExceeded::Regex(self.limits.regex));
         }
         self.regexes += 1;
         if self.regexes > self.limits.regexes {
-            return Err(TooMuch::Regexes(self.limits.regexes));
+            return Err(LimitExceeded::Regexes(self.limits.regexes));
         }
         if let Err(error) = regex::RegexBuilder::new(source).size_limit(super::MAX_COMPILED).build() {
             let text = source.clone();
@@ -226,7 +226,7 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    fn field(&mut self, name: String) -> Result<Expr, TooMuch> {
+    fn field(&mut self, name: String) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
         let Some(field) = fields::lookup(&name) else {
             let word = self.cursor.word(false).to_owned();
@@ -270,7 +270,7 @@ impl Parser<'_> {
         }
     }
 
-    fn values(&mut self, start: usize, name: &str, kind: FieldKind, path: bool) -> Result<Values, TooMuch> {
+    fn values(&mut self, start: usize, name: &str, kind: FieldKind, path: bool) -> Result<Values, LimitExceeded> {
         let negated = kind != FieldKind::Label && !self.cursor.rest().starts_with("!=") && self.cursor.eat("!");
         let mut any = Vec::new();
         if self.cursor.eat("(") {
@@ -298,7 +298,7 @@ impl Parser<'_> {
             }
         }
         if any.len() > self.limits.terms {
-            return Err(TooMuch::Terms(self.limits.terms));
+            return Err(LimitExceeded::Terms(self.limits.terms));
         }
         if any.is_empty() {
             self.notice(start, format!("{name}: has no value"));
@@ -307,7 +307,7 @@ impl Parser<'_> {
         Ok(Values { negated, any })
     }
 
-    fn value(&mut self, start: usize, kind: FieldKind, path: bool) -> Result<Value, TooMuch> {
+    fn value(&mut self, start: usize, kind: FieldKind, path: bool) -> Result<Value, LimitExceeded> {
         if kind == FieldKind::Label {
             return self.label();
         }
@@ -377,7 +377,7 @@ impl Parser<'_> {
     }
 
     /// `app=web`, `app!=web`, `app`, `!app`, globs in key and value, or a quoted selector.
-    fn label(&mut self) -> Result<Value, TooMuch> {
+    fn label(&mut self) -> Result<Value, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
             let (content, closed) = self.cursor.quoted();

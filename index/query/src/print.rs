@@ -209,6 +209,8 @@ fn instant(moment: &Moment) -> String {
     match moment {
         Moment::Absolute(time) => time.to_string(),
         Moment::Ago(seconds) => format!("now-{seconds}s"),
-        Moment::Daily(late) => format!("{:02}:{:02}:{:02}", late / 3600, late / 60 % 60, late % 60),
+        Moment::Daily(second_of_day) => {
+            format!("{:02}:{:02}:{:02}", second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60)
+        }
     }
 }

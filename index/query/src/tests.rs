@@ -90,11 +90,11 @@ fn mistakes_are_reported() {
 #[test]
 fn exceeded_limits_are_named() {
     let limits = Limits::default();
-    assert_eq!(parse(&"a".repeat(5000), &limits), Err(TooMuch::Length(5000, 4096)));
-    assert_eq!(parse(&"a ".repeat(300), &limits), Err(TooMuch::Terms(256)));
-    assert_eq!(parse(&"(".repeat(40), &limits), Err(TooMuch::Depth(32)));
-    assert_eq!(parse(&"NOT ".repeat(40), &limits), Err(TooMuch::Depth(32)));
-    assert_eq!(parse(&format!("/{}/", "a".repeat(600)), &limits), Err(TooMuch::Regex(512)));
+    assert_eq!(parse(&"a".repeat(5000), &limits), Err(LimitExceeded::Length(5000, 4096)));
+    assert_eq!(parse(&"a ".repeat(300), &limits), Err(LimitExceeded::Terms(256)));
+    assert_eq!(parse(&"(".repeat(40), &limits), Err(LimitExceeded::Depth(32)));
+    assert_eq!(parse(&"NOT ".repeat(40), &limits), Err(LimitExceeded::Depth(32)));
+    assert_eq!(parse(&format!("/{}/", "a".repeat(600)), &limits), Err(LimitExceeded::Regex(512)));
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn moments_resolve_against_now() {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
     let query = read("at:now-1h");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 3600.0);
-    for (late, ago) in [("00:30", 1800.0), ("01:00:00", 0.0), ("01:00:01", 86_399.0), ("23:50", 4200.0)] {
-        let query = read(&format!("at:{late}"));
-        assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - ago, "{late}");
+    for (second_of_day, ago) in [("00:30", 1800.0), ("01:00:00", 0.0), ("01:00:01", 86_399.0), ("23:50", 4200.0)] {
+        let query = read(&format!("at:{second_of_day}"));
+        assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - ago, "{second_of_day}");
     }
     assert_eq!(read("at:24:00").output.at, None);
     let query = read("at:2026-01-01T00:30");

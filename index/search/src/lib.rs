@@ -33,7 +33,7 @@ pub use searcher::{Discovery, Searcher, SearcherParts};
 
 use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
-use collect::facets::Counting;
+use collect::facets::FacetRequest;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Expr, Limits, Notice, Query, parse};
 use crowsnest_store::{Error, Object, Seq};
@@ -211,7 +211,7 @@ struct Planned {
     remarks: Vec<Remark>,
     keep: usize,
     sort: Vec<Sort>,
-    counting: Counting,
+    facet_request: FacetRequest,
     world: Arc<World>,
 }
 
@@ -272,9 +272,9 @@ impl Searcher {
             say(0, message);
         }
         let sort = sorted(&query, &mut say);
-        let counting = Counting { facets: request.facets.clone(), group: grouped(&query, &mut say) };
+        let facet_request = FacetRequest { facets: request.facets.clone(), group: grouped(&query, &mut say) };
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
-        Planned { query, plan, remarks, keep, sort, counting, world }
+        Planned { query, plan, remarks, keep, sort, facet_request, world }
     }
 
     fn known(&self) -> Known {

@@ -92,7 +92,7 @@ pub struct Interest {
     pub why: Why,
 }
 
-/// The union of the interests that one collector serves.
+/// The union of all interests in a resource of a cluster, which one collector serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub namespaces: Namespaces,

@@ -19,9 +19,9 @@ pub(super) struct Label {
 
 /// Labels to remove and to add.
 #[derive(Debug, Default)]
-pub(super) struct Relabelling {
-    pub gone: Vec<Label>,
-    pub come: Vec<Label>,
+pub(super) struct LabelChanges {
+    pub removed: Vec<Label>,
+    pub added: Vec<Label>,
 }
 
 impl ChosenLabels {
@@ -49,8 +49,8 @@ impl ChosenLabels {
     }
 
     /// The changes of indexed labels in a decision.
-    pub fn relabel(&self, decided: &Decided<'_>) -> Relabelling {
-        let mut found = Relabelling::default();
+    pub fn relabel(&self, decided: &Decided<'_>) -> LabelChanges {
+        let mut found = LabelChanges::default();
         for burial in &decided.burials {
             self.differ((burial.collection, burial.old.id), &burial.old.labels, &BTreeMap::new(), &mut found);
         }
@@ -67,7 +67,7 @@ impl ChosenLabels {
         (collection, record): (i64, u64),
         old: &BTreeMap<String, String>,
         new: &BTreeMap<String, String>,
-        found: &mut Relabelling,
+        found: &mut LabelChanges,
     ) {
         let only_in = |these: &BTreeMap<String, String>, others: &BTreeMap<String, String>| -> Vec<Label> {
             let labels = these.iter().filter(|(key, value)| others.get(*key) != Some(value) && self.contains(key));
@@ -79,7 +79,7 @@ impl ChosenLabels {
             };
             labels.map(label).collect()
         };
-        found.gone.extend(only_in(old, new));
-        found.come.extend(only_in(new, old));
+        found.removed.extend(only_in(old, new));
+        found.added.extend(only_in(new, old));
     }
 }

@@ -124,7 +124,7 @@ pub struct IndexOptions {
     pub opensearch: OpenSearchOptions,
     /// Memory of the text index's writer in bytes; tantivy requires at least 15 MB.
     pub text_heap_bytes: usize,
-    /// Cache size in bytes for the matches of filters in segments of the text index.
+    /// Size in bytes of the text index's filter cache: the matching documents of a filter in each segment.
     pub text_remembered_bytes: u64,
     /// Maximum time between a change and its commit in the text index.
     pub text_commit_interval: Duration,
@@ -152,7 +152,8 @@ pub struct Patience {
     /// Minimum duration of a watch. The actual duration is up to twice as long, so that watches do not end at the
     /// same time.
     pub watch: Duration,
-    /// Maximum duration of a watch after it sent an older version; then everything is listed again.
+    /// Maximum remaining duration of a watch that sent an object with an older resourceVersion; then the resource is
+    /// listed again.
     pub doubt: Duration,
     /// Backoff after failures.
     pub backoff: Backoff,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const SCAN_ROWS: i64 = 1000;
 
 /// The rows that a scan reads next.
-pub(super) struct Reach<'s> {
+pub(super) struct ScanRange<'s> {
     scan: &'s Scan,
     limit: usize,
     /// The current namespace, if the scan is limited to namespaces.
@@ -30,7 +30,7 @@ pub(super) struct Reach<'s> {
     pub labels: Option<String>,
 }
 
-impl<'s> Reach<'s> {
+impl<'s> ScanRange<'s> {
     /// None at the end of the scan.
     pub fn of(scan: &'s Scan, limit: usize) -> Option<Self> {
         let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();

@@ -28,15 +28,16 @@ pub async fn start(name: &str) -> Member {
     start_on(listener, Config::new(name, Data::Memory), |_| Router::new()).await
 }
 
-/// The same with data and a port that outlive it, optionally with routes that take precedence.
-pub async fn start_on(listener: TcpListener, mut config: Config, beside: fn(&ApiServer) -> Router) -> Member {
+/// Like [`start`], with a listener and a data store that the caller can reuse after a shutdown. `extra_routes` take precedence.
+pub async fn start_on(listener: TcpListener, mut config: Config, extra_routes: fn(&ApiServer) -> Router) -> Member {
     let groups = vec!["system:masters".to_owned()];
     config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
     let server = ApiServer::start(config).await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let (serves, stops) = (server.clone(), stop.clone());
-    let serving = tokio::spawn(async move { serves.serve_beside(beside(&serves), listener, stops).await.unwrap() });
+    let serving =
+        tokio::spawn(async move { serves.serve_beside(extra_routes(&serves), listener, stops).await.unwrap() });
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());

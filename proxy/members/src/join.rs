@@ -123,7 +123,7 @@ pub async fn join(
     member_config: &kube::Config,
     options: &JoinOptions,
 ) -> Result<Joined, Error> {
-    let (member, id, existing) = found(control_plane, member_config, options).await?;
+    let (member, id, existing) = connect_and_find_existing(control_plane, member_config, options).await?;
     let tokens = credentials_in_member(&member, options).await?;
     let ca_bundle = ca_bundle(member_config);
     // An existing Cluster may have an endpoint of its author's choice: update it before its Secrets receive tokens.
@@ -145,12 +145,12 @@ pub async fn would_join(
     member_config: &kube::Config,
     options: &JoinOptions,
 ) -> Result<Joined, Error> {
-    let (_, id, existing) = found(control_plane, member_config, options).await?;
+    let (_, id, existing) = connect_and_find_existing(control_plane, member_config, options).await?;
     Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
 }
 
 /// Connects to the member and returns its id, and its existing registration if that may be refreshed.
-async fn found(
+async fn connect_and_find_existing(
     control_plane: &Client,
     member_config: &kube::Config,
     options: &JoinOptions,
@@ -158,7 +158,7 @@ async fn found(
     let member = Client::try_from(member_config.clone())
         .map_err(|e| Error::kube(format!("connecting to cluster {}", options.name), e))?;
     let id = cluster_id(&member).await?;
-    let existing = not_registered_yet(control_plane, options, &id).await?;
+    let existing = find_existing(control_plane, options, &id).await?;
     Ok((member, id, existing))
 }
 
@@ -169,7 +169,7 @@ pub async fn cluster_id(member: &Client) -> Result<String, Error> {
     system.uid().ok_or_else(|| Error::Join("namespace kube-system has no uid".to_owned()))
 }
 
-async fn not_registered_yet(control_plane: &Client, options: &JoinOptions, id: &str) -> Result<Option<Cluster>, Error> {
+async fn find_existing(control_plane: &Client, options: &JoinOptions, id: &str) -> Result<Option<Cluster>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let known = match clusters.list(&Default::default()).await.map_err(|e| Error::kube("listing Clusters", e)) {
         // Agents may read their own Cluster only. The control plane checks that its ID is not registered by another name.
@@ -346,7 +346,7 @@ async fn put_cluster(
     let known = serde_json::to_value(existing);
     let known =
         known.map_err(|e| Error::Parse { what: format!("reading Cluster {}", options.name), source: e.into() })?;
-    if holds(&known, &patch) {
+    if is_unchanged_by(&known, &patch) {
         return Ok(existing.clone());
     }
     let patched = clusters.patch(options.name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -354,11 +354,11 @@ async fn put_cluster(
 }
 
 /// True if a merge patch would change nothing. Pure.
-fn holds(object: &Value, patch: &Value) -> bool {
+fn is_unchanged_by(object: &Value, patch: &Value) -> bool {
     match patch {
         Value::Object(fields) => fields.iter().all(|(key, wanted)| match object.get(key) {
-            Some(known) => holds(known, wanted),
-            None => holds(&Value::Null, wanted),
+            Some(known) => is_unchanged_by(known, wanted),
+            None => is_unchanged_by(&Value::Null, wanted),
         }),
         wanted => object == wanted,
     }
@@ -484,6 +484,6 @@ mod tests {
     #[case::a_first_label(json!({"metadata": {}}), json!({"metadata": {"labels": {"a": "b"}}}), false)]
     #[case::a_shorter_list(json!({"zones": ["a", "b"]}), json!({"zones": ["a"]}), false)]
     fn patches_that_change_nothing_are_not_sent(#[case] object: Value, #[case] patch: Value, #[case] expected: bool) {
-        assert_eq!(holds(&object, &patch), expected);
+        assert_eq!(is_unchanged_by(&object, &patch), expected);
     }
 }

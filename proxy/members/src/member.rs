@@ -91,7 +91,7 @@ impl Member {
         crate::discovery::discover(&self.client()?).await
     }
 
-    /// True if no field that readers can see changed.
+    /// True if the Cluster object, the connection and the token are unchanged.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         let connection = match (&self.connection, &other.connection) {
             (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes read from a response.
-const MAX_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Health and reachability of a member. `online` without `healthy`: it responds, but not with 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ async fn get(client: &Client, path: &str) -> Result<(StatusCode, String), String
     let exchange = async {
         let response = client.send(request).await.map_err(|e| describe(&e))?;
         let status = response.status();
-        let body = body::collect(response.into_body(), MAX_ANSWER).await.map_err(|error| error.to_string())?;
+        let body = body::collect(response.into_body(), MAX_RESPONSE_BYTES).await.map_err(|error| error.to_string())?;
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
     match tokio::time::timeout(PROBE_TIMEOUT, exchange).await {

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::watch::{LAG, reached};
 use super::{View, warning};
 use crate::cluster::read;
-use crate::composite::{Composite, Continue, ListId, Place, Portion};
+use crate::composite::{CachePosition, Composite, Continue, ListId, Portion};
 use crate::native::Native;
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
@@ -103,7 +103,7 @@ impl Proxy {
             }
             clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
             // The snapshot lacks clusters that joined later. A watch from its version sends their objects.
-            clusters.retain(|cluster| first.knows(&view.label(index, cluster)));
+            clusters.retain(|cluster| first.includes(&view.label(index, cluster)));
             position = first;
         }
         let is_continued = token.is_some();
@@ -243,9 +243,10 @@ impl Proxy {
 /// The resourceVersion of an object in a response.
 pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
     let mut version = Composite::default();
-    let (cluster, place) = (record.key.cluster().as_str(), Place { seq: record.seq, cache: index.id().clone() });
+    let (cluster, place) =
+        (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
     version.set(cluster, &record.resource_version, Some(place));
-    version.show(cluster, portion);
+    version.set_portion(cluster, portion);
     version.encode()
 }
 

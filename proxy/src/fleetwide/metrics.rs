@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use serde_json::Value;
 
 use crate::cluster::read;
-use crate::metrics::Asking;
+use crate::metrics::MemberIdentity;
 use crate::metrics::resource::{Kind, Listing, selectors};
 use crate::native::{Native, Verb};
 use crate::table::{Content, Shape};
@@ -77,8 +77,9 @@ impl Proxy {
                 let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
                 let (fields, query) = selectors(native, &asked)?;
                 let shape = Shape::of(request.headers(), &asked, Content::List)?;
-                let (members, missing, asking) = (self.members_of(caller), Vec::new(), Asking::Caller(caller));
-                self.list_usage(Listing { kind, members, missing, asking, path, fields, query, shape }).await
+                let (members, missing, identity) =
+                    (self.members_of(caller), Vec::new(), MemberIdentity::Caller(caller));
+                self.list_usage(Listing { kind, members, missing, identity, path, fields, query, shape }).await
             }
             Verb::Get => {
                 let (resource, name) = (native.resource.clone(), native.name.clone());

@@ -12,7 +12,7 @@ use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, 
 use crowsnest_store::{Clusters, Interest, Namespaces, Why};
 use serde_json::{Value, json};
 
-use crate::composite::{Composite, ListId, Place, Portion};
+use crate::composite::{CachePosition, Composite, ListId, Portion};
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
 use crate::{Caller, Error};
@@ -252,14 +252,14 @@ impl View {
 
     /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
     pub fn position(&self, index: &Index) -> Composite {
-        let place = Place { seq: index.seq(), cache: index.id().clone() };
+        let place = CachePosition { seq: index.seq(), cache: index.id().clone() };
         let mut position = Composite::default();
         for cluster in self.clusters(index) {
             let known = self.reader.knows_of(&cluster);
             let version = if known { self.version(index, &cluster) } else { "0".to_owned() };
             let label = self.label(index, &cluster);
             position.set(&label, &version, Some(place.clone()));
-            position.show(&label, self.portion(&cluster));
+            position.set_portion(&label, self.portion(&cluster));
         }
         position
     }
@@ -289,12 +289,12 @@ impl View {
             clusters.map(|cluster| (self.label(index, &cluster), cluster)).collect();
         let left = |known: &str| clusters.iter().all(|(label, _)| label != known);
         let turned = |(label, cluster): &(String, ClusterName)| {
-            known.knows(label) && known.portion(label) != self.portion(cluster)
+            known.includes(label) && known.portion(label) != self.portion(cluster)
         };
         if known.is_leaving() || known.clusters().any(left) || clusters.iter().any(turned) {
             return Err(Error::Expired);
         }
-        let unknown = clusters.iter().filter(|(label, _)| !known.knows(label));
+        let unknown = clusters.iter().filter(|(label, _)| !known.includes(label));
         Ok(unknown.filter_map(|(_, cluster)| self.query(cluster)).collect())
     }
 

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::leaving::Leaving;
 use super::list::version_of;
 use super::{View, warning};
-use crate::composite::{Composite, Place};
+use crate::composite::{CachePosition, Composite};
 use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
@@ -190,7 +190,7 @@ impl Pieces for Watch {
             }
             if std::mem::take(&mut self.turned) {
                 for cluster in self.view.clusters(&self.index) {
-                    self.position.show(&self.view.label(&self.index, &cluster), self.view.portion(&cluster));
+                    self.position.set_portion(&self.view.label(&self.index, &cluster), self.view.portion(&cluster));
                 }
             }
             if self.owes_bookmark && self.collecting.is_none() {
@@ -244,8 +244,8 @@ impl Watch {
         Ok(())
     }
 
-    fn place(&self, seq: Seq) -> Option<Place> {
-        Some(Place { seq, cache: self.index.id().clone() })
+    fn place(&self, seq: Seq) -> Option<CachePosition> {
+        Some(CachePosition { seq, cache: self.index.id().clone() })
     }
 
     /// Ends the watch with 410 Gone, so that the client lists again.
@@ -299,13 +299,13 @@ impl Watch {
         if let Some(next) = page.next {
             query.after = Some(next);
             self.initial.push_front(Coming { query, before });
-        } else if !self.position.knows(cluster.as_str()) {
+        } else if !self.position.includes(cluster.as_str()) {
             // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
             // from the common position.
             let version = self.view.version(&self.index, cluster);
             let place = self.place(self.follower.since());
             self.position.set(cluster.as_str(), &version, place);
-            self.position.show(cluster.as_str(), self.view.portion(cluster));
+            self.position.set_portion(cluster.as_str(), self.view.portion(cluster));
         }
         Ok(())
     }
@@ -314,10 +314,10 @@ impl Watch {
         let page = self.index.page(&query, CHUNK).await?;
         let mut told = Vec::new();
         let goes = self.view.query(&query.collection.cluster).is_none();
-        if goes && self.position.knows(query.collection.cluster.as_str()) {
+        if goes && self.position.includes(query.collection.cluster.as_str()) {
             // Marks the cluster as leaving: a client that resumes from one of these events when the cluster is back
             // would miss its objects.
-            self.position.leave(query.collection.cluster.as_str());
+            self.position.mark_leaving(query.collection.cluster.as_str());
         }
         for object in &page.objects {
             if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
@@ -409,7 +409,7 @@ impl Watch {
     /// long time.
     fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         if let Some(place) = self.place(self.follower.since()) {
-            self.position.reach(&place);
+            self.position.advance_to(&place);
         }
         let version = self.position.encode();
         let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});

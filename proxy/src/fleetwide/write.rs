@@ -34,7 +34,7 @@ impl Proxy {
             // The body of a proxied request is not an object.
             _ if native.subresource == "proxy" => request,
             Verb::Update => {
-                let (request, withheld) = own_form(request, owner, &known).await?;
+                let (request, withheld) = to_member_form(request, owner, &known).await?;
                 if withheld && object.redacted {
                     let (resource, name) = (native.resource.clone(), native.name.clone());
                     return Err(Error::Withheld { resource, name });
@@ -45,9 +45,13 @@ impl Proxy {
             Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await?,
             _ => request,
         };
-        let tells = written::tells(verb, &native.subresource, request.uri().query());
+        let returns_object_state = written::returns_object_state(verb, &native.subresource, request.uri().query());
         let answer = self.one_cluster(owner, caller, path, request).await?;
-        if tells { written::shown(&self.inner.index, &object.key, answer).await } else { Ok(answer) }
+        if returns_object_state {
+            written::wait_until_cached(&self.inner.index, &object.key, answer).await
+        } else {
+            Ok(answer)
+        }
     }
 }
 
@@ -65,11 +69,12 @@ async fn conditional(
 
 /// Converts an update for the owning cluster. Also returns true if the object was read from the cache, where
 /// `known` is its cached state. An invalid body is forwarded unchanged, so that the member reports the error.
-async fn own_form(request: Request<Body>, cluster: &str, known: &[u8]) -> Result<(Request<Body>, bool), Error> {
+async fn to_member_form(request: Request<Body>, cluster: &str, known: &[u8]) -> Result<(Request<Body>, bool), Error> {
     let (mut parts, body) = request.into_parts();
     let sent = read(body).await?;
     let encoding = Encoding::of(&parts.headers);
-    let Some(Update { body, from_cache }) = encoding.and_then(|encoding| update::own_form(&sent, encoding, cluster))
+    let Some(Update { body, from_cache }) =
+        encoding.and_then(|encoding| update::to_member_form(&sent, encoding, cluster))
     else {
         return Ok((Request::from_parts(parts, full(sent)), false));
     };
@@ -78,6 +83,6 @@ async fn own_form(request: Request<Body>, cluster: &str, known: &[u8]) -> Result
     }
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     // Objects read from the cache are also recognized by their data if the version is missing.
-    let from_cache = from_cache || update::has_the_data_of(&body, known);
+    let from_cache = from_cache || update::has_same_data_as(&body, known);
     Ok((Request::from_parts(parts, full(body)), from_cache))
 }

@@ -15,7 +15,7 @@ use crate::native::Verb;
 use crate::{Body, BoxError, Error, full};
 
 /// Maximum delay of a response. A cache that takes longer reports that to its readers.
-const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// State of an object after a write.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Written {
 }
 
 /// True if the response to such a request contains the state of the object.
-pub(super) fn tells(verb: Verb, subresource: &str, query: Option<&str>) -> bool {
+pub(super) fn returns_object_state(verb: Verb, subresource: &str, query: Option<&str>) -> bool {
     let written = match verb {
         // Scale and status responses have the object's resourceVersion.
         Verb::Update | Verb::Patch => subresource != "proxy",
@@ -36,34 +36,41 @@ pub(super) fn tells(verb: Verb, subresource: &str, query: Option<&str>) -> bool 
     written && Query::parse(query).all("dryRun").all(str::is_empty)
 }
 
-/// Returns the response once the cache shows the written state, or after [`SHOWN_WITHIN`].
-pub(super) async fn shown(index: &Index, key: &RecordKey, answer: Response<Body>) -> Result<Response<Body>, Error> {
-    if !answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS || !is_readable(&answer) {
-        return Ok(answer);
+/// Returns the response once the cache shows the written state, or after [`MAX_DELAY`].
+pub(super) async fn wait_until_cached(
+    index: &Index,
+    key: &RecordKey,
+    response: Response<Body>,
+) -> Result<Response<Body>, Error> {
+    if !response.status().is_success()
+        || response.status() == StatusCode::SWITCHING_PROTOCOLS
+        || !is_readable(&response)
+    {
+        return Ok(response);
     }
-    let (parts, mut body) = answer.into_parts();
-    let mut said = Vec::new();
+    let (parts, mut body) = response.into_parts();
+    let mut response_body = Vec::new();
     while let Some(frame) = body.frame().await {
         let broken = |error: BoxError| Error::Unreachable { cluster: key.cluster().clone(), reason: error.to_string() };
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        said.extend_from_slice(&data);
-        if said.len() > MAX_REQUEST_BODY {
+        response_body.extend_from_slice(&data);
+        if response_body.len() > MAX_REQUEST_BODY {
             // The response is larger than any object.
-            let begun = futures::stream::iter([Ok(Frame::data(said.into()))]);
+            let begun = futures::stream::iter([Ok(Frame::data(response_body.into()))]);
             let whole = StreamBody::new(begun.chain(BodyStream::new(body)));
             return Ok(Response::from_parts(parts, whole.boxed_unsync()));
         }
     }
     let followed = index.state(&key.collection).as_ref().is_some_and(CollectionState::is_fresh);
-    if let Some(written) = Written::of(&said).filter(|_| followed)
-        && tokio::time::timeout(SHOWN_WITHIN, is_shown(index, key, &written)).await.is_err()
+    if let Some(written) = Written::of(&response_body).filter(|_| followed)
+        && tokio::time::timeout(MAX_DELAY, wait_for(index, key, &written)).await.is_err()
     {
         tracing::debug!(?key, ?written, "the cache does not show the written object yet");
     }
-    Ok(Response::from_parts(parts, full(said)))
+    Ok(Response::from_parts(parts, full(response_body)))
 }
 
-async fn is_shown(index: &Index, key: &RecordKey, written: &Written) {
+async fn wait_for(index: &Index, key: &RecordKey, written: &Written) {
     let namespace = Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let topic = Topic { resource: key.resource().clone(), namespace, name: Some(key.name.clone()) };
     let mut changes = index.follow_topic(index.seq(), topic);
@@ -78,14 +85,14 @@ async fn is_shown(index: &Index, key: &RecordKey, written: &Written) {
     }
 }
 
-fn is_readable(answer: &Response<Body>) -> bool {
-    let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let plain = !answer.headers().contains_key(header::CONTENT_ENCODING);
+fn is_readable(response: &Response<Body>) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let plain = !response.headers().contains_key(header::CONTENT_ENCODING);
     plain && kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 impl Written {
-    fn of(said: &[u8]) -> Option<Self> {
+    fn of(response_body: &[u8]) -> Option<Self> {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase")]
         struct Metadata {
@@ -93,12 +100,12 @@ impl Written {
             resource_version: String,
         }
         #[derive(Deserialize)]
-        struct Answer {
+        struct Object {
             kind: String,
             #[serde(default)]
             metadata: Metadata,
         }
-        let Answer { kind, metadata } = serde_json::from_slice(said).ok()?;
+        let Object { kind, metadata } = serde_json::from_slice(response_body).ok()?;
         match metadata.resource_version {
             _ if kind == "Status" => Some(Self::Gone),
             version if version.is_empty() => None,
@@ -132,8 +139,12 @@ mod tests {
     #[case::deleted_shown(r#"{"kind":"Status","status":"Success","metadata":{}}"#, None, Some(true))]
     #[case::no_version(r#"{"kind":"Binding","metadata":{}}"#, Some("1"), None)]
     #[case::no_json("ok", Some("1"), None)]
-    fn answers_wait_for_the_cache(#[case] said: &str, #[case] cached: Option<&str>, #[case] expected: Option<bool>) {
-        assert_eq!(Written::of(said.as_bytes()).map(|written| written.is_in(cached)), expected);
+    fn answers_wait_for_the_cache(
+        #[case] response_body: &str,
+        #[case] cached: Option<&str>,
+        #[case] expected: Option<bool>,
+    ) {
+        assert_eq!(Written::of(response_body.as_bytes()).map(|written| written.is_in(cached)), expected);
     }
 
     #[rstest]
@@ -151,6 +162,6 @@ mod tests {
         #[case] query: Option<&str>,
         #[case] expected: bool,
     ) {
-        assert_eq!(tells(verb, subresource, query), expected);
+        assert_eq!(returns_object_state(verb, subresource, query), expected);
     }
 }

@@ -61,7 +61,7 @@ pub fn follow(
     began: Timestamp,
 ) -> BoxStream<'static, LogEvent> {
     let opening = found.opening();
-    let from = selecting.reach.request.from;
+    let from = selecting.reader.request.from;
     let mut follow = Follow {
         selecting,
         selection,
@@ -220,8 +220,8 @@ impl Follow {
             if followed_pod.containers.insert(source.container.clone()) {
                 let started = followed_pod.known.borrow().pod.state(&source.container).started;
                 let from = if started { from } else { From::default() };
-                let (reach, source) = (self.selecting.reach.clone(), Arc::new(source));
-                let log = followed(reach, Arc::clone(&source), followed_pod.known.subscribe(), from);
+                let (reader, source) = (self.selecting.reader.clone(), Arc::new(source));
+                let log = followed(reader, Arc::clone(&source), followed_pod.known.subscribe(), from);
                 self.logs.push(log.map(move |said| (Arc::clone(&source), said)).boxed());
             }
         }

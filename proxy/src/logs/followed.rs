@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::LogSource;
 use super::line::Cursor;
 use super::pod::{Pod, State};
-use super::read::{Log, Reach, Refusal, Said};
+use super::read::{Log, LogReader, Refusal, Said};
 use super::select::From;
 
 /// Shortest and longest delay between attempts to read a log that ended while its container runs.
@@ -39,7 +39,7 @@ enum Step {
 }
 
 struct Followed {
-    reach: Reach,
+    reader: LogReader,
     source: Arc<LogSource>,
     pod: watch::Receiver<Known>,
     from: From,
@@ -55,13 +55,13 @@ struct Followed {
 
 /// Follows a log from a start position.
 pub fn followed(
-    reach: Reach,
+    reader: LogReader,
     source: Arc<LogSource>,
     pod: watch::Receiver<Known>,
     from: From,
 ) -> BoxStream<'static, Said> {
     let followed = Followed {
-        reach,
+        reader,
         source,
         pod,
         from,
@@ -102,7 +102,7 @@ impl Followed {
                     match next {
                         Ok(Some(line)) => {
                             self.pause = PAUSES.0;
-                            if self.cursor.takes(&line) && self.reach.request.lines.takes(&line.text) {
+                            if self.cursor.takes(&line) && self.reader.request.lines.takes(&line.text) {
                                 return Some(Said::Line(line));
                             }
                         }
@@ -149,7 +149,7 @@ impl Followed {
         };
         let asked = tokio::select! {
             biased;
-            asked = self.reach.ask(&self.source, from) => asked,
+            asked = self.reader.open(&self.source, from) => asked,
             () = lost(&mut self.pod) => {
                 self.step = Step::Pausing;
                 return None;

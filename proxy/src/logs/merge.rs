@@ -137,8 +137,8 @@ mod tests {
             let streams = logs.into_iter().map(|(log, pause)| slow(log, pause)).collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let merged: Vec<_> = runtime.block_on(merged(streams).collect());
-            let told: Vec<_> = merged.into_iter().map(|(number, (time, nth))| (time, number, nth)).collect();
-            prop_assert_eq!(told, sorted);
+            let order: Vec<_> = merged.into_iter().map(|(number, (time, nth))| (time, number, nth)).collect();
+            prop_assert_eq!(order, sorted);
         }
     }
 
@@ -146,8 +146,8 @@ mod tests {
     async fn lines_without_a_timestamp_keep_their_position() {
         let one = vec![(None, 0), (Some(1), 1), (None, 2), (Some(5), 3)];
         let other = vec![(Some(2), 0), (Some(3), 1)];
-        let told: Vec<_> =
+        let order: Vec<_> =
             merged(vec![slow(one, 1), slow(other, 2)]).map(|(number, (_, nth))| (number, nth)).collect().await;
-        assert_eq!(told, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]);
+        assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]);
     }
 }

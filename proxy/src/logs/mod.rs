@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 pub use self::line::{LONGEST_LINE, Line};
 use self::merge::merged;
 use self::pod::Pod;
-use self::read::Reach;
+use self::read::LogReader;
 pub use self::read::{Refusal, Said};
 pub use self::select::{LogRequest, MOST_STREAMS, STREAMS};
 use crate::{Caller, Error, Proxy};
@@ -89,7 +89,7 @@ type Selection = BoxStream<'static, Result<LiveEvent, crowsnest_index::Error>>;
 /// The search for pods and the request it serves.
 #[derive(Clone)]
 struct Selecting {
-    reach: Reach,
+    reader: LogReader,
     search: SearchRequest,
 }
 
@@ -121,13 +121,13 @@ impl Proxy {
         }
         let slots = Arc::new(Semaphore::new(request.most));
         let (proxy, caller) = (self.clone(), Arc::new(caller.clone()));
-        let selecting = Selecting { reach: Reach { proxy, caller, request: Arc::new(request), slots }, search };
+        let selecting = Selecting { reader: LogReader { proxy, caller, request: Arc::new(request), slots }, search };
         let mut selection = selecting.select();
         let mut found = selecting.first(&mut selection).await?;
         found.pods.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
         selecting.allows(&found)?;
         let stopping = self.inner.stopping.clone();
-        let events = match selecting.reach.request.follow {
+        let events = match selecting.reader.request.follow {
             true => follow::follow(selecting, selection, found, began),
             false => selecting.whole(found),
         };
@@ -137,8 +137,8 @@ impl Proxy {
 
 impl Selecting {
     fn select(&self) -> Selection {
-        let index = &self.reach.proxy.inner.index;
-        match self.reach.request.follow {
+        let index = &self.reader.proxy.inner.index;
+        match self.reader.request.follow {
             true => index.searcher().live(self.search.clone()).boxed(),
             false => index.searcher().search(self.search.clone()).map_ok(LiveEvent::Answer).boxed(),
         }
@@ -169,7 +169,7 @@ impl Selecting {
 
     /// Skipped clusters that the request selects.
     fn skipped(&self, mut skipped: Vec<Skipped>) -> Vec<Skipped> {
-        let wanted = &self.reach.request.wanted;
+        let wanted = &self.reader.request.wanted;
         skipped.retain(|skipped| !skipped.cluster.is_control_plane() && wanted.takes_cluster(&skipped.cluster));
         skipped
     }
@@ -177,7 +177,7 @@ impl Selecting {
     /// The pod of a hit, if it exists now and is selected.
     fn pod(&self, hit: &Hit) -> Result<Option<(Arc<Record>, Pod)>, Error> {
         let Object { record, body } = &hit.object;
-        if hit.was.is_some() || !self.reach.request.wanted.takes(record) {
+        if hit.was.is_some() || !self.reader.request.wanted.takes(record) {
             return Ok(None);
         }
         Ok(Some((Arc::clone(record), Pod::read(body)?)))
@@ -185,7 +185,7 @@ impl Selecting {
 
     /// Checks the limits of a request.
     fn allows(&self, found: &Found) -> Result<(), Error> {
-        let request = &self.reach.request;
+        let request = &self.reader.request;
         let of = |pod: &Pod| pod.wanted(&request.wanted).filter(|c| c.state.started || !request.follow).count();
         let logs: usize = found.pods.iter().map(|(_, pod)| of(pod)).sum();
         if logs <= request.most {
@@ -200,7 +200,7 @@ impl Selecting {
 
     /// The selected containers of a pod.
     fn sources<'s>(&'s self, record: &'s Record, pod: &'s Pod) -> impl Iterator<Item = LogSource> {
-        pod.wanted(&self.reach.request.wanted).map(|container| LogSource {
+        pod.wanted(&self.reader.request.wanted).map(|container| LogSource {
             cluster: record.key.cluster().clone(),
             namespace: record.key.namespace.to_string(),
             pod: record.key.name.to_string(),
@@ -212,7 +212,7 @@ impl Selecting {
     fn whole(&self, mut found: Found) -> BoxStream<'static, LogEvent> {
         let sources = found.pods.iter().flat_map(|(record, pod)| self.sources(record, pod));
         let sources: Vec<Arc<LogSource>> = sources.map(Arc::new).collect();
-        let logs = sources.iter().map(|source| self.reach.clone().whole(Arc::clone(source))).collect();
+        let logs = sources.iter().map(|source| self.reader.clone().stream(Arc::clone(source))).collect();
         let told = Arc::new(parking_lot::Mutex::new(Told::default()));
         let counted = Arc::clone(&told);
         let lines = merged(logs).filter_map(move |(number, said)| {

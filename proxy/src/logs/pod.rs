@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::select::Wanted;
+use super::select::LogFilter;
 
 /// The containers of a pod in manifest order: init, main, ephemeral.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub struct Pod {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     pub name: String,
-    pub sort: Sort,
+    pub kind: ContainerKind,
     pub state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub enum ContainerKind {
     Init,
     Main,
     Ephemeral,
@@ -44,17 +44,17 @@ impl Pod {
     pub fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
         let manifest: Manifest = serde_json::from_slice(body)?;
         let (spec, status) = (manifest.spec, manifest.status);
-        let sorts = [
-            (Sort::Init, spec.init_containers, status.init_container_statuses),
-            (Sort::Main, spec.containers, status.container_statuses),
-            (Sort::Ephemeral, spec.ephemeral_containers, status.ephemeral_container_statuses),
+        let kinds = [
+            (ContainerKind::Init, spec.init_containers, status.init_container_statuses),
+            (ContainerKind::Main, spec.containers, status.container_statuses),
+            (ContainerKind::Ephemeral, spec.ephemeral_containers, status.ephemeral_container_statuses),
         ];
         let mut containers = Vec::new();
-        for (sort, named, statuses) in sorts {
+        for (kind, named, statuses) in kinds {
             containers.extend(named.unwrap_or_default().into_iter().map(|Named { name }| {
                 let statuses = statuses.as_deref().unwrap_or_default();
                 let state = statuses.iter().find(|status| status.name == name).map(Status::state);
-                Container { name, sort, state: state.unwrap_or_default() }
+                Container { name, kind, state: state.unwrap_or_default() }
             }));
         }
         let created = manifest.metadata.creation_timestamp.map(jiff::Timestamp::as_second);
@@ -62,7 +62,7 @@ impl Pod {
     }
 
     /// The containers whose logs are selected.
-    pub fn wanted<'p>(&'p self, wanted: &'p Wanted) -> impl Iterator<Item = &'p Container> {
+    pub fn wanted<'p>(&'p self, wanted: &'p LogFilter) -> impl Iterator<Item = &'p Container> {
         self.containers.iter().filter(|container| wanted.takes_container(container))
     }
 
@@ -159,12 +159,12 @@ mod tests {
             },
         });
         let pod = Pod::read(pod.to_string().as_bytes()).unwrap();
-        let told = |container: &Container| {
+        let describe = |container: &Container| {
             let State { restarts, running, started, .. } = &container.state;
-            format!("{:?} {} {restarts} {running} {started}", container.sort, container.name)
+            format!("{:?} {} {restarts} {running} {started}", container.kind, container.name)
         };
-        let told: Vec<String> = pod.containers.iter().map(told).collect();
-        assert_eq!(told, ["Init first 0 false true", "Main web 0 true true", "Main side 2 false true"]);
+        let described: Vec<String> = pod.containers.iter().map(describe).collect();
+        assert_eq!(described, ["Init first 0 false true", "Main web 0 true true", "Main side 2 false true"]);
         assert_eq!((pod.finished, pod.created), (false, Some(60)));
         assert!(!pod.state("nobody").started);
         assert!(Pod::read(b"{\"status\": {\"phase\": \"Failed\"}}").unwrap().finished);

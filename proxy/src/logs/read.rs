@@ -21,10 +21,10 @@ use super::{LogSource, STREAMS_OF_ALL};
 use crate::{Body, Caller, Error, Proxy, full};
 
 /// Idle timeout of a log that is not followed.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum length in bytes of a refusal's body and of its message.
-const LONGEST_REFUSAL: usize = 64 << 10;
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+const MAX_MESSAGE_CHARS: usize = 1024;
 
 /// Reason why a log, or the rest of it, cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,7 +57,7 @@ impl Timed for Said {
 
 /// Context for reading the logs of one request.
 #[derive(Clone)]
-pub struct Reach {
+pub struct LogReader {
     pub proxy: Proxy,
     pub caller: Arc<Caller>,
     pub request: Arc<LogRequest>,
@@ -93,20 +93,20 @@ impl Refusal {
             message: String,
         }
         let code = response.status();
-        let whole = body::collect(response.into_body(), LONGEST_REFUSAL);
-        let whole = tokio::time::timeout(LONGEST_PAUSE, whole).await;
+        let whole = body::collect(response.into_body(), MAX_REFUSAL_BYTES);
+        let whole = tokio::time::timeout(IDLE_TIMEOUT, whole).await;
         let bytes = whole.ok().and_then(Result::ok).unwrap_or_default();
         let Status { reason, mut message } = serde_json::from_slice(&bytes).unwrap_or_default();
         if message.is_empty() {
             message = format!("the member responded with {code}");
         }
-        Self::new(code, &reason, message.chars().take(LONGEST_MESSAGE).collect::<String>())
+        Self::new(code, &reason, message.chars().take(MAX_MESSAGE_CHARS).collect::<String>())
     }
 }
 
-impl Reach {
+impl LogReader {
     /// Opens a log.
-    pub async fn ask(&self, source: &LogSource, from: From) -> Result<Log, Refusal> {
+    pub async fn open(&self, source: &LogSource, from: From) -> Result<Log, Refusal> {
         let slots = [
             slot(&self.slots, format!("{} logs are already open, the limit set by maxStreams", self.request.most))?,
             slot(
@@ -132,9 +132,9 @@ impl Reach {
         }
         let (proxy, caller, cluster) = (self.proxy.clone(), Arc::clone(&self.caller), source.cluster.clone());
         // Boxed because the compiler cannot prove `Send` for callers with unresolved lifetimes.
-        let asked: BoxFuture<'static, _> =
+        let request: BoxFuture<'static, _> =
             Box::pin(async move { proxy.one_cluster(cluster.as_str(), &caller, &path, get(&query)).await });
-        let response = asked.await.map_err(|error| Refusal::of(&error))?;
+        let response = request.await.map_err(|error| Refusal::of(&error))?;
         if response.status() != StatusCode::OK {
             return Err(Refusal::read(response).await);
         }
@@ -143,8 +143,8 @@ impl Reach {
     }
 
     /// A log from its start position to its current end.
-    pub fn whole(self, source: Arc<LogSource>) -> BoxStream<'static, Said> {
-        let whole = Whole { reach: self, source, joined: false, log: None };
+    pub fn stream(self, source: Arc<LogSource>) -> BoxStream<'static, Said> {
+        let whole = UnfollowedLog { reader: self, source, joined: false, log: None };
         unfold(Some(whole), |whole| async move { whole?.next().await }).boxed()
     }
 }
@@ -173,14 +173,14 @@ impl Log {
 }
 
 /// A log that is not followed.
-struct Whole {
-    reach: Reach,
+struct UnfollowedLog {
+    reader: LogReader,
     source: Arc<LogSource>,
     joined: bool,
     log: Option<Log>,
 }
 
-impl Whole {
+impl UnfollowedLog {
     /// The next event, and the reader for the events after it.
     async fn next(mut self) -> Option<(Said, Option<Self>)> {
         if !std::mem::replace(&mut self.joined, true) {
@@ -188,21 +188,21 @@ impl Whole {
         }
         let log = match &mut self.log {
             Some(log) => log,
-            None => match self.reach.ask(&self.source, self.reach.request.from).await {
+            None => match self.reader.open(&self.source, self.reader.request.from).await {
                 Ok(log) => self.log.insert(log),
                 Err(refusal) => return Some((Said::Refused(refusal), None)),
             },
         };
         loop {
-            match tokio::time::timeout(LONGEST_PAUSE, log.next()).await {
-                Ok(Ok(Some(line))) if self.reach.request.lines.takes(&line.text) => {
+            match tokio::time::timeout(IDLE_TIMEOUT, log.next()).await {
+                Ok(Ok(Some(line))) if self.reader.request.lines.takes(&line.text) => {
                     return Some((Said::Line(line), Some(self)));
                 }
                 Ok(Ok(Some(_))) => {}
                 Ok(Ok(None)) => return None,
                 Ok(Err(refusal)) => return Some((Said::Refused(refusal), None)),
                 Err(_) => {
-                    let message = format!("the member sent nothing for {} s", LONGEST_PAUSE.as_secs());
+                    let message = format!("the member sent nothing for {} s", IDLE_TIMEOUT.as_secs());
                     return Some((Said::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)), None));
                 }
             }
@@ -210,9 +210,9 @@ impl Whole {
     }
 }
 
-fn slot(slots: &Arc<Semaphore>, lack: String) -> Result<OwnedSemaphorePermit, Refusal> {
+fn slot(slots: &Arc<Semaphore>, message: String) -> Result<OwnedSemaphorePermit, Refusal> {
     let slot = Arc::clone(slots).try_acquire_owned();
-    slot.map_err(|_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", lack))
+    slot.map_err(|_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message))
 }
 
 fn get(query: &str) -> Request<Body> {

@@ -14,7 +14,7 @@ use crowsnest_query::{
 use jiff::{SignedDuration, Timestamp};
 use regex::{Regex, RegexBuilder};
 
-use super::pod::{Container, Sort};
+use super::pod::{Container, ContainerKind};
 use crate::Error;
 
 /// Open logs per request: the default and the maximum.
@@ -23,19 +23,19 @@ pub const MOST_STREAMS: usize = 500;
 /// Default number of lines per container without `tail` or a time, as in kubectl for several pods.
 const TAIL: i64 = 10;
 /// Maximum number of values of a repeated parameter.
-const MOST_VALUES: usize = 32;
+const MAX_VALUES: usize = 32;
 /// Maximum length in bytes of a regular expression, and of its compiled form.
-const LONGEST_PATTERN: usize = 512;
-const LARGEST_PATTERN: usize = 1 << 20;
+const MAX_PATTERN_LENGTH: usize = 512;
+const MAX_COMPILED_SIZE: usize = 1 << 20;
 /// Maximum of `since`, in seconds.
-const LONGEST_SINCE: f64 = 10.0 * 366.0 * 86_400.0;
+const MAX_SINCE: f64 = 10.0 * 366.0 * 86_400.0;
 
 /// Validated parameters of a request.
 #[derive(Debug, Clone)]
 pub struct LogRequest {
     /// The query that selects the pods, in the search language.
     pub search: String,
-    pub wanted: Wanted,
+    pub wanted: LogFilter,
     pub lines: Lines,
     pub follow: bool,
     pub previous: bool,
@@ -56,7 +56,7 @@ pub struct From {
 /// Filter for pods and containers. Applied to the results of the search, it also covers conditions that the search
 /// language cannot express.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct LogFilter {
     clusters: BTreeSet<ClusterName>,
     namespaces: BTreeSet<String>,
     labels: Option<Selector>,
@@ -76,8 +76,8 @@ pub struct Lines {
 impl LogRequest {
     /// Parses a query string. docs/LOGS.md lists the parameters.
     pub fn parse(query: Option<&str>, now: Timestamp) -> Result<Self, Error> {
-        let mut read = Reading { query: Query::parse(query), errors: Vec::new() };
-        let wanted = Wanted {
+        let mut read = ParameterParser { query: Query::parse(query), errors: Vec::new() };
+        let wanted = LogFilter {
             clusters: read.clusters(),
             namespaces: read.namespaces(),
             labels: read.one("labelSelector", |text| Selector::parse(text).map_err(|error| error.to_string())),
@@ -106,7 +106,7 @@ impl LogRequest {
     }
 }
 
-impl Wanted {
+impl LogFilter {
     /// True if a hit is a selected pod.
     pub fn takes(&self, record: &Record) -> bool {
         let key = &record.key;
@@ -123,30 +123,30 @@ impl Wanted {
     }
 
     pub fn takes_container(&self, container: &Container) -> bool {
-        let sort = match container.sort {
-            Sort::Init => self.init,
-            Sort::Main => true,
-            Sort::Ephemeral => self.ephemeral,
+        let is_selected = match container.kind {
+            ContainerKind::Init => self.init,
+            ContainerKind::Main => true,
+            ContainerKind::Ephemeral => self.ephemeral,
         };
-        sort && self.container.as_ref().is_none_or(|pattern| pattern.is_match(&container.name))
+        is_selected && self.container.as_ref().is_none_or(|pattern| pattern.is_match(&container.name))
     }
 
-    /// The search for the pods. `asked` is the caller's query, which may return other pods than those that match it
-    /// (`select:pod`); then only [`Wanted::takes`] filters.
-    fn search(&self, asked: Search) -> Search {
-        let mut all = vec![asked.filter];
-        if asked.output.select.is_none() {
+    /// The search for the pods. `query` is the caller's query, which may return other pods than those that match it
+    /// (`select:pod`); then only [`LogFilter::takes`] filters.
+    fn search(&self, query: Search) -> Search {
+        let mut all = vec![query.filter];
+        if query.output.select.is_none() {
             all.insert(0, term("kind", false, vec![Pattern::Word("pod".to_owned())]));
             all.extend(any("namespace", self.namespaces.iter().map(String::as_str)));
             all.extend(any("cluster", self.clusters.iter().map(ClusterName::as_str)));
-            let name = self.pod.as_ref().map(Regex::as_str).filter(|source| is_known_to_searches(source));
+            let name = self.pod.as_ref().map(Regex::as_str).filter(|source| is_supported_by_search(source));
             let name = name.map(|source| Pattern::Regex { source: source.to_owned(), ignore_case: false });
             all.extend(name.map(|pattern| term("name", false, vec![pattern])));
             let labels = self.labels.as_ref().filter(|selector| !selector.is_empty());
             let labels = labels.and_then(|selector| parse(&format!("label:\"{selector}\""), &Limits::default()).ok());
             all.extend(labels.filter(|read| read.notices.is_empty()).map(|read| read.filter));
         }
-        let Output { select, depth, scope, timeout, .. } = asked.output;
+        let Output { select, depth, scope, timeout, .. } = query.output;
         let output = Output { select, depth, scope, timeout, ..Output::default() };
         Search { filter: Expr::and(all), output, notices: Vec::new() }
     }
@@ -173,37 +173,37 @@ fn any<'n>(field: &str, names: impl Iterator<Item = &'n str>) -> Option<Expr> {
 
 /// True for the subset of regular expressions that the search supports: patterns are matched against a dictionary
 /// of terms.
-fn is_known_to_searches(source: &str) -> bool {
+fn is_supported_by_search(source: &str) -> bool {
     source.bytes().all(|byte| {
         matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'^' | b'$' | b'*' | b'+' | b'|' | b'[' | b']' | b'(' | b')')
     })
 }
 
 fn pattern(source: &str) -> Result<Regex, String> {
-    if source.len() > LONGEST_PATTERN {
-        return Err(format!("must be at most {LONGEST_PATTERN} bytes"));
+    if source.len() > MAX_PATTERN_LENGTH {
+        return Err(format!("must be at most {MAX_PATTERN_LENGTH} bytes"));
     }
-    let compiled = RegexBuilder::new(source).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
+    let compiled = RegexBuilder::new(source).size_limit(MAX_COMPILED_SIZE).dfa_size_limit(MAX_COMPILED_SIZE).build();
     compiled.map_err(|error| error.to_string())
 }
 
 /// Parameters being parsed, with the errors found so far.
-struct Reading {
+struct ParameterParser {
     query: Query,
     errors: Vec<FieldError>,
 }
 
-impl Reading {
+impl ParameterParser {
     fn values(&mut self, name: &str) -> Vec<String> {
         let values: Vec<String> = self.query.all(name).filter(|value| !value.is_empty()).map(str::to_owned).collect();
-        if values.len() > MOST_VALUES {
+        if values.len() > MAX_VALUES {
             self.errors.push(FieldError::invalid(
                 name,
                 &values.len(),
-                format!("must be specified at most {MOST_VALUES} times"),
+                format!("must be specified at most {MAX_VALUES} times"),
             ));
         }
-        values.into_iter().take(MOST_VALUES).collect()
+        values.into_iter().take(MAX_VALUES).collect()
     }
 
     /// A parameter that occurs at most once.
@@ -213,16 +213,16 @@ impl Reading {
         value.map_err(|why| self.errors.push(FieldError::invalid(name, &text, why))).ok()
     }
 
-    fn flag(&mut self, name: &str, unsaid: bool) -> bool {
+    fn flag(&mut self, name: &str, default: bool) -> bool {
         if !self.query.has(name) {
-            return unsaid;
+            return default;
         }
         match self.query.get(name).unwrap_or_default() {
             "" | "true" | "1" => true,
             "false" | "0" => false,
             other => {
                 self.errors.push(FieldError::not_supported(name, other, &["true", "false"]));
-                unsaid
+                default
             }
         }
     }
@@ -267,24 +267,24 @@ impl Reading {
         names.into_iter().collect()
     }
 
-    fn search(&mut self, wanted: &Wanted) -> Search {
-        let asked = self.one("q", |text| {
-            let asked = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
-            let Output { at, during, select, .. } = &asked.output;
+    fn search(&mut self, wanted: &LogFilter) -> Search {
+        let query = self.one("q", |text| {
+            let query = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
+            let Output { at, during, select, .. } = &query.output;
             if at.is_some() || during.is_some() {
                 return Err("logs are available for current pods only; remove at: and during:".to_owned());
             }
             match select.as_deref() {
-                None | Some("pod" | "pods" | "po") => Ok(asked),
+                None | Some("pod" | "pods" | "po") => Ok(query),
                 Some(other) => Err(format!("only pods have logs: select:pod instead of select:{other}")),
             }
         });
-        wanted.search(asked.unwrap_or_default())
+        wanted.search(query.unwrap_or_default())
     }
 
     fn from(&mut self, now: Timestamp) -> From {
         let ago = self.one("since", |text| match moment(text) {
-            Some(Moment::Ago(seconds)) if seconds > 0.0 && seconds <= LONGEST_SINCE => {
+            Some(Moment::Ago(seconds)) if seconds > 0.0 && seconds <= MAX_SINCE => {
                 now.checked_sub(SignedDuration::from_secs_f64(seconds)).map_err(|error| error.to_string())
             }
             _ => Err("must be a duration like 90s, 15m, 2h30m or 7d".to_owned()),
@@ -296,8 +296,8 @@ impl Reading {
             self.errors.push(FieldError::forbidden("", "at most one of `sinceTime` or `since` may be specified"));
         }
         let since = ago.or(time);
-        let unsaid = if since.is_some() { -1 } else { TAIL };
-        let tail = self.number("tail", -1, i64::from(i32::MAX)).unwrap_or(unsaid);
+        let default = if since.is_some() { -1 } else { TAIL };
+        let tail = self.number("tail", -1, i64::from(i32::MAX)).unwrap_or(default);
         From { since, tail: Some(tail).filter(|tail| *tail >= 0) }
     }
 }
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn repeated_parameters_are_limited() {
-        let many: Vec<String> = (0..=MOST_VALUES).map(|nth| format!("cluster=m{nth}")).collect();
+        let many: Vec<String> = (0..=MAX_VALUES).map(|nth| format!("cluster=m{nth}")).collect();
         let text = request(&many.join("&")).unwrap_err().to_string();
         assert!(text.contains("cluster: Invalid value: 33: must be specified at most 32 times"), "{text}");
     }
@@ -385,8 +385,13 @@ mod tests {
     #[case::by_name("container=^(web|side)$", &["web", "side"])]
     #[case::without_others("init=false&ephemeral=false", &["web", "side"])]
     fn containers_are_chosen(#[case] query: &str, #[case] expected: &[&str]) {
-        let sorts = [("init", Sort::Init), ("web", Sort::Main), ("side", Sort::Main), ("debug", Sort::Ephemeral)];
-        let containers = sorts.map(|(name, sort)| Container { name: name.to_owned(), sort, state: Default::default() });
+        let kinds = [
+            ("init", ContainerKind::Init),
+            ("web", ContainerKind::Main),
+            ("side", ContainerKind::Main),
+            ("debug", ContainerKind::Ephemeral),
+        ];
+        let containers = kinds.map(|(name, kind)| Container { name: name.to_owned(), kind, state: Default::default() });
         let wanted = request(query).unwrap().wanted;
         let chosen = containers.iter().filter(|container| wanted.takes_container(container));
         assert_eq!(chosen.map(|container| container.name.as_str()).collect::<Vec<_>>(), expected);

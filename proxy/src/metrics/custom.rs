@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Answer, Asking, document, named, query, why};
+use super::{MemberIdentity, MemberResponse, document, named, query, why};
 use crate::joined::Missing;
 use crate::native::{Native, Verb};
 use crate::{Body, Error, Proxy};
@@ -30,9 +30,9 @@ const GROUP: &str = "custom.metrics.k8s.io";
 const ALL: &str = "*";
 /// Metrics of namespaces themselves have a separate path.
 const NAMESPACES: &str = "namespaces";
-const REMEMBERED: Duration = Duration::from_secs(30);
+const CACHE_TTL: Duration = Duration::from_secs(30);
 /// Time limit for discovery; the aggregating API server gives up after 5 s.
-const DISCOVERED_WITHIN: Duration = Duration::from_secs(2);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// In order of preference.
 const VERSIONS: [Version; 2] = [Version::V1beta2, Version::V1beta1];
@@ -66,45 +66,45 @@ pub struct Metric {
 
 /// Cached discovery of the members.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered(Mutex<HashMap<ClusterName, Known>>);
+pub(crate) struct DiscoveryCache(Mutex<HashMap<ClusterName, MemberDiscovery>>);
 
 /// Cached discovery of the member with this uid.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct MemberDiscovery {
     uid: String,
     /// None: the member does not serve the group.
     version: Option<(Instant, Option<Version>)>,
     metrics: Option<(Instant, Arc<[Metric]>)>,
 }
 
-impl Remembered {
-    fn of(&self, member: &Member) -> Known {
+impl DiscoveryCache {
+    fn of(&self, member: &Member) -> MemberDiscovery {
         self.0.lock().get(member.name()).filter(|known| known.uid == member.uid()).cloned().unwrap_or_default()
     }
 
-    fn learn(&self, member: &Member, note: impl FnOnce(&mut Known)) {
+    fn update(&self, member: &Member, note: impl FnOnce(&mut MemberDiscovery)) {
         let mut all = self.0.lock();
         let known = all.entry(member.name().clone()).or_default();
         if known.uid != member.uid() {
-            *known = Known { uid: member.uid().to_owned(), ..Known::default() };
+            *known = MemberDiscovery { uid: member.uid().to_owned(), ..MemberDiscovery::default() };
         }
         note(known);
     }
 
     /// Drops members that left the fleet.
-    fn keep(&self, members: &BTreeSet<&ClusterName>) {
+    fn retain_members(&self, members: &BTreeSet<&ClusterName>) {
         self.0.lock().retain(|cluster, _| members.contains(cluster));
     }
 }
 
 /// A cached value, unless it has expired.
-fn fresh<V>(noted: Option<(Instant, V)>, now: Instant) -> Option<V> {
-    noted.filter(|(at, _)| now.duration_since(*at) < REMEMBERED).map(|(_, value)| value)
+fn fresh<V>(cached: Option<(Instant, V)>, now: Instant) -> Option<V> {
+    cached.filter(|(at, _)| now.duration_since(*at) < CACHE_TTL).map(|(_, value)| value)
 }
 
 /// The values that a request selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Asked<'a> {
+struct MetricQuery<'a> {
     namespace: &'a str,
     /// The described resource with its group.
     described: &'a str,
@@ -113,7 +113,7 @@ struct Asked<'a> {
     metric: &'a str,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> MetricQuery<'a> {
     fn of(native: &'a Native) -> Option<Self> {
         let (namespace, resource) = (native.namespace.as_str(), &*native.resource.resource);
         let (name, below) = (native.name.as_str(), native.subresource.as_str());
@@ -167,7 +167,7 @@ struct MetricValue {
 /// MetricValue of v1beta1.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct First {
+struct MetricValueV1beta1 {
     described_object: Value,
     metric_name: String,
     timestamp: String,
@@ -181,7 +181,7 @@ struct First {
 /// MetricValue of v1beta2.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Second {
+struct MetricValueV1beta2 {
     described_object: Value,
     metric: Identifier,
     timestamp: String,
@@ -207,11 +207,11 @@ impl MetricValue {
     fn read(version: Version, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         Ok(match version {
             Version::V1beta1 => {
-                let list: List<First> = serde_json::from_slice(list)?;
+                let list: List<MetricValueV1beta1> = serde_json::from_slice(list)?;
                 list.items.into_iter().flatten().map(Self::from).collect()
             }
             Version::V1beta2 => {
-                let list: List<Second> = serde_json::from_slice(list)?;
+                let list: List<MetricValueV1beta2> = serde_json::from_slice(list)?;
                 list.items.into_iter().flatten().map(Self::from).collect()
             }
         })
@@ -220,10 +220,15 @@ impl MetricValue {
     fn write(self, version: Version) -> Result<Value, serde_json::Error> {
         let Self { described_object, name, selector, timestamp, window, value } = self;
         match version {
-            Version::V1beta1 => {
-                serde_json::to_value(First { described_object, metric_name: name, timestamp, window, value, selector })
-            }
-            Version::V1beta2 => serde_json::to_value(Second {
+            Version::V1beta1 => serde_json::to_value(MetricValueV1beta1 {
+                described_object,
+                metric_name: name,
+                timestamp,
+                window,
+                value,
+                selector,
+            }),
+            Version::V1beta2 => serde_json::to_value(MetricValueV1beta2 {
                 described_object,
                 metric: Identifier { name, selector },
                 timestamp,
@@ -248,23 +253,28 @@ impl MetricValue {
     }
 }
 
-impl From<First> for MetricValue {
-    fn from(first: First) -> Self {
-        let First { described_object, metric_name, timestamp, window, value, selector } = first;
+impl From<MetricValueV1beta1> for MetricValue {
+    fn from(first: MetricValueV1beta1) -> Self {
+        let MetricValueV1beta1 { described_object, metric_name, timestamp, window, value, selector } = first;
         Self { described_object, name: metric_name, selector, timestamp, window, value }
     }
 }
 
-impl From<Second> for MetricValue {
-    fn from(second: Second) -> Self {
-        let Second { described_object, metric: Identifier { name, selector }, timestamp, window_seconds, value } =
-            second;
+impl From<MetricValueV1beta2> for MetricValue {
+    fn from(second: MetricValueV1beta2) -> Self {
+        let MetricValueV1beta2 {
+            described_object,
+            metric: Identifier { name, selector },
+            timestamp,
+            window_seconds,
+            value,
+        } = second;
         Self { described_object, name, selector, timestamp, window: window_seconds, value }
     }
 }
 
 /// Sums the values of each object, by namespace and name.
-fn added(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
+fn sum_by_object(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
     let mut sums: BTreeMap<(String, String), MetricValue> = BTreeMap::new();
     for value in values {
         match sums.get_mut(&value.object()) {
@@ -278,7 +288,7 @@ fn added(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
 }
 
 /// The metrics in an APIResourceList.
-fn listed(list: &[u8]) -> Result<Arc<[Metric]>, serde_json::Error> {
+fn parse_metrics(list: &[u8]) -> Result<Arc<[Metric]>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Resources {
         resources: Option<Vec<Metric>>,
@@ -288,7 +298,7 @@ fn listed(list: &[u8]) -> Result<Arc<[Metric]>, serde_json::Error> {
 }
 
 /// The preferred version of an APIGroup.
-fn best(group: &[u8]) -> Result<Option<Version>, serde_json::Error> {
+fn preferred_version(group: &[u8]) -> Result<Option<Version>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Group {
         versions: Vec<Served>,
@@ -311,29 +321,31 @@ impl Proxy {
     async fn custom_metrics_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
         let native = Native::parse(path).ok_or(Error::UnknownResource)?;
         let version = Version::of(&native.resource.version).ok_or(Error::UnknownResource)?;
-        let asked = Asked::of(&native).ok_or(Error::UnknownResource)?;
+        let metric_query = MetricQuery::of(&native).ok_or(Error::UnknownResource)?;
         let given = Query::parse(request.uri().query());
         if native.verb(request.method(), &given) != Verb::Get {
             return Err(Error::MethodNotAllowed);
         }
-        let query = asked.query(&given)?;
-        let (asked, query) = (&asked, query.as_str());
+        let query = metric_query.query(&given)?;
+        let (metric_query, query) = (&metric_query, query.as_str());
         let (members, mut missing) = self.ready();
         self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
-        let told = members
+        let responses = members
             .iter()
-            .map(|member| async move { (member.name().clone(), self.values(member, asked, query).await) });
+            .map(|member| async move { (member.name().clone(), self.values(member, metric_query, query).await) });
         let mut values = Vec::new();
-        for (cluster, told) in join_all(told).await {
-            match told {
+        for (cluster, response) in join_all(responses).await {
+            match response {
                 Ok(of_member) => values.extend(of_member),
                 Err(reason) => missing.push(Missing { cluster, reason }),
             }
         }
-        let response = match added(values) {
+        let response = match sum_by_object(values) {
             none if none.is_empty() => {
-                let no_metric =
-                    Error::NoMetric { metric: asked.metric.to_owned(), described: asked.described.to_owned() };
+                let no_metric = Error::NoMetric {
+                    metric: metric_query.metric.to_owned(),
+                    described: metric_query.described.to_owned(),
+                };
                 no_metric.into_response()
             }
             sums => {
@@ -346,15 +358,20 @@ impl Proxy {
     }
 
     /// A member's values, or the reason why they are missing; empty if the member does not serve the group.
-    async fn values(&self, member: &Arc<Member>, asked: &Asked<'_>, query: &str) -> Result<Vec<MetricValue>, String> {
+    async fn values(
+        &self,
+        member: &Arc<Member>,
+        metric_query: &MetricQuery<'_>,
+        query: &str,
+    ) -> Result<Vec<MetricValue>, String> {
         let Some(version) = self.version(member).await? else { return Ok(Vec::new()) };
-        match self.ask(member, Asking::Ourselves, &asked.path(version), query).await {
-            Answer::Whole(list) => {
+        match self.ask(member, MemberIdentity::ServiceAccount, &metric_query.path(version), query).await {
+            MemberResponse::Ok(list) => {
                 MetricValue::read(version, &list).map_err(|error| format!("sent an invalid list of metrics: {error}"))
             }
-            Answer::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
-            Answer::Other(code, said) => Err(why(code, &said)),
-            Answer::None(error) => Err(error.to_string()),
+            MemberResponse::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
+            MemberResponse::Other(code, body) => Err(why(code, &body)),
+            MemberResponse::None(error) => Err(error.to_string()),
         }
     }
 
@@ -363,13 +380,15 @@ impl Proxy {
         if let Some(version) = fresh(self.inner.metrics.of(member).version, Instant::now()) {
             return Ok(version);
         }
-        let version = match self.ask(member, Asking::Ourselves, &format!("/apis/{GROUP}"), "").await {
-            Answer::Whole(group) => best(&group).map_err(|error| format!("sent an invalid APIGroup: {error}"))?,
-            Answer::Other(StatusCode::NOT_FOUND, _) => None,
-            Answer::Other(code, said) => return Err(why(code, &said)),
-            Answer::None(error) => return Err(error.to_string()),
+        let version = match self.ask(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}"), "").await {
+            MemberResponse::Ok(group) => {
+                preferred_version(&group).map_err(|error| format!("sent an invalid APIGroup: {error}"))?
+            }
+            MemberResponse::Other(StatusCode::NOT_FOUND, _) => None,
+            MemberResponse::Other(code, body) => return Err(why(code, &body)),
+            MemberResponse::None(error) => return Err(error.to_string()),
         };
-        self.inner.metrics.learn(member, |known| known.version = Some((Instant::now(), version)));
+        self.inner.metrics.update(member, |known| known.version = Some((Instant::now(), version)));
         Ok(version)
     }
 
@@ -377,26 +396,26 @@ impl Proxy {
     /// metrics.
     pub async fn custom_metrics_served(&self) -> Vec<Metric> {
         let (members, _) = self.ready();
-        let told = join_all(members.iter().map(|member| self.lists(member))).await;
+        let responses = join_all(members.iter().map(|member| self.metrics_of(member))).await;
         let all = self.inner.fleet.members();
-        self.inner.metrics.keep(&all.iter().map(|member| member.name()).collect());
+        self.inner.metrics.retain_members(&all.iter().map(|member| member.name()).collect());
         // If clusters disagree on whether a metric is namespaced, the first one decides.
         let mut metrics: BTreeMap<String, bool> = BTreeMap::new();
-        for metric in told.iter().flat_map(|metrics| metrics.iter()) {
+        for metric in responses.iter().flat_map(|metrics| metrics.iter()) {
             metrics.entry(metric.name.clone()).or_insert(metric.namespaced);
         }
         metrics.into_iter().map(|(name, namespaced)| Metric { name, namespaced }).collect()
     }
 
-    async fn lists(&self, member: &Arc<Member>) -> Arc<[Metric]> {
+    async fn metrics_of(&self, member: &Arc<Member>) -> Arc<[Metric]> {
         let before = self.inner.metrics.of(member).metrics;
         if let Some(metrics) = fresh(before.clone(), Instant::now()) {
             return metrics;
         }
-        let told = tokio::time::timeout(DISCOVERED_WITHIN, self.lists_now(member)).await;
-        match told.unwrap_or_else(|_| Err(format!("no answer within {} s", DISCOVERED_WITHIN.as_secs()))) {
+        let discovered = tokio::time::timeout(DISCOVERY_TIMEOUT, self.discover_metrics(member)).await;
+        match discovered.unwrap_or_else(|_| Err(format!("no answer within {} s", DISCOVERY_TIMEOUT.as_secs()))) {
             Ok(metrics) => {
-                self.inner.metrics.learn(member, |known| known.metrics = Some((Instant::now(), Arc::clone(&metrics))));
+                self.inner.metrics.update(member, |known| known.metrics = Some((Instant::now(), Arc::clone(&metrics))));
                 metrics
             }
             Err(reason) => {
@@ -406,12 +425,12 @@ impl Proxy {
         }
     }
 
-    async fn lists_now(&self, member: &Arc<Member>) -> Result<Arc<[Metric]>, String> {
+    async fn discover_metrics(&self, member: &Arc<Member>) -> Result<Arc<[Metric]>, String> {
         let Some(version) = self.version(member).await? else { return Ok(Arc::default()) };
-        match self.ask(member, Asking::Ourselves, &format!("/apis/{GROUP}/{}", version.name()), "").await {
-            Answer::Whole(list) => listed(&list).map_err(|error| error.to_string()),
-            Answer::Other(code, said) => Err(why(code, &said)),
-            Answer::None(error) => Err(error.to_string()),
+        match self.ask(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}/{}", version.name()), "").await {
+            MemberResponse::Ok(list) => parse_metrics(&list).map_err(|error| error.to_string()),
+            MemberResponse::Other(code, body) => Err(why(code, &body)),
+            MemberResponse::None(error) => Err(error.to_string()),
         }
     }
 }
@@ -442,7 +461,7 @@ mod tests {
     fn values_of_the_same_name_are_summed_in_both_versions() {
         let mut values = read(Version::V1beta2, &[second("web", NEW, "1500m"), second("api", NEW, "1")]);
         values.extend(read(Version::V1beta1, &[first("web", OLD, "500m")]));
-        let sums = added(values);
+        let sums = sum_by_object(values);
         let write = |version| -> Vec<Value> { sums.iter().map(|sum| sum.clone().write(version).unwrap()).collect() };
         assert_eq!(write(Version::V1beta2), [second("api", NEW, "1"), second("web", OLD, "2")]);
         assert_eq!(write(Version::V1beta1), [first("api", NEW, "1"), first("web", OLD, "2")]);
@@ -477,12 +496,17 @@ mod tests {
     fn paths_in_members(#[case] path: &str, #[case] expected: Option<(&str, &str, &str)>) {
         let native = Native::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
         let given = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
-        let told = Asked::of(&native)
-            .map(|asked| (asked.described.to_owned(), asked.path(Version::V1beta1), asked.query(&given).unwrap()));
+        let paths = MetricQuery::of(&native).map(|metric_query| {
+            (
+                metric_query.described.to_owned(),
+                metric_query.path(Version::V1beta1),
+                metric_query.query(&given).unwrap(),
+            )
+        });
         let expected = expected.map(|(described, path, query)| {
             (described.to_owned(), format!("/apis/{GROUP}/v1beta1{path}"), query.to_owned())
         });
-        assert_eq!(told, expected);
+        assert_eq!(paths, expected);
     }
 
     #[rstest]
@@ -490,21 +514,21 @@ mod tests {
     #[case(json!({"versions": [{"version": "v1beta1"}]}), Some(Version::V1beta1))]
     #[case(json!({"versions": [{"version": "v3"}]}), None)]
     fn the_preferred_version_is_used(#[case] group: Value, #[case] expected: Option<Version>) {
-        assert_eq!(best(group.to_string().as_bytes()).unwrap(), expected);
+        assert_eq!(preferred_version(group.to_string().as_bytes()).unwrap(), expected);
     }
 
     #[test]
     fn discovery_lists_metrics_with_a_described_resource() {
         let list = json!({"resources": [{"name": "pods/qps", "namespaced": true, "verbs": ["get"]}, {"name": "pods"}]});
-        let metrics = listed(list.to_string().as_bytes()).unwrap();
+        let metrics = parse_metrics(list.to_string().as_bytes()).unwrap();
         assert_eq!(*metrics, [Metric { name: "pods/qps".into(), namespaced: true }]);
     }
 
     #[test]
     fn cached_discovery_expires() {
         let now = Instant::now();
-        assert_eq!(fresh(Some((now, 1)), now + REMEMBERED / 2), Some(1));
-        assert_eq!(fresh(Some((now, 1)), now + REMEMBERED), None);
+        assert_eq!(fresh(Some((now, 1)), now + CACHE_TTL / 2), Some(1));
+        assert_eq!(fresh(Some((now, 1)), now + CACHE_TTL), None);
         assert_eq!(fresh::<i32>(None, now), None);
     }
 }

@@ -8,8 +8,8 @@
 mod custom;
 pub(crate) mod resource;
 
+pub(crate) use custom::DiscoveryCache;
 pub use custom::Metric;
-pub(crate) use custom::Remembered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +30,11 @@ use crate::transport::chain;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
 /// Time limit for a member's complete response.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size limit of a response in bytes: usage of a hundred thousand pods.
-const LARGEST: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// Maximum number of `Warning` headers; clients accept at most a hundred headers.
-const NAMED: usize = 32;
+const MAX_WARNINGS: usize = 32;
 
 /// Query string of the non-empty parameters, with its question mark; empty if there are none.
 fn query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> String {
@@ -44,18 +44,20 @@ fn query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> S
 
 /// Identity used in members.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asking<'a> {
+pub(crate) enum MemberIdentity<'a> {
     /// The permissions of this process' service account.
-    Ourselves,
+    ServiceAccount,
     Caller(&'a Caller),
 }
 
 /// Result of a request to a member.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Whole(Bytes),
+pub(crate) enum MemberResponse {
+    /// The body of a response with status 200.
+    Ok(Bytes),
     /// A response with a status other than 200, and its body.
     Other(StatusCode, Bytes),
+    /// No response.
     None(Error),
 }
 
@@ -99,31 +101,31 @@ impl Proxy {
     }
 
     /// Gets a document from a member, completely and within the time limit.
-    async fn ask(&self, member: &Arc<Member>, asking: Asking<'_>, path: &str, query: &str) -> Answer {
-        let within = ANSWER_WITHIN.min(self.inner.transport.answer_within());
-        match tokio::time::timeout(within, self.read(member, asking, path, query, within)).await {
-            Ok(Ok((StatusCode::OK, body))) => Answer::Whole(body),
-            Ok(Ok((code, body))) => Answer::Other(code, body),
-            Ok(Err(error)) => Answer::None(error),
-            Err(_) => Answer::None(unreachable(member, format!("no answer within {} s", within.as_secs_f32()))),
+    async fn ask(&self, member: &Arc<Member>, identity: MemberIdentity<'_>, path: &str, query: &str) -> MemberResponse {
+        let within = RESPONSE_TIMEOUT.min(self.inner.transport.answer_within());
+        match tokio::time::timeout(within, self.read(member, identity, path, query, within)).await {
+            Ok(Ok((StatusCode::OK, body))) => MemberResponse::Ok(body),
+            Ok(Ok((code, body))) => MemberResponse::Other(code, body),
+            Ok(Err(error)) => MemberResponse::None(error),
+            Err(_) => MemberResponse::None(unreachable(member, format!("no answer within {} s", within.as_secs_f32()))),
         }
     }
 
     async fn read(
         &self,
         member: &Arc<Member>,
-        asking: Asking<'_>,
+        identity: MemberIdentity<'_>,
         path: &str,
         query: &str,
         within: Duration,
     ) -> Result<(StatusCode, Bytes), Error> {
         let json = HeaderValue::from_static("application/json");
-        let (code, body) = match asking {
-            Asking::Caller(caller) => {
+        let (code, body) = match identity {
+            MemberIdentity::Caller(caller) => {
                 let response = self.to_member(member, caller, path, get(query, json), Some(within)).await?;
                 (response.status(), response.into_body())
             }
-            Asking::Ourselves => {
+            MemberIdentity::ServiceAccount => {
                 let unconnected = |source| Error::Connection { cluster: member.name().clone(), source };
                 let client = member.client().map_err(unconnected)?;
                 let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
@@ -138,7 +140,7 @@ impl Proxy {
 }
 
 async fn whole(member: &Member, body: Body) -> Result<Bytes, Error> {
-    body::collect(body, LARGEST).await.map_err(|error| {
+    body::collect(body, MAX_RESPONSE_BYTES).await.map_err(|error| {
         let reason = match error {
             BodyError::TooLarge { limit } => format!("its answer is larger than {} MiB", limit >> 20),
             BodyError::Read(error) => error.to_string(),
@@ -171,8 +173,8 @@ fn named(mut response: Response<Body>, missing: &[Missing]) -> Response<Body> {
 }
 
 fn warnings(missing: &[Missing]) -> Vec<String> {
-    let mut texts: Vec<String> = missing.iter().take(NAMED).map(Missing::text).collect();
-    if let more @ 1.. = missing.len().saturating_sub(NAMED) {
+    let mut texts: Vec<String> = missing.iter().take(MAX_WARNINGS).map(Missing::text).collect();
+    if let more @ 1.. = missing.len().saturating_sub(MAX_WARNINGS) {
         texts.push(format!("{more} more clusters are left out"));
     }
     texts
@@ -196,9 +198,12 @@ mod tests {
             |nth| Missing { cluster: ClusterName::parse(&format!("m{nth}")).unwrap(), reason: "is gone".into() };
         let few: Vec<_> = (0..2).map(missing).collect();
         assert_eq!(warnings(&few), ["cluster m0 is gone", "cluster m1 is gone"]);
-        let many: Vec<_> = (0..NAMED + 3).map(missing).collect();
+        let many: Vec<_> = (0..MAX_WARNINGS + 3).map(missing).collect();
         let texts = warnings(&many);
-        assert_eq!((texts.len(), texts.last().map(String::as_str)), (NAMED + 1, Some("3 more clusters are left out")));
+        assert_eq!(
+            (texts.len(), texts.last().map(String::as_str)),
+            (MAX_WARNINGS + 1, Some("3 more clusters are left out"))
+        );
     }
 
     #[rstest::rstest]

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::{Answer, Asking, Status, document, named, query, why, written};
+use super::{MemberIdentity, MemberResponse, Status, document, named, query, why, written};
 use crate::joined::Missing;
 use crate::native::{Native, Verb};
 use crate::object::Form;
@@ -77,7 +77,7 @@ pub(crate) struct Listing<'a> {
     pub(crate) members: Vec<Arc<Member>>,
     /// Members known to be missing before any request.
     pub(crate) missing: Vec<Missing>,
-    pub(crate) asking: Asking<'a>,
+    pub(crate) identity: MemberIdentity<'a>,
     pub(crate) path: &'a str,
     pub(crate) fields: Option<FieldSelector>,
     /// Query string with its question mark, or empty.
@@ -110,8 +110,8 @@ impl Proxy {
             Verb::List => {
                 let shape = Shape::of(request.headers(), &asked, Content::List)?;
                 let (fields, query) = selectors(&native, &asked)?;
-                let (path, asking) = (kind.path(&native.namespace, ""), Asking::Ourselves);
-                let listing = Listing { kind, members, missing, asking, path: &path, fields, query, shape };
+                let (path, identity) = (kind.path(&native.namespace, ""), MemberIdentity::ServiceAccount);
+                let listing = Listing { kind, members, missing, identity, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
             Verb::Get => {
@@ -125,15 +125,15 @@ impl Proxy {
     /// Merges the items of all members into one list. A member that does not serve the group has none. A caller who
     /// is forbidden in all members is forbidden.
     pub(crate) async fn list_usage(&self, listing: Listing<'_>) -> Result<Response<Body>, Error> {
-        let Listing { kind, members, mut missing, asking, path, fields, query, shape } = listing;
+        let Listing { kind, members, mut missing, identity, path, fields, query, shape } = listing;
         let query = query.as_str();
         let asked = members
             .iter()
-            .map(|member| async move { (member.name().clone(), self.ask(member, asking, path, query).await) });
+            .map(|member| async move { (member.name().clone(), self.ask(member, identity, path, query).await) });
         let (mut items, mut told, mut refusal) = (Vec::new(), false, None);
         for (cluster, answer) in join_all(asked).await {
             let reason = match answer {
-                Answer::Whole(list) => match Item::read(&cluster, &list) {
+                MemberResponse::Ok(list) => match Item::read(&cluster, &list) {
                     Ok(of_member) => {
                         told = true;
                         items.extend(of_member);
@@ -141,13 +141,13 @@ impl Proxy {
                     }
                     Err(error) => format!("sent an invalid list: {error}"),
                 },
-                Answer::Other(StatusCode::NOT_FOUND, _) => continue,
-                Answer::Other(code, said) => {
+                MemberResponse::Other(StatusCode::NOT_FOUND, _) => continue,
+                MemberResponse::Other(code, said) => {
                     let reason = why(code, &said);
                     refusal.get_or_insert(Ok((code, said)));
                     reason
                 }
-                Answer::None(error) => {
+                MemberResponse::None(error) => {
                     let reason = error.to_string();
                     refusal.get_or_insert(Err(error));
                     reason
@@ -155,7 +155,7 @@ impl Proxy {
             };
             missing.push(Missing { cluster, reason });
         }
-        if let (Asking::Caller(_), false, Some(refusal)) = (asking, told, refusal) {
+        if let (MemberIdentity::Caller(_), false, Some(refusal)) = (identity, told, refusal) {
             let (code, said) = refusal?;
             let mut response = written(said);
             *response.status_mut() = code;
@@ -175,9 +175,9 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let path = kind.path(&native.namespace, &native.name);
         let path = path.as_str();
-        let asked = members
-            .iter()
-            .map(|member| async move { (member.name().clone(), self.ask(member, Asking::Ourselves, path, "").await) });
+        let asked = members.iter().map(|member| async move {
+            (member.name().clone(), self.ask(member, MemberIdentity::ServiceAccount, path, "").await)
+        });
         let mut found = Vec::new();
         for (cluster, answer) in join_all(asked).await {
             match Found::of(answer) {
@@ -208,16 +208,16 @@ enum Found {
 
 impl Found {
     /// Returns the reason if the response is inconclusive.
-    fn of(answer: Answer) -> Result<Self, String> {
+    fn of(answer: MemberResponse) -> Result<Self, String> {
         match answer {
-            Answer::Whole(usage) => Ok(Self::Usage(usage)),
+            MemberResponse::Ok(usage) => Ok(Self::Usage(usage)),
             // The group in the details tells whether the object or its metrics are missing.
-            Answer::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
+            MemberResponse::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
                 GROUP => Ok(Self::Unmeasured),
                 _ => Ok(Self::Absent),
             },
-            Answer::Other(code, said) => Err(why(code, &said)),
-            Answer::None(error) => Err(error.to_string()),
+            MemberResponse::Other(code, said) => Err(why(code, &said)),
+            MemberResponse::None(error) => Err(error.to_string()),
         }
     }
 }
@@ -481,7 +481,7 @@ mod tests {
     #[case(json!({"details": {"name": "x", "kind": "pods"}}), Found::Absent)]
     #[case(json!("404 page not found"), Found::Absent)]
     fn responses_of_members_are_classified(#[case] said: Value, #[case] expected: Found) {
-        let answer = Answer::Other(StatusCode::NOT_FOUND, said.to_string().into());
+        let answer = MemberResponse::Other(StatusCode::NOT_FOUND, said.to_string().into());
         assert_eq!(Found::of(answer), Ok(expected));
     }
 

@@ -27,16 +27,16 @@ async fn next(body: &mut Body, count: usize) -> Vec<Value> {
 }
 
 /// The next events, as sorted `ADDED m1/name`.
-async fn told(body: &mut Body, count: usize) -> Vec<String> {
+async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
     let text = |event: &Value| {
         let metadata = &event["object"]["metadata"];
         let cluster = &metadata["annotations"]["resource.karmada.io/cached-from-cluster"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         format!("{} {}/{}", text(&event["type"]), text(cluster), text(&metadata["name"]))
     };
-    let mut told: Vec<String> = next(body, count).await.iter().map(text).collect();
-    told.sort();
-    told
+    let mut summaries: Vec<String> = next(body, count).await.iter().map(text).collect();
+    summaries.sort();
+    summaries
 }
 
 /// Updates an object so that every watch receives an event.
@@ -100,7 +100,7 @@ async fn changes_during_a_list_are_sent_once() {
     assert_eq!(first["metadata"]["resourceVersion"], version);
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
     let since = ["ADDED m1/late", "DELETED m2/both", "DELETED m2/only-m2", "MODIFIED m1/only-m1"];
-    assert_eq!(told(&mut body, 4).await, since);
+    assert_eq!(event_summaries(&mut body, 4).await, since);
     world.stop().await;
 }
 
@@ -140,7 +140,7 @@ async fn deleted_events_have_the_last_matching_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn continue_tokens_are_of_one_list_and_its_clusters() {
+async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
     let mut world = world().await;
     let _collected = collect(&world);
     let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
@@ -166,8 +166,8 @@ async fn continue_tokens_are_of_one_list_and_its_clusters() {
     let rest = format!("{LABELLED}&continue={token}");
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
-    let anew = format!("{LABELLED}&continue={}", status["metadata"]["continue"].as_str().unwrap());
-    let (code, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &anew, None).await;
+    let restarted = format!("{LABELLED}&continue={}", status["metadata"]["continue"].as_str().unwrap());
+    let (code, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &restarted, None).await;
     assert_eq!((code, names(&rest)), (200, Vec::new()), "{rest}");
     world.stop().await;
 }
@@ -182,25 +182,25 @@ async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     let mut body = world.watch(CONFIG_MAPS, &from_one).await;
 
     register(&mut world, &["m1", "m2"]);
-    let come = ["ADDED m2/both", "ADDED m2/only-m2"];
-    assert_eq!(told(&mut body, 2).await, come);
+    let appeared = ["ADDED m2/both", "ADDED m2/only-m2"];
+    assert_eq!(event_summaries(&mut body, 2).await, appeared);
     // A client that knows one cluster receives the other one when it resumes.
     let mut resumed = world.watch(CONFIG_MAPS, &from_one).await;
-    assert_eq!(told(&mut resumed, 2).await, come);
+    assert_eq!(event_summaries(&mut resumed, 2).await, appeared);
     let both = position(&world).await;
     let from_both = format!("{LABELLED}&resourceVersion={both}");
-    let mut knowing = world.watch(CONFIG_MAPS, &from_both).await;
+    let mut with_both = world.watch(CONFIG_MAPS, &from_both).await;
     change(&world, "1").await;
-    for body in [&mut body, &mut resumed, &mut knowing] {
-        assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
+    for body in [&mut body, &mut resumed, &mut with_both] {
+        assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
 
     register(&mut world, &["m1"]);
-    for body in [&mut body, &mut resumed, &mut knowing] {
-        assert_eq!(told(body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
+    for body in [&mut body, &mut resumed, &mut with_both] {
+        assert_eq!(event_summaries(body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
     }
     change(&world, "2").await;
-    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     // This client was not sent the removal of m2.
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
@@ -214,7 +214,7 @@ async fn a_cluster_that_left_sends_no_more_events() {
     let both = position(&world).await;
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
     register(&mut world, &["m1"]);
-    assert_eq!(told(&mut body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
+    assert_eq!(event_summaries(&mut body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
     let mut follower = world.index.follow(world.index.seq());
     let left = world.members["m2"].admin();
     create(&left, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
@@ -225,11 +225,11 @@ async fn a_cluster_that_left_sends_no_more_events() {
         heard(&mut follower, Happened::Deleted, name).await;
     }
     change(&world, "1").await;
-    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     world.stop().await;
 }
 
-/// It would know the cluster but not the objects that it has when it returns.
+/// A watch from this version would treat the cluster as known and miss the objects that it has when it is added again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_of_a_leaving_cluster_is_expired() {
     let mut world = world().await;
@@ -257,16 +257,16 @@ async fn a_watch_without_clusters_continues_when_clusters_are_added() {
     let none = position(&world).await;
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={none}")).await;
     register(&mut world, &["m1", "m2"]);
-    let mut come = Vec::new();
-    while come.len() < 4 {
-        come.extend(events(&mut body).await);
+    let mut appeared = Vec::new();
+    while appeared.len() < 4 {
+        appeared.extend(events(&mut body).await);
     }
     // A client that resumes from there knows the first cluster.
-    let last = &come[3]["object"]["metadata"];
+    let last = &appeared[3]["object"]["metadata"];
     assert_eq!(last["annotations"]["resource.karmada.io/cached-from-cluster"], "m2", "{last}");
     let from_last = format!("{LABELLED}&resourceVersion={}", last["resourceVersion"].as_str().unwrap());
     let mut resumed = world.watch(CONFIG_MAPS, &from_last).await;
-    assert_eq!(told(&mut resumed, 2).await, ["ADDED m2/both", "ADDED m2/only-m2"]);
+    assert_eq!(event_summaries(&mut resumed, 2).await, ["ADDED m2/both", "ADDED m2/only-m2"]);
     world.stop().await;
 }
 
@@ -297,11 +297,14 @@ async fn initial_events_are_sent_on_request_only() {
         format!("{LABELLED}&resourceVersionMatch=NotOlderThan&sendInitialEvents={wanted}&timeoutSeconds=0")
     };
     let mut with = world.watch(CONFIG_MAPS, &initial(true)).await;
-    assert_eq!(told(&mut with, 4).await, ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]);
+    assert_eq!(
+        event_summaries(&mut with, 4).await,
+        ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]
+    );
     let mut without = world.watch(CONFIG_MAPS, &initial(false)).await;
     change(&world, "1").await;
     for body in [&mut with, &mut without] {
-        assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
+        assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
     world.stop().await;
 }
@@ -321,9 +324,9 @@ async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     create(&member, "v1", "ConfigMap", Some("default"), config_map("only-m1", "again")).await;
     heard(&mut follower, Happened::Added, "only-m1").await;
     let there = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
-    assert_eq!(told(&mut body, 4).await, there);
+    assert_eq!(event_summaries(&mut body, 4).await, there);
     change(&world, "1").await;
-    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     world.stop().await;
 }
 
@@ -335,11 +338,11 @@ async fn a_view_that_widens_sends_its_new_objects() {
         namespaces: Namespaces::Names(names.iter().map(|name| (*name).to_owned()).collect()),
         ..registered(Clusters::All, config_maps())
     };
-    let turn = |world: &mut World, interest: Interest| {
+    let replace_registration = |world: &mut World, interest: Interest| {
         let next = world.declare(interest);
         drop(std::mem::replace(&mut world.interest, next));
     };
-    turn(&mut world, narrow(&["default"]));
+    replace_registration(&mut world, narrow(&["default"]));
     let mut follower = world.index.follow(world.index.seq());
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
@@ -348,13 +351,13 @@ async fn a_view_that_widens_sends_its_new_objects() {
     let everywhere = "/api/v1/configmaps";
     let mut body =
         world.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
-    assert_eq!(told(&mut body, 4).await.len(), 4);
-    turn(&mut world, registered(Clusters::All, config_maps()));
-    assert_eq!(told(&mut body, 1).await, ["ADDED m1/beside"]);
+    assert_eq!(event_summaries(&mut body, 4).await.len(), 4);
+    replace_registration(&mut world, registered(Clusters::All, config_maps()));
+    assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m1/beside"]);
     change(&world, "1").await;
-    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    turn(&mut world, narrow(&["default"]));
-    assert_eq!(told(&mut body, 1).await, ["DELETED m1/beside"]);
+    assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    replace_registration(&mut world, narrow(&["default"]));
+    assert_eq!(event_summaries(&mut body, 1).await, ["DELETED m1/beside"]);
     world.stop().await;
 }
 
@@ -363,12 +366,12 @@ async fn a_view_that_widens_sends_its_new_objects() {
 async fn a_version_of_other_namespaces_is_expired() {
     let mut world = world().await;
     let _collected = collect(&world);
-    let turn = |world: &mut World, namespaces: Namespaces| {
+    let replace_registration = |world: &mut World, namespaces: Namespaces| {
         let next = world.declare(Interest { namespaces, ..registered(Clusters::All, config_maps()) });
         drop(std::mem::replace(&mut world.interest, next));
     };
     let of_default = || Namespaces::Names(["default".to_owned()].into());
-    turn(&mut world, of_default());
+    replace_registration(&mut world, of_default());
     let mut follower = world.index.follow(world.index.seq());
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
@@ -378,18 +381,18 @@ async fn a_version_of_other_namespaces_is_expired() {
     let everywhere = "/api/v1/configmaps";
     // The version of a list of one namespace includes the registered portion of the cluster.
     let mut live = world.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
-    turn(&mut world, Namespaces::All);
+    replace_registration(&mut world, Namespaces::All);
     let wide = position(&world).await;
-    let come = events(&mut live).await.remove(0);
-    assert_eq!(come["object"]["metadata"]["name"], "beside");
+    let appeared = events(&mut live).await.remove(0);
+    assert_eq!(appeared["object"]["metadata"]["name"], "beside");
     change(&world, "1").await;
     let event = events(&mut live).await.remove(0);
     let version = |event: &Value| event["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let turned = version(&event);
-    let mut resumed = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={turned}")).await;
+    let later_version = version(&event);
+    let mut resumed = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={later_version}")).await;
     change(&world, "2").await;
     for body in [&mut live, &mut resumed] {
-        assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
+        assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
     async fn refused(world: &World, version: &str) {
         let query = format!("{LABELLED}&resourceVersion={version}&watch=true");
@@ -397,10 +400,10 @@ async fn a_version_of_other_namespaces_is_expired() {
         assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     }
     refused(&world, &narrow).await;
-    refused(&world, &version(&come)).await;
-    turn(&mut world, of_default());
+    refused(&world, &version(&appeared)).await;
+    replace_registration(&mut world, of_default());
     refused(&world, &wide).await;
-    refused(&world, &turned).await;
+    refused(&world, &later_version).await;
     world.stop().await;
 }
 
@@ -434,6 +437,6 @@ async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collect
     added.sort();
     assert_eq!(added, ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]);
     change(&world, "1").await;
-    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     world.stop().await;
 }

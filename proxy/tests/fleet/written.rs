@@ -16,7 +16,7 @@ async fn writers_read_what_they_wrote() {
         assert_eq!(code, 200, "{updated}");
         let (_, read) = world.fleet_wide(Method::GET, &path, "", None).await;
         assert_eq!(read["data"], updated["data"]);
-        // A dry run is not waited for.
+        // Nothing waits for the cache to receive a dry run.
         let (_, mut tried) = world.fleet_wide(Method::GET, &path, "", None).await;
         tried["data"] = json!({"v": "tried"});
         let (code, tried) = world.fleet_wide(Method::PUT, &path, "dryRun=All", Some(tried)).await;

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_api_servers_alone() {
+    fn length_and_path_rules_match_api_servers() {
         // The length of a key is counted in bytes, that of a subdomain in characters.
         let prefix = "a".repeat(254);
         assert_eq!(qualified_name(&format!("{prefix}/b")), ["prefix part must be no more than 253 bytes"]);

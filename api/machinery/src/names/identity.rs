@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn api_versions_go_both_ways() {
+    fn keys_are_parsed_and_displayed() {
         let deployment = Gvk::parse("apps/v1", "Deployment").unwrap();
         assert_eq!((&*deployment.group, &*deployment.version), ("apps", "v1"));
         assert_eq!(deployment.api_version(), "apps/v1");

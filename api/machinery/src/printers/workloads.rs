@@ -21,13 +21,13 @@ impl Workload<'_> {
         }
         conditions(&status.conditions, &mut printed);
         let failing = status.conditions.iter().any(|c| c.type_ == "ReplicaFailure" && c.status == "True");
-        let word = match () {
+        let state = match () {
             () if self.metadata.deletion_timestamp.is_some() => "Terminating",
             () if failing => "ReplicaFailure",
             () if ready >= desired => "Ready",
             () => "NotReady",
         };
-        printed.status = Some(word.to_owned());
+        printed.status = Some(state.to_owned());
         printed
     }
 }
@@ -44,7 +44,7 @@ impl Job<'_> {
         };
         conditions(&status.conditions, &mut printed);
         let is = |type_: &str| status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
-        let word = match () {
+        let state = match () {
             () if self.metadata.deletion_timestamp.is_some() => "Terminating",
             () if is("Complete") => "Complete",
             () if is("Failed") => "Failed",
@@ -53,7 +53,7 @@ impl Job<'_> {
             () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",
             () => "Running",
         };
-        printed.status = Some(word.to_owned());
+        printed.status = Some(state.to_owned());
         printed
     }
 }

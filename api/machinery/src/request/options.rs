@@ -140,22 +140,22 @@ pub struct ListOptions {
 
 impl ListOptions {
     pub fn parse(query: &Query) -> ApiResult<Self> {
-        let asked = list_options::ListOptions::read(|name| query.first(name));
-        let asked = asked.map_err(|error| ApiError::bad_request(error.to_string()))?;
-        let wrong = |error: SelectorError| ApiError::bad_request(error.to_string());
+        let parsed = list_options::ListOptions::read(|name| query.first(name));
+        let parsed = parsed.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let bad_request = |error: SelectorError| ApiError::bad_request(error.to_string());
         let options = Self {
-            labels: Selector::parse(&asked.label_selector).map_err(wrong)?,
-            fields: FieldSelector::parse(&asked.field_selector).map_err(wrong)?,
-            limit: asked.page().unwrap_or_default(),
-            continue_token: Some(asked.continue_token.clone()).filter(|token| !token.is_empty()),
-            resource_version: asked.resource_version.clone(),
-            version_match: asked.resource_version_match.clone(),
-            watch: asked.watch,
-            bookmarks: asked.allow_watch_bookmarks,
-            send_initial_events: asked.send_initial_events,
-            timeout: u64::try_from(asked.timeout_seconds).ok().filter(|t| *t > 0).map(Duration::from_secs),
+            labels: Selector::parse(&parsed.label_selector).map_err(bad_request)?,
+            fields: FieldSelector::parse(&parsed.field_selector).map_err(bad_request)?,
+            limit: parsed.page().unwrap_or_default(),
+            continue_token: Some(parsed.continue_token.clone()).filter(|token| !token.is_empty()),
+            resource_version: parsed.resource_version.clone(),
+            version_match: parsed.resource_version_match.clone(),
+            watch: parsed.watch,
+            bookmarks: parsed.allow_watch_bookmarks,
+            send_initial_events: parsed.send_initial_events,
+            timeout: u64::try_from(parsed.timeout_seconds).ok().filter(|t| *t > 0).map(Duration::from_secs),
         };
-        let errors = asked.check(true);
+        let errors = parsed.check(true);
         if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
     }
 

@@ -68,7 +68,7 @@ impl CertificateSubject {
         if value.chars().any(char::is_control) {
             return Err(SubjectError::ControlCharacter(kind.name));
         }
-        // Headers carry identities, and whoever receives a header trims its value.
+        // Identities are forwarded in HTTP headers, and the recipient of a header trims its value.
         if value.trim() != value {
             return Err(SubjectError::Padded(kind.name));
         }

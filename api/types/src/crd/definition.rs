@@ -82,7 +82,7 @@ impl Version {
 
     /// Without required fields, for kinds whose server validates them itself.
     pub fn lenient(mut self) -> Self {
-        self.fields.values_mut().for_each(structural::require_nothing);
+        self.fields.values_mut().for_each(structural::remove_required);
         self
     }
 

@@ -6,15 +6,19 @@ use serde_json::{Map, Value, json};
 /// Validation pattern of quantities.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// Keys of schemars' output that have no meaning in a structural schema.
+/// Keys of schemars' output that a structural schema must not contain.
 const DROPPED: [&str; 5] = ["default", "title", "$schema", "nullable", "examples"];
 
-/// A schema with its references resolved.
+/// The structural schema of a schema: references are resolved recursively.
+///
+/// Types mark fields with extensions of this crate, which are removed here: `x-default` is the field's default, `x-raw` a field
+/// whose content is not validated, `x-items-raw` a list of such values, and `x-optional` a field that is always serialized
+/// but not required.
 pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
     let Value::Object(mut schema) = schema else {
         return json!({ "x-kubernetes-preserve-unknown-fields": true });
     };
-    without_null(&mut schema);
+    remove_null_alternatives(&mut schema);
     if let Some(Value::String(reference)) = schema.remove("$ref") {
         let name = reference.rsplit('/').next().unwrap_or_default().replace("~1", "/");
         let mut target = special(&name).unwrap_or_else(|| match definitions.get(&name) {
@@ -45,7 +49,7 @@ pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
     let raw_items = schema.remove("x-items-raw").is_some();
     if let Some(Value::Object(properties)) = schema.remove("properties") {
         let (properties, optional) = fields(properties, definitions);
-        require(&mut schema, &optional);
+        remove_from_required(&mut schema, &optional);
         // Removed, because the schema of a flattened structure must not be closed.
         schema.remove("unevaluatedProperties");
         schema.insert("properties".into(), Value::Object(properties));
@@ -79,7 +83,7 @@ fn fields(properties: Map<String, Value>, definitions: &Map<String, Value>) -> (
     (properties, optional)
 }
 
-fn require(schema: &mut Map<String, Value>, optional: &[String]) {
+fn remove_from_required(schema: &mut Map<String, Value>, optional: &[String]) {
     let Some(Value::Array(required)) = schema.get_mut("required") else { return };
     required.retain(|name| !name.as_str().is_some_and(|name| optional.iter().any(|optional| optional == name)));
     if required.is_empty() {
@@ -88,14 +92,14 @@ fn require(schema: &mut Map<String, Value>, optional: &[String]) {
 }
 
 /// Removes `required` from a structural schema recursively.
-pub(super) fn require_nothing(schema: &mut Value) {
+pub(super) fn remove_required(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
     schema.remove("required");
     for property in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-        require_nothing(property);
+        remove_required(property);
     }
     for inner in ["items", "additionalProperties"] {
-        schema.get_mut(inner).into_iter().for_each(require_nothing);
+        schema.get_mut(inner).into_iter().for_each(remove_required);
     }
 }
 
@@ -117,7 +121,7 @@ pub(super) fn sort_required(schema: &mut Value) {
 }
 
 /// schemars represents an optional field as a union with null; API servers expect it to be absent.
-fn without_null(schema: &mut Map<String, Value>) {
+fn remove_null_alternatives(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|word| word != "null");
         if let [single] = types.as_slice() {

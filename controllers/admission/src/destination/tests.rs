@@ -1,4 +1,4 @@
-//! Table and property tests of the rule.
+//! Table and property tests: which changes of a Cluster redirect its tokens, and which permissions they require.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,16 +34,16 @@ fn uses(report: &Report) -> Vec<String> {
 }
 
 #[rstest]
-#[case::as_join_writes_it(json!({}), &["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"])]
+#[case::as_written_by_join(json!({}), &["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"])]
 #[case::in_another_namespace(json!({"secretRef": {"namespace": "fleet"}}),
     &["fleet/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"])]
 #[case::of_another_cluster(json!({"secretRef": {"name": "m2"}}),
     &["karmada-cluster/m2 get", "karmada-cluster/m1-impersonator get|patch"])]
-#[case::the_impersonators_of_another(json!({"impersonatorSecretRef": {"name": "m2-impersonator"}}),
+#[case::impersonator_of_another_cluster(json!({"impersonatorSecretRef": {"name": "m2-impersonator"}}),
     &["karmada-cluster/m1 get|patch", "karmada-cluster/m2-impersonator get"])]
-#[case::its_own_crosswise(json!({"secretRef": {"name": "m1-impersonator"}, "impersonatorSecretRef": null}),
+#[case::own_impersonator_secret_as_secret_ref(json!({"secretRef": {"name": "m1-impersonator"}, "impersonatorSecretRef": null}),
     &["karmada-cluster/m1-impersonator get"])]
-#[case::of_no_cluster(json!({"secretRef": {"namespace": "kube-system", "name": "admin"}, "impersonatorSecretRef": null}),
+#[case::not_named_after_a_cluster(json!({"secretRef": {"namespace": "kube-system", "name": "admin"}, "impersonatorSecretRef": null}),
     &["kube-system/admin get"])]
 #[case::none(json!({"secretRef": null, "impersonatorSecretRef": null}), &[])]
 fn new_clusters_need_permission_for_their_secrets(#[case] change: Value, #[case] expected: &[&str]) {
@@ -75,7 +75,7 @@ fn unseen_cluster_can_refer_to_its_own_secrets() {
 
 #[rstest]
 #[case::nothing(json!({}), None)]
-#[case::its_place(json!({"region": "west", "zones": ["a"], "provider": "p"}), None)]
+#[case::location(json!({"region": "west", "zones": ["a"], "provider": "p"}), None)]
 #[case::taints(json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}), None)]
 #[case::endpoint(json!({"apiEndpoint": "https://10.0.0.2:6443"}), Some("spec.apiEndpoint"))]
 #[case::proxy(json!({"proxyURL": "http://10.0.0.3:3128"}), Some("spec.proxyURL"))]
@@ -84,7 +84,7 @@ fn unseen_cluster_can_refer_to_its_own_secrets() {
 #[case::secret(json!({"secretRef": {"name": "m2"}}), Some("spec.secretRef"))]
 #[case::impersonator(json!({"impersonatorSecretRef": {"namespace": "other"}}), Some("spec.impersonatorSecretRef"))]
 #[case::mode(json!({"syncMode": "Pull"}), Some("spec.syncMode"))]
-fn changes_of_where_tokens_are_sent_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
+fn changes_of_token_destinations_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
     let (before, after) = (cluster(joined()), cluster(with(change)));
     let report = review(Before::Known(&before), &after);
     assert_eq!(report.reasons, Vec::from_iter(expected));
@@ -116,9 +116,10 @@ fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str])
     assert_eq!(fields(validate(Some(&cluster(joined())), &after, true)), expected);
     // A Cluster stored before this rule can still be changed in all other fields.
     assert!(validate(Some(&after), &after, true).is_empty());
-    let silent = cluster(with(json!({"apiEndpoint": endpoint, "secretRef": null, "impersonatorSecretRef": null})));
-    assert!(validate(None, &silent, true).is_empty());
-    assert_eq!(fields(validate(Some(&silent), &after, true)), expected);
+    let without_secrets =
+        cluster(with(json!({"apiEndpoint": endpoint, "secretRef": null, "impersonatorSecretRef": null})));
+    assert!(validate(None, &without_secrets, true).is_empty());
+    assert_eq!(fields(validate(Some(&without_secrets), &after, true)), expected);
 }
 
 #[rstest]
@@ -127,11 +128,11 @@ fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str])
 #[case::without_a_scheme(json!({"apiEndpoint": "localhost:6443"}), &["spec.apiEndpoint"])]
 #[case::v6(json!({"apiEndpoint": "https://[::1]"}), &["spec.apiEndpoint"])]
 #[case::v6_with_a_port(json!({"apiEndpoint": "https://[fe80::1]:6443/base"}), &["spec.apiEndpoint"])]
-#[case::read_otherwise_by_the_dialler(json!({"apiEndpoint": "https://[::1]a"}), &["spec.apiEndpoint"])]
+#[case::parsed_differently_by_the_http_client(json!({"apiEndpoint": "https://[::1]a"}), &["spec.apiEndpoint"])]
 #[case::metadata(json!({"proxyURL": "http://169.254.169.254:80"}), &["spec.proxyURL"])]
 #[case::proxy_with_a_user(json!({"proxyURL": "socks5://me:secret@127.0.0.1:1080"}), &["spec.proxyURL"])]
 #[case::pull(json!({"syncMode": "Pull", "apiEndpoint": "https://127.0.0.1:6443"}), &[])]
-fn members_are_not_this_host(#[case] change: Value, #[case] expected: &[&str]) {
+fn addresses_of_this_host_are_rejected(#[case] change: Value, #[case] expected: &[&str]) {
     let fields = |errors: Vec<FieldError>| errors.into_iter().map(|error| error.field).collect::<Vec<_>>();
     let after = cluster(with(change));
     assert_eq!(fields(validate(None, &after, false)), expected);
@@ -177,7 +178,7 @@ fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
 proptest! {
     /// Without `get`, a writer cannot use Secrets of other clusters, whatever other permissions it has.
     #[test]
-    fn others_secrets_need_the_right_to_read_them(after in any_cluster()) {
+    fn secrets_of_other_clusters_require_get(after in any_cluster()) {
         let report = review(Before::Absent, &after);
         let references = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref];
         prop_assert_eq!(report.uses.len(), references.into_iter().flatten().count());

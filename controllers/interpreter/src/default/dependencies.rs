@@ -285,7 +285,7 @@ mod tests {
               (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
               '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")
     )]
-    fn verifies(#[case] list: Value, #[case] wrong: Option<&str>) {
+    fn dependencies_are_verified(#[case] list: Value, #[case] wrong: Option<&str>) {
         assert_eq!(verify(&read(list)).err().as_deref(), wrong);
     }
 

@@ -101,7 +101,7 @@ pub struct Sample {
 
 /// Usage of a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Use {
+pub struct PodUsage {
     pub value: i64,
     pub at: Timestamp,
     pub window: SignedDuration,
@@ -109,11 +109,11 @@ pub struct Use {
 
 /// Assigns samples to pods. A sample without a cluster is the sum over all clusters that have a pod of this name, and
 /// is divided evenly among those pods.
-pub fn by_pod(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, Use> {
+pub fn by_pod(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, PodUsage> {
     let mut found = BTreeMap::new();
-    let mut sums: BTreeMap<&str, Use> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, PodUsage> = BTreeMap::new();
     for sample in samples {
-        let used = Use { value: sample.value, at: sample.at, window: sample.window };
+        let used = PodUsage { value: sample.value, at: sample.at, window: sample.window };
         match &sample.cluster {
             Some(cluster) => {
                 found.insert(PodKey { cluster: cluster.clone(), name: sample.name.clone() }, used);
@@ -134,7 +134,7 @@ pub fn by_pod(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, Use> {
             continue;
         };
         let share = sum.value / i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        found.extend(keys.iter().map(|key| ((*key).clone(), Use { value: share, ..sum.clone() })));
+        found.extend(keys.iter().map(|key| ((*key).clone(), PodUsage { value: share, ..sum.clone() })));
     }
     found
 }
@@ -152,11 +152,11 @@ mod tests {
     #[rstest]
     #[case::each_its_own(&[(Some("m1"), "a", 10), (Some("m2"), "a", 30)], &[("m1", "a", 10), ("m2", "a", 30)])]
     #[case::one_name_shares_the_sum(&[(None, "a", 40)], &[("m1", "a", 20), ("m2", "a", 20)])]
-    #[case::what_has_its_own_shares_nothing(
+    #[case::pods_with_own_samples_get_no_share(
         &[(Some("m1"), "a", 10), (None, "a", 40)], &[("m1", "a", 10), ("m2", "a", 40)]
     )]
     #[case::of_no_pod(&[(None, "b", 5)], &[("", "b", 5)])]
-    fn usage_by_pod(#[case] told: &[(Option<&str>, &str, i64)], #[case] expected: &[(&str, &str, i64)]) {
+    fn usage_by_pod(#[case] reported: &[(Option<&str>, &str, i64)], #[case] expected: &[(&str, &str, i64)]) {
         let sample = |(cluster, name, value): &(Option<&str>, &str, i64)| Sample {
             cluster: cluster.map(str::to_owned),
             name: (*name).to_owned(),
@@ -164,7 +164,7 @@ mod tests {
             at: LONG_AGO,
             window: SignedDuration::ZERO,
         };
-        let samples: Vec<Sample> = told.iter().map(sample).collect();
+        let samples: Vec<Sample> = reported.iter().map(sample).collect();
         let found = by_pod(&samples, &[pod("m1", "a"), pod("m2", "a")]);
         let found: Vec<(&str, &str, i64)> =
             found.iter().map(|(key, used)| (key.cluster.as_str(), key.name.as_str(), used.value)).collect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::pods::{Pod, PodKey, Sample, Use, by_pod};
+use super::pods::{Pod, PodKey, PodUsage, Sample, by_pod};
 
 /// Settings of the replica calculation. `Default` has Kubernetes' defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,7 +71,7 @@ struct Groups {
     ignored: BTreeSet<PodKey>,
 }
 
-type Uses = BTreeMap<PodKey, Use>;
+type Uses = BTreeMap<PodKey, PodUsage>;
 
 /// Ratio of usage to target, and the usage.
 #[derive(Debug, Clone, Copy)]
@@ -221,7 +221,7 @@ impl Counting {
     }
 
     /// True if the pod's CPU sample reflects its start-up rather than its load.
-    fn is_unready(&self, pod: &Pod, used: &Use, now: Timestamp) -> bool {
+    fn is_unready(&self, pod: &Pod, used: &PodUsage, now: Timestamp) -> bool {
         let (Some(ready), Some(started)) = (&pod.ready, pod.started) else { return true };
         let is_false = ready.status == "False";
         match after(started, self.cpu_initialization) > now {
@@ -272,7 +272,7 @@ impl Aim {
 }
 
 fn fill(uses: &mut Uses, pods: &BTreeSet<PodKey>, at: Timestamp, value: impl Fn(&PodKey) -> i64) {
-    let used = |key: &PodKey| Use { value: value(key), at, window: SignedDuration::ZERO };
+    let used = |key: &PodKey| PodUsage { value: value(key), at, window: SignedDuration::ZERO };
     uses.extend(pods.iter().map(|key| (key.clone(), used(key))));
 }
 

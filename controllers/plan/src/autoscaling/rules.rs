@@ -13,9 +13,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::cron::{Schedule, zone};
 
 /// Default number of runs kept per outcome.
-const KEPT: i32 = 3;
+const DEFAULT_HISTORY_LIMIT: i32 = 3;
 /// Maximum delay of a run, even if its rule is due more often.
-const LATE: SignedDuration = SignedDuration::from_mins(1);
+const MAX_DELAY: SignedDuration = SignedDuration::from_mins(1);
 
 /// Timers of one CronFederatedHPA.
 #[derive(Debug, Default)]
@@ -30,11 +30,11 @@ pub struct Timers {
 #[derive(Debug)]
 struct Timer {
     rule: CronFederatedHPARule,
-    state: Result<Started, String>,
+    state: Result<ActiveTimer, String>,
 }
 
 #[derive(Debug)]
-struct Started {
+struct ActiveTimer {
     schedule: Schedule,
     next: Option<Timestamp>,
 }
@@ -87,19 +87,19 @@ impl Timers {
         let mut failed = Vec::new();
         for rule in spec.rules.iter().filter(|rule| !is_suspended(rule)) {
             let known = before.iter().position(|timer| timer.rule == *rule).map(|index| before.swap_remove(index));
-            let was_refused = known.as_ref().is_some_and(|timer| timer.state.is_err());
+            let was_invalid = known.as_ref().is_some_and(|timer| timer.state.is_err());
             let timer = match known.filter(|timer| timer.state.is_ok()) {
                 Some(timer) => timer,
                 None => {
                     let state = start(rule, local).map(|schedule| {
                         let missed = if first { missed(&schedule, status, &rule.name, now) } else { None };
                         let next = missed.or_else(|| schedule.next(now));
-                        Started { schedule, next }
+                        ActiveTimer { schedule, next }
                     });
                     Timer { rule: rule.clone(), state }
                 }
             };
-            if let (Err(why), false) = (&timer.state, was_refused) {
+            if let (Err(why), false) = (&timer.state, was_invalid) {
                 failed.push(why.clone());
             }
             self.timers.push(timer);
@@ -121,7 +121,7 @@ impl Timers {
                 continue;
             }
             let in_time = started.schedule.next(next).is_none_or(|second| now < second);
-            if in_time || now.duration_since(next) <= LATE {
+            if in_time || now.duration_since(next) <= MAX_DELAY {
                 found.push(Due { rule: timer.rule.clone(), at: next });
             }
             started.next = following;
@@ -164,11 +164,11 @@ impl Timers {
         let mut histories = before.execution_histories.clone();
         histories.retain(|history| spec.rules.iter().any(|rule| rule.name == history.rule_name));
         for rule in &spec.rules {
-            let refused = self.timers.iter().any(|timer| timer.rule.name == rule.name && timer.state.is_err());
+            let is_invalid = self.timers.iter().any(|timer| timer.rule.name == rule.name && timer.state.is_err());
             let next = self.next_of(&rule.name).map(Time);
             match histories.iter_mut().find(|history| history.rule_name == rule.name) {
                 Some(history) => history.next_execution_time = next,
-                None if refused => {}
+                None if is_invalid => {}
                 None => histories.push(ExecutionHistory {
                     rule_name: rule.name.clone(),
                     next_execution_time: next,
@@ -188,17 +188,17 @@ impl Timers {
 /// The missed run of a rule: the next run in the status, if it is past and the schedule agrees.
 fn missed(schedule: &Schedule, status: &CronFederatedHPAStatus, rule: &str, now: Timestamp) -> Option<Timestamp> {
     let history = status.execution_histories.iter().find(|history| history.rule_name == rule)?;
-    let promised = history.next_execution_time.as_ref()?.0;
-    let before = promised.checked_sub(SignedDuration::from_secs(1)).ok()?;
-    let agrees = matches!(schedule, Schedule::At(_)) && schedule.next(before) == Some(promised);
-    (promised <= now && agrees).then_some(promised)
+    let announced = history.next_execution_time.as_ref()?.0;
+    let before = announced.checked_sub(SignedDuration::from_secs(1)).ok()?;
+    let agrees = matches!(schedule, Schedule::At(_)) && schedule.next(before) == Some(announced);
+    (announced <= now && agrees).then_some(announced)
 }
 
 /// Adds a run at the front of its history, and truncates the history to the limits.
 fn record(history: &mut ExecutionHistory, run: &Run) {
     let rule = &run.due.rule;
     let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.done)));
-    let kept = |limit: Option<i32>| usize::try_from(limit.unwrap_or(KEPT)).unwrap_or_default();
+    let kept = |limit: Option<i32>| usize::try_from(limit.unwrap_or(DEFAULT_HISTORY_LIMIT)).unwrap_or_default();
     match &run.failed {
         None => {
             let execution = SuccessfulExecution {

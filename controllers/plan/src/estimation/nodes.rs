@@ -96,7 +96,7 @@ impl Nodes {
             let filled = (pods / each).min(alike.count);
             let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
             self.split(index, nodes);
-            self.alike[index].free.take(&part.request, taken);
+            self.alike[index].free.subtract_times(&part.request, taken);
             pods -= nodes.saturating_mul(taken);
             index += 1;
         }
@@ -168,7 +168,7 @@ impl<'a> Filling<'a> {
                 let fits = if accepted { free.fits(&part.request).unwrap_or_default() } else { 0 };
                 let taken = fits.min(left);
                 if taken > 0 {
-                    free.take(&part.request, taken);
+                    free.subtract_times(&part.request, taken);
                     put.add(index, &part.request, taken);
                     left -= taken;
                     put.filled |= left > 0;
@@ -189,7 +189,7 @@ impl<'a> Filling<'a> {
         let fits = put.took.iter().map(|(index, took)| self.free[*index].fits(took).unwrap_or(most));
         let times = fits.min().unwrap_or_default().min(most);
         for (index, took) in &put.took {
-            self.free[*index].take(took, times);
+            self.free[*index].subtract_times(took, times);
         }
         times
     }
@@ -198,10 +198,10 @@ impl<'a> Filling<'a> {
 impl Put {
     fn add(&mut self, index: usize, request: &Resources, times: i64) {
         match self.took.iter_mut().find(|(taken, _)| *taken == index) {
-            Some((_, took)) => took.give(request, times),
+            Some((_, took)) => took.add_times(request, times),
             None => {
                 let mut took = Resources::default();
-                took.give(request, times);
+                took.add_times(request, times);
                 self.took.push((index, took));
             }
         }

@@ -137,12 +137,12 @@ impl Resources {
     }
 
     /// Subtracts `request` `times` times.
-    pub fn take(&mut self, request: &Resources, times: i64) {
+    pub fn subtract_times(&mut self, request: &Resources, times: i64) {
         self.combine(request, |free, amount| free.saturating_sub(amount.saturating_mul(times)));
     }
 
     /// Adds `request` `times` times.
-    pub fn give(&mut self, request: &Resources, times: i64) {
+    pub fn add_times(&mut self, request: &Resources, times: i64) {
         self.combine(request, |free, amount| free.saturating_add(amount.saturating_mul(times)));
     }
 

@@ -37,7 +37,7 @@ pub struct Promised {
 impl Promised {
     pub fn add(&mut self, part: &Part, pods: i64) {
         self.pods = self.pods.saturating_add(pods);
-        self.units.give(&part.request, pods);
+        self.units.add_times(&part.request, pods);
         for amount in &part.listed {
             let sum = self.scaled.entry(amount.name.clone()).or_default();
             *sum = sum.saturating_add(amount.scaled.saturating_mul(pods));

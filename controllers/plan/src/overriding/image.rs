@@ -103,7 +103,7 @@ impl Image {
             _ => ("", name),
         };
         let (tag, digest) = (group(2), group(3));
-        if name.split_once('/').map_or(name, |(_, path)| path).len() > LONGEST_PATH {
+        if name.split_once('/').map_or(name, |(_, path)| path).len() > MAX_PATH_LENGTH {
             return Err("repository name must not be more than 255 characters");
         }
         check_digest(digest)?;
@@ -143,7 +143,7 @@ impl Image {
     }
 }
 
-const LONGEST_PATH: usize = 255;
+const MAX_PATH_LENGTH: usize = 255;
 
 fn check_digest(digest: &str) -> Result<(), &'static str> {
     let Some((algorithm, encoded)) = digest.split_once(':') else { return Ok(()) };

@@ -150,6 +150,7 @@ pub fn job_completions(
     else {
         return BTreeMap::new();
     };
+    // The replicas of a cluster are its votes in the apportionment of the completions.
     let votes = targets.iter().map(|target| (target.name.as_str(), i64::from(target.replicas)));
     let seats = i32::try_from(completions).unwrap_or(i32::MAX);
     let divided = divide(seats, votes, TieBreak::of_uid(unstructured::uid(template)));
@@ -361,13 +362,13 @@ mod tests {
     #[rstest]
     #[case::nothing_needed(json!({}), json!({}), true)]
     #[case::the_same(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("1")}), true)]
-    #[case::more_replicas_are_the_bindings_to_give(
+    #[case::more_replicas(
         json!({"replicas": 1, "replicaRequirements": needs("1")}),
         json!({"replicas": 9, "replicaRequirements": needs("1")}),
         true
     )]
-    #[case::more_for_each(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("2")}), false)]
-    #[case::anything_at_all(json!({}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::larger_requests(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::requests_where_none_are_permitted(json!({}), json!({"replicaRequirements": needs("2")}), false)]
     #[case::of_one_component(
         json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("1")}]}),
         json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("2")}]}),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crowsnest_apimachinery::unstructured::{at, kind, name, remove, set, text};
 
-const OWN_METADATA: [&str; 10] = [
+const SERVER_METADATA: [&str; 10] = [
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -20,7 +20,7 @@ const OWN_METADATA: [&str; 10] = [
 /// Removes server-set metadata, status, and fields that controllers of the kind set. As in Karmada, rules depend on
 /// the kind only, not on the group.
 pub fn prune(object: &mut Value) {
-    for field in OWN_METADATA {
+    for field in SERVER_METADATA {
         remove(object, &["metadata", field]);
     }
     remove(object, &["status"]);

@@ -250,7 +250,7 @@ impl ClusterController {
         while let Some(work) = works.try_next().await? {
             let finalizer = finalizer::EXECUTION_CONTROLLER;
             if exclusive::is_marked(work.view()) {
-                exclusive::leave_unconfirmed(&self.context, work.view(), name).await?;
+                exclusive::mark_unconfirmed(&self.context, work.view(), name).await?;
             }
             self.context.remove_finalizer(&self.context.kinds.work, work.view(), finalizer).await?;
         }

@@ -328,7 +328,7 @@ impl ClusterController {
         let is_known = cluster.status.kubernetes_version == look.version;
         let served = match context.cache.served(name).filter(|_| is_known) {
             Some(served) => {
-                context.catalog.learn(name, &served);
+                context.catalog.update_from_cache(name, &served);
                 served
             }
             None => context.catalog.refresh(name).await?,

@@ -35,7 +35,7 @@ use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::Plan;
 
 /// Requeue delay while no other cluster fits the last copy.
-const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);
+const NO_FIT_RETRY: Duration = Duration::from_secs(30);
 
 pub struct ApplicationFailoverController {
     context: Arc<Context>,
@@ -119,14 +119,14 @@ impl Controller for ApplicationFailoverController {
             return Ok(Outcome::Done);
         };
         let toleration = Duration::from_secs(plan::toleration_seconds(behavior));
-        let (due, rest) = self.watch(&key, &self.unhealthy(&typed).await?, toleration);
+        let (due, rest) = self.track_unhealthy(&key, &self.unhealthy(&typed).await?, toleration);
         if !due.is_empty() {
             if let Some(why) = self.why_kept(&key, &binding, &typed, &due).await? {
                 let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
                 let bound = Bound::of(&binding, &typed.spec, self.context.config.clock.wall());
                 context.journal.note(journal::kept_unhealthy(&bound, &due, &why, &text)).await;
                 context.events.note(&binding, Severity::Warning, event::EVICTION_WAITS, text);
-                return Ok(Outcome::Again(rest.map_or(LOOK_ELSEWHERE, |rest| rest.min(LOOK_ELSEWHERE))));
+                return Ok(Outcome::Again(rest.map_or(NO_FIT_RETRY, |rest| rest.min(NO_FIT_RETRY))));
             }
             let gates = &context.config.gates;
             let switches = Switches {
@@ -161,15 +161,15 @@ impl Controller for ApplicationFailoverController {
 }
 
 impl ApplicationFailoverController {
-    /// Clusters in which the workload is unhealthy, as far as their status is trusted.
+    /// Clusters in which the workload is unhealthy. In safe mode, the status of a cluster is trusted only while it is ready.
     async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
         let mut unhealthy = Vec::new();
         for name in plan::unhealthy(&binding.spec, &binding.status) {
-            let believed = match self.is_safe() {
+            let is_trusted = match self.is_safe() {
                 true => self.context.cluster(&name).await?.is_some_and(|cluster| is_ready(&cluster)),
                 false => true,
             };
-            if believed {
+            if is_trusted {
                 unhealthy.push(name);
             }
         }
@@ -201,7 +201,12 @@ impl ApplicationFailoverController {
     }
 
     /// Records unhealthy clusters. Returns those that exceeded the toleration, and the time until the next one does.
-    fn watch(&self, key: &BindingKey, unhealthy: &[String], toleration: Duration) -> (Vec<String>, Option<Duration>) {
+    fn track_unhealthy(
+        &self,
+        key: &BindingKey,
+        unhealthy: &[String],
+        toleration: Duration,
+    ) -> (Vec<String>, Option<Duration>) {
         let now = Instant::now();
         let mut all = self.since.lock();
         if unhealthy.is_empty() {

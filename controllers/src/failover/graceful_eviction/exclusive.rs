@@ -47,8 +47,8 @@ impl Exclusive {
         if is_marked(template) {
             return Ok(Exclusive::Declared);
         }
-        let said = effective_annotation(context, binding, annotation::EXCLUSIVE).await?;
-        Ok(match said.as_deref() {
+        let value = effective_annotation(context, binding, annotation::EXCLUSIVE).await?;
+        Ok(match value.as_deref() {
             Some(annotation::EXCLUSIVE_VALUE) => Exclusive::Declared,
             _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusive::Purged,
             _ => Exclusive::No,
@@ -67,7 +67,7 @@ impl Exclusive {
     }
 
     /// True if a copy in a cluster prevents others from starting.
-    pub fn counts(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
+    pub fn blocks_others(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
         let is_target = construct::targets(spec).iter().any(|target| target.name == cluster);
         self == Exclusive::Declared || is_target || !self.may_stay_in(spec, cluster)
     }
@@ -86,10 +86,10 @@ pub fn is_marked(object: &Value) -> bool {
 }
 
 /// Annotations of a policy that apply to its bindings.
-pub const SAID: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
+pub const INHERITED_ANNOTATIONS: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
 
 /// Bindings of a policy.
-pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
+pub async fn bindings_of_policy(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
     let (kinds, namespace) = (&context.kinds, unstructured::namespace(policy));
     let scopes: &[_] = match namespace {
         "" => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
@@ -97,12 +97,12 @@ pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingK
     };
     let label = permanent_id::policy_label(Scope::of_namespace(namespace));
     let id = permanent_id::of_policy(policy);
-    let mut followers = Vec::new();
+    let mut bindings_of_policy = Vec::new();
     for resource in scopes {
         let bindings = context.headers_with_id(resource, label, id).await?;
-        followers.extend(bindings.into_iter().map(|binding| BindingKey::new(binding.namespace, binding.name)));
+        bindings_of_policy.extend(bindings.into_iter().map(|binding| BindingKey::new(binding.namespace, binding.name)));
     }
-    Ok(followers)
+    Ok(bindings_of_policy)
 }
 
 fn purges_directly(spec: &ResourceBindingSpec) -> bool {
@@ -141,7 +141,7 @@ fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
 
 /// Records on the binding of a Work that its cluster was removed before its copy was confirmed to have stopped.
 /// Called before the Work is deleted.
-pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
+pub async fn mark_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
     let Some(key) = binding_of_work(work) else { return Ok(()) };
     let resource = context.kinds.binding(key.scope());
     let Some(binding) = context.get_full(resource, &key.namespace, &key.name).await? else { return Ok(()) };

@@ -27,7 +27,9 @@ pub use self::overrides::Overrides;
 use crate::Error;
 use crate::cache::{Cached, Change, Header};
 use crate::error::aggregated;
-use crate::failover::graceful_eviction::exclusive::{Exclusive, SAID, copies, followers, is_fenced};
+use crate::failover::graceful_eviction::exclusive::{
+    Exclusive, INHERITED_ANNOTATIONS, bindings_of_policy, copies, is_fenced,
+};
 use crate::metrics::Durations;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::config::Config;
@@ -80,13 +82,15 @@ struct Share<'a> {
 
 impl BindingController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || BindingKey::of(change.object()))
+        Requests::one_if(change.is_marked() || change.annotates_otherwise(&INHERITED_ANNOTATIONS), || {
+            BindingKey::of(change.object())
+        })
     }
 
     /// Bindings of a policy whose annotations changed.
-    async fn followers(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
-        match change.annotates_otherwise(&SAID) {
-            true => Ok(followers(&self.context, change.object()).await?.into_iter().collect()),
+    async fn bindings_of_policy(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        match change.annotates_otherwise(&INHERITED_ANNOTATIONS) {
+            true => Ok(bindings_of_policy(&self.context, change.object()).await?.into_iter().collect()),
             false => Ok(Requests::none()),
         }
     }
@@ -177,7 +181,7 @@ impl Controller for BindingController {
         let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
             Source::of(kinds.bindings()).map(Self::on_binding),
-            policies.find(|bindings, change| bindings.followers(change).boxed()),
+            policies.find(|bindings, change| bindings.bindings_of_policy(change).boxed()),
             overrides.find(|bindings, change| bindings.overridden(change).boxed()),
             Source::of([&kinds.work]).map(Self::on_work),
             Source::AllOfControlPlane.map(Self::on_template),
@@ -251,7 +255,7 @@ impl Controller for BindingController {
                 self.delete_work(&binding, misplaced).await?;
             }
             let fenced = is_fenced(context, &binding, &typed).await?;
-            let counted = works.iter().filter(|work| exclusive.counts(&typed.spec, &cluster(work)));
+            let counted = works.iter().filter(|work| exclusive.blocks_others(&typed.spec, &cluster(work)));
             let allowed = allowed(&targets, &copies(context, counted).await?, fenced);
             targets.retain(|target| allowed.contains(&target.name));
         }

@@ -156,7 +156,7 @@ impl Controller for ExecutionController {
 
     /// Loads the applied states of a previous process.
     async fn prepare(&self) {
-        if let Err(error) = self.applied_states.recall().await {
+        if let Err(error) = self.applied_states.load().await {
             tracing::warn!(%error, "cannot load the applied states; objects that members have changed are written once more");
         }
     }

@@ -57,7 +57,7 @@ impl ExecutionController {
         } else if !leaving {
             return Err(Error::Waiting(format!("cluster({cluster}) not ready")));
         } else if exclusive {
-            exclusive::leave_unconfirmed(&self.context, work, cluster.as_str()).await?;
+            exclusive::mark_unconfirmed(&self.context, work, cluster.as_str()).await?;
         }
         let key = WorkKey::of(work);
         for manifest in &typed.spec.workload.manifests {

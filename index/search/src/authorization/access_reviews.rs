@@ -1,7 +1,7 @@
 //! Sends SelfSubjectAccessReviews to clusters whose RBAC objects are not in the cache, to determine what a caller
 //! may list there.
 //!
-//! Owns the results by caller and cluster for [`KEPT`]. One task per pair sends the reviews, started by the first
+//! Owns the results by caller and cluster for [`RESULT_TTL`]. One task per pair sends the reviews, started by the first
 //! search that needs it; later searches use its results. Unanswered reviews count as denied. Rules limited to
 //! resource names are not reviewed: a caller who may read only some objects of a namespace sees none of them here.
 
@@ -26,26 +26,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 
 /// Lifetime of results, the maximum delay until a revoked permission takes effect.
-pub(super) const KEPT: Duration = Duration::from_secs(10);
+pub(super) const RESULT_TTL: Duration = Duration::from_secs(10);
 /// Maximum time that a search waits for a cluster's results; later results serve the next search.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Time limit for the reviews of one caller in one cluster.
-const LONGEST: Duration = Duration::from_secs(5);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of cached pairs of caller and cluster.
-const MOST_KEPT: u64 = 1000;
+const MAX_CACHED_RESULTS: u64 = 1000;
 /// Maximum number of reviews for a caller in a cluster.
-const MOST_QUESTIONS: usize = 1000;
-const MOST_NAMESPACES: usize = 200;
+const MAX_REVIEWS: usize = 1000;
+const MAX_NAMESPACES: usize = 200;
 /// Maximum number of concurrent reviews in a cluster, for all callers.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REVIEWS: usize = 8;
 
 const ALL: &str = "*";
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// Results of all clusters.
 pub(crate) struct Reviews {
-    asked: moka::sync::Cache<(UserInfo, ClusterName, String), Arc<Asked>>,
-    turns: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
+    pending: moka::sync::Cache<(UserInfo, ClusterName, String), Arc<PendingReviews>>,
+    permits: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
 }
 
 /// Objects that are allowed or denied together; without a namespace, those of all namespaces.
@@ -65,7 +65,7 @@ pub(super) struct Reviewed {
 }
 
 /// Reviews of one caller in one cluster.
-struct Asked {
+struct PendingReviews {
     began: Instant,
     allowed: Mutex<Arc<HashSet<Scope>>>,
     /// Sent by the task that sends the reviews; closed when that task has ended.
@@ -74,22 +74,22 @@ struct Asked {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Progress {
-    Asking,
+    InProgress,
     Done,
     /// Some reviews were not sent or not answered, with the reason.
-    Short(String),
+    Incomplete(String),
 }
 
 impl Default for Reviews {
     fn default() -> Self {
-        let asked = moka::sync::Cache::builder().max_capacity(MOST_KEPT).time_to_live(KEPT).build();
-        Self { asked, turns: Mutex::default() }
+        let pending = moka::sync::Cache::builder().max_capacity(MAX_CACHED_RESULTS).time_to_live(RESULT_TTL).build();
+        Self { pending, permits: Mutex::default() }
     }
 }
 
 impl Searcher {
-    /// Permissions of a caller. For clusters without cached RBAC objects, reviews are sent first, for a part of the
-    /// time until the deadline.
+    /// Permissions of a caller. For clusters without cached RBAC objects, reviews are sent first, for at most half
+    /// of the time until the deadline.
     pub(crate) async fn rights_of(&self, caller: &UserInfo, deadline: Instant) -> CallerRights {
         let mut rights = self.inner.rights.of(caller);
         if rights.is_unlimited() {
@@ -101,97 +101,99 @@ impl Searcher {
         let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
-        let asked = members.chain(control_plane).map(|member| {
-            let place = Place::new(member);
-            let asked = self.inner.reviews.asked(self, caller, &place);
-            async move { (place.cluster, asked.answered(until).await) }
+        let pending = members.chain(control_plane).map(|member| {
+            let target = ReviewTarget::new(member);
+            let pending = self.inner.reviews.pending(self, caller, &target);
+            async move { (target.cluster, pending.results(until).await) }
         });
-        rights.review(join_all(asked).await.into_iter().collect());
+        rights.review(join_all(pending).await.into_iter().collect());
         rights
     }
 }
 
 impl Reviews {
     /// The cached reviews of a caller, or new ones.
-    fn asked(&self, searcher: &Searcher, caller: &UserInfo, place: &Place) -> Arc<Asked> {
+    fn pending(&self, searcher: &Searcher, caller: &UserInfo, target: &ReviewTarget) -> Arc<PendingReviews> {
         // A cluster that left and joined again has another uid.
-        let uid = place.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
-        self.asked.get_with((caller.clone(), place.cluster.clone(), uid), || {
-            let (told, progress) = watch::channel(Progress::Asking);
-            let asked = Arc::new(Asked { began: Instant::now(), allowed: Mutex::default(), progress });
-            let (questions, turns) = (Arc::clone(&asked), self.turns(&place.cluster));
-            let (searcher, caller, place) = (searcher.clone(), caller.clone(), place.clone());
+        let uid = target.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
+        self.pending.get_with((caller.clone(), target.cluster.clone(), uid), || {
+            let (progress_sender, progress) = watch::channel(Progress::InProgress);
+            let pending = Arc::new(PendingReviews { began: Instant::now(), allowed: Mutex::default(), progress });
+            let (reviews, permits) = (Arc::clone(&pending), self.permits(&target.cluster));
+            let (searcher, caller, target) = (searcher.clone(), caller.clone(), target.clone());
             searcher.clone().spawn("access reviews", async move {
-                let ended = tokio::time::timeout(LONGEST, questions.ask(&searcher, &caller, &place, &turns)).await;
+                let ended =
+                    tokio::time::timeout(REVIEW_TIMEOUT, reviews.send(&searcher, &caller, &target, &permits)).await;
                 let progress = match ended {
                     Ok(Ok(progress)) => progress,
-                    Ok(Err(error)) => Progress::Short(format!("access reviews failed: {}", error.chain())),
-                    Err(_) => {
-                        Progress::Short(format!("it did not answer access reviews within {} s", LONGEST.as_secs()))
-                    }
+                    Ok(Err(error)) => Progress::Incomplete(format!("access reviews failed: {}", error.chain())),
+                    Err(_) => Progress::Incomplete(format!(
+                        "it did not answer access reviews within {} s",
+                        REVIEW_TIMEOUT.as_secs()
+                    )),
                 };
-                told.send_replace(progress);
+                progress_sender.send_replace(progress);
             });
-            asked
+            pending
         })
     }
 
-    fn turns(&self, cluster: &ClusterName) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock();
-        turns.retain(|_, turns| Arc::strong_count(turns) > 1);
-        Arc::clone(turns.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+    fn permits(&self, cluster: &ClusterName) -> Arc<Semaphore> {
+        let mut permits = self.permits.lock();
+        permits.retain(|_, permits| Arc::strong_count(permits) > 1);
+        Arc::clone(permits.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT_REVIEWS))))
     }
 }
 
-impl Asked {
+impl PendingReviews {
     /// The complete results, or those available at the deadline.
-    async fn answered(&self, until: Instant) -> Reviewed {
+    async fn results(&self, until: Instant) -> Reviewed {
         let mut progress = self.progress.clone();
-        let until = until.min(self.began + PATIENCE);
-        let ended = progress.wait_for(|progress| *progress != Progress::Asking);
+        let until = until.min(self.began + MAX_WAIT);
+        let ended = progress.wait_for(|progress| *progress != Progress::InProgress);
         // In either case, `progress` has the state.
         let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
         let missing = match &*self.progress.borrow() {
             Progress::Done => None,
-            Progress::Asking if has_failed => Some("access reviews failed".to_owned()),
-            Progress::Asking => Some("access reviews are in progress".to_owned()),
-            Progress::Short(why) => Some(why.clone()),
+            Progress::InProgress if has_failed => Some("access reviews failed".to_owned()),
+            Progress::InProgress => Some("access reviews are in progress".to_owned()),
+            Progress::Incomplete(why) => Some(why.clone()),
         };
         Reviewed { allowed: Arc::clone(&self.allowed.lock()), missing }
     }
 
     /// Sends reviews from general to specific scopes, for resources with objects.
-    async fn ask(
+    async fn send(
         &self,
         searcher: &Searcher,
         caller: &UserInfo,
-        place: &Place,
-        turns: &Semaphore,
+        target: &ReviewTarget,
+        permits: &Semaphore,
     ) -> Result<Progress, Error> {
-        let scopes = searcher.inner.engine.scopes(&place.cluster).await?;
+        let scopes = searcher.inner.engine.scopes(&target.cluster).await?;
         let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::read(scope)).collect();
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
-        let (client, token, claims) = place.reach(searcher)?;
-        let questions = Questions { searcher, caller, client, token, claims, turns, asked: self };
-        questions.ask([Scope::everywhere(ALL, ALL)]).await?;
+        let (client, token, claims) = target.connect(searcher)?;
+        let sender = ReviewSender { searcher, caller, client, token, claims, permits, pending: self };
+        sender.send([Scope::everywhere(ALL, ALL)]).await?;
         if self.allows(ALL, ALL, "") {
             return Ok(Progress::Done);
         }
         let resources: BTreeSet<Scope> =
             scopes.iter().map(|scope| Scope::everywhere(&scope.group, &scope.resource)).collect();
-        let left = MOST_QUESTIONS.saturating_sub(resources.len());
-        let mut cut = resources.len() > MOST_QUESTIONS;
-        questions.ask(resources.into_iter().take(MOST_QUESTIONS)).await?;
-        let open = |scope: &Scope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
-        // By namespace.
-        let open: Vec<Scope> = scopes.into_iter().filter(open).collect();
-        let asked = first(&open, left, MOST_NAMESPACES);
-        cut |= asked.len() < open.len();
-        questions.ask(asked.iter().cloned()).await?;
-        let why = || format!("access reviews are limited to {MOST_QUESTIONS} in {MOST_NAMESPACES} namespaces");
-        Ok(if cut { Progress::Short(why()) } else { Progress::Done })
+        let left = MAX_REVIEWS.saturating_sub(resources.len());
+        let mut is_truncated = resources.len() > MAX_REVIEWS;
+        sender.send(resources.into_iter().take(MAX_REVIEWS)).await?;
+        let undecided = |scope: &Scope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
+        // Then by namespace, for resources that are not allowed in all namespaces.
+        let undecided: Vec<Scope> = scopes.into_iter().filter(undecided).collect();
+        let reviewed = first(&undecided, left, MAX_NAMESPACES);
+        is_truncated |= reviewed.len() < undecided.len();
+        sender.send(reviewed.iter().cloned()).await?;
+        let why = || format!("access reviews are limited to {MAX_REVIEWS} in {MAX_NAMESPACES} namespaces");
+        Ok(if is_truncated { Progress::Incomplete(why()) } else { Progress::Done })
     }
 
     fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
@@ -221,7 +223,7 @@ impl Reviewed {
     }
 
     /// Digest that changes with the allowed scopes.
-    pub(super) fn number(&self) -> u64 {
+    pub(super) fn digest(&self) -> u64 {
         let of = |scope: &Scope| {
             let mut hasher = DefaultHasher::new();
             scope.hash(&mut hasher);
@@ -265,13 +267,13 @@ fn first(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
 
 /// The target of reviews.
 #[derive(Clone)]
-struct Place {
+struct ReviewTarget {
     cluster: ClusterName,
     /// None: the control plane.
     member: Option<Arc<Member>>,
 }
 
-impl Place {
+impl ReviewTarget {
     fn new(member: Option<Arc<Member>>) -> Self {
         let cluster = member.as_ref().map_or_else(ClusterName::control_plane, |member| member.name().clone());
         Self { cluster, member }
@@ -279,7 +281,7 @@ impl Place {
 
     /// Client and credentials for reviews as a caller. In a member, the impersonator's token is used; the control
     /// plane's client may impersonate.
-    fn reach(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, Claims), Error> {
+    fn connect(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, Claims), Error> {
         match &self.member {
             None => Ok((searcher.inner.fleet.control_plane(), None, Claims::UserAndGroups)),
             Some(member) => Ok((member.client()?, Some(member.impersonator_token()?), member.claims())),
@@ -288,27 +290,27 @@ impl Place {
 }
 
 /// Sends reviews for one caller to one cluster.
-struct Questions<'a> {
+struct ReviewSender<'a> {
     searcher: &'a Searcher,
     caller: &'a UserInfo,
     client: Client,
     token: Option<&'a Token>,
     claims: Claims,
-    turns: &'a Semaphore,
-    asked: &'a Asked,
+    permits: &'a Semaphore,
+    pending: &'a PendingReviews,
 }
 
-impl Questions<'_> {
-    async fn ask(&self, scopes: impl IntoIterator<Item = Scope>) -> Result<(), Error> {
+impl ReviewSender<'_> {
+    async fn send(&self, scopes: impl IntoIterator<Item = Scope>) -> Result<(), Error> {
         let scopes = stream::iter(scopes.into_iter().map(Ok));
         let answer = async |scope: Scope| {
-            let _turn = self.turns.acquire().await.map_err(|_| Error::Stopped)?;
+            let _permit = self.permits.acquire().await.map_err(|_| Error::Stopped)?;
             if self.may_list(&scope).await? {
-                Arc::make_mut(&mut *self.asked.allowed.lock()).insert(scope);
+                Arc::make_mut(&mut *self.pending.allowed.lock()).insert(scope);
             }
             Ok(())
         };
-        scopes.try_for_each_concurrent(AT_ONCE, answer).await
+        scopes.try_for_each_concurrent(MAX_CONCURRENT_REVIEWS, answer).await
     }
 
     async fn may_list(&self, scope: &Scope) -> Result<bool, Error> {
@@ -355,14 +357,14 @@ mod tests {
 
     #[tokio::test]
     async fn reviews_of_a_failed_task_are_not_waited_for() {
-        let (told, progress) = watch::channel(Progress::Asking);
-        let asked = Asked { began: Instant::now(), allowed: Mutex::default(), progress };
+        let (progress_sender, progress) = watch::channel(Progress::InProgress);
+        let pending = PendingReviews { began: Instant::now(), allowed: Mutex::default(), progress };
         let task = tokio::spawn(async move {
-            let _told = told;
+            let _progress_sender = progress_sender;
             panic!("on purpose");
         });
         assert!(task.await.is_err());
-        let reviewed = asked.answered(Instant::now() + LONGEST).await;
+        let reviewed = pending.results(Instant::now() + REVIEW_TIMEOUT).await;
         assert_eq!(reviewed.missing(), Some("access reviews failed"));
     }
 

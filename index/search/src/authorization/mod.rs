@@ -112,14 +112,14 @@ impl Rights {
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
         let Ruled { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
-        let unread =
+        let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
-            "roles" | "clusterroles" => match read(body, happened).map_err(unread) {
+            "roles" | "clusterroles" => match read(body, happened).map_err(warn_invalid) {
                 Ok(Some(role)) => rbac.put_role(namespace, name, role),
                 Ok(None) | Err(()) => rbac.remove_role(namespace, name),
             },
-            "rolebindings" | "clusterrolebindings" => match read(body, happened).map_err(unread) {
+            "rolebindings" | "clusterrolebindings" => match read(body, happened).map_err(warn_invalid) {
                 Ok(Some(binding)) => rbac.put_binding(namespace, name, binding),
                 Ok(None) | Err(()) => rbac.remove_binding(namespace, name),
             },
@@ -219,7 +219,7 @@ impl CallerRights {
     /// Adds the results of access reviews.
     fn review(&mut self, reviewed: HashMap<ClusterName, Reviewed>) {
         if !reviewed.is_empty() {
-            let stamps = reviewed.iter().map(|(cluster, said)| (cluster.clone(), Stamp::Reviewed(said.number())));
+            let stamps = reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::Reviewed(results.digest())));
             self.basis = Arc::new(self.standing.basis.with(stamps));
         }
         self.reviewed = reviewed;

@@ -3,7 +3,7 @@
 
 use super::CallerRights;
 use crate::Searcher;
-use crate::authorization::access_reviews::KEPT;
+use crate::authorization::access_reviews::RESULT_TTL;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Reading};
 use crowsnest_apimachinery::user::UserInfo;
@@ -90,7 +90,7 @@ impl Reader {
             let known = self.rights.as_ref()?.lock();
             let CallerRights { standing, caller, outdated, .. } = &known.rights;
             let same = !outdated && Arc::ptr_eq(&standing.basis, &searcher.inner.rights.standing(caller).basis);
-            if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < KEPT) {
+            if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < RESULT_TTL) {
                 return None;
             }
             Arc::clone(&known.rights.caller)

@@ -10,11 +10,11 @@ use crowsnest_store::Error;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-const NEAR_WITHIN: Duration = Duration::from_millis(200);
-const WIDER_WITHIN: Duration = Duration::from_millis(300);
-/// Maximum number of terms tried, and of queries returned.
-const MOST_LEFT_OUT: usize = 8;
-const MOST_TOLD: usize = 3;
+const SIMILAR_NAMES_TIMEOUT: Duration = Duration::from_millis(200);
+const RELAXATION_TIMEOUT: Duration = Duration::from_millis(300);
+/// Maximum number of terms that are left out in turn, and of queries returned.
+const MAX_TERMS_TRIED: usize = 8;
+const MAX_RELAXED_QUERIES: usize = 3;
 
 /// A relaxed query with hits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -27,9 +27,9 @@ pub struct Wider {
 /// are the closest.
 pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Vec<Wider>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
-    let within = sources.until(Instant::now() + WIDER_WITHIN);
+    let within = sources.until(Instant::now() + RELAXATION_TIMEOUT);
     let mut found = Vec::new();
-    for left_out in 0..parts.len().min(MOST_LEFT_OUT) {
+    for left_out in 0..parts.len().min(MAX_TERMS_TRIED) {
         let rest = parts.iter().enumerate().filter(|(nth, _)| *nth != left_out).map(|(_, part)| part.clone());
         let filter = Expr::and(rest.collect());
         let wider = Query { filter, output: query.output.clone(), notices: Vec::new() };
@@ -42,12 +42,12 @@ pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Ve
         }
     }
     found.sort_by_key(|wider| wider.total);
-    found.truncate(MOST_TOLD);
+    found.truncate(MAX_RELAXED_QUERIES);
     Ok(found)
 }
 
 /// Names similar to the bare words of a query without hits.
-pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
+pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     query.filter.terms(&mut |term| {
         use crowsnest_query::{Field, Pattern, TermKind, Value};
@@ -64,7 +64,7 @@ pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>,
         }
     });
     let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total() };
-    let Sources { engine, context, .. } = sources.until(Instant::now() + NEAR_WITHIN);
+    let Sources { engine, context, .. } = sources.until(Instant::now() + SIMILAR_NAMES_TIMEOUT);
     let mut near = Vec::new();
     for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
         let distance = if word.chars().count() > 5 { 2 } else { 1 };

@@ -88,7 +88,7 @@ impl Counted {
 
 /// Fields to count: facets, and the group of the hits.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counting {
+pub(crate) struct FacetRequest {
     pub facets: Vec<Counted>,
     pub group: Option<Counted>,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Counts {
     pub notice: Option<String>,
 }
 
-impl Counting {
+impl FacetRequest {
     fn all(&self) -> impl Iterator<Item = &Counted> {
         self.facets.iter().chain(&self.group)
     }
@@ -132,9 +132,9 @@ impl Counting {
             let summed;
             let values = match counted.term() {
                 Some(wanted) => {
-                    let cut;
-                    (summed, cut) = labels(sources, &found.now, before.next(), &wanted).await?;
-                    if cut {
+                    let incomplete;
+                    (summed, incomplete) = labels(sources, &found.now, before.next(), &wanted).await?;
+                    if incomplete {
                         counts.notice = Some(format!("not all values of {} were counted", counted.field()));
                     }
                     &summed
@@ -245,9 +245,9 @@ mod tests {
         ];
         let world = World { clusters, ..World::default() };
         let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
-        let told = |counted: &Counted| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
-        assert_eq!((told(&Counted::Region).values, told(&Counted::Region).more), (vec![("eu".to_owned(), 7)], 0));
-        assert_eq!((told(&Counted::Zone).values, told(&Counted::Zone).more), (vec![("y".to_owned(), 7)], 1));
-        assert_eq!(told(&Counted::Provider).values, []);
+        let top = |counted: &Counted| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
+        assert_eq!((top(&Counted::Region).values, top(&Counted::Region).more), (vec![("eu".to_owned(), 7)], 0));
+        assert_eq!((top(&Counted::Zone).values, top(&Counted::Zone).more), (vec![("y".to_owned(), 7)], 1));
+        assert_eq!(top(&Counted::Provider).values, []);
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// Maximum number of suggestions.
 pub const MOST: usize = 50;
-const WITHIN: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
 
 /// A query being written.
@@ -148,7 +148,7 @@ impl Searcher {
         let rest =
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
-        let sources = self.sources(&request.caller, WITHIN).await;
+        let sources = self.sources(&request.caller, TIMEOUT).await;
         let world = self.world(&sources.context.rights.lock());
         let values = Values { sources, world, rest, limit: request.limit.min(MOST) };
         let (items, range) = values.of(field, &written.to_lowercase()).await?;
@@ -164,10 +164,10 @@ pub(crate) struct Values {
     pub limit: usize,
 }
 
-pub(crate) type Told = (Vec<Suggestion>, Option<(i64, i64)>);
+pub(crate) type FieldValues = (Vec<Suggestion>, Option<(i64, i64)>);
 
 impl Values {
-    pub async fn of(&self, field: &'static KnownField, written: &str) -> Result<Told, Error> {
+    pub async fn of(&self, field: &'static KnownField, written: &str) -> Result<FieldValues, Error> {
         let fits = |value: &str| value.to_lowercase().contains(written);
         let plain =
             |all: &[&str]| all.iter().filter(|value| fits(value)).map(|value| Suggestion::word(*value)).collect();
@@ -210,8 +210,8 @@ impl Values {
             let lower = lowered(value);
             lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
         });
-        let told = |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::counted(value.to_string(), count);
-        Ok(first(fitting, self.limit).into_iter().map(told).collect())
+        let suggestion = |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::counted(value.to_string(), count);
+        Ok(first(fitting, self.limit).into_iter().map(suggestion).collect())
     }
 
     async fn labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {

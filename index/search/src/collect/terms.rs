@@ -8,7 +8,7 @@ use crowsnest_store::Error;
 use std::collections::{BTreeSet, HashMap};
 
 /// Terms with the number of documents that contain each.
-pub(crate) type Counted = Vec<(String, u64)>;
+pub(crate) type CountedTerms = Vec<(String, u64)>;
 
 /// Number of earlier versions that contain each term.
 pub(crate) type Before = HashMap<String, u64>;
@@ -30,7 +30,7 @@ pub struct TermsRequest {
 #[derive(Debug, Default)]
 pub struct TermCounts {
     /// With `most`: by frequency, then by term. Otherwise unordered.
-    pub counts: Counted,
+    pub counts: CountedTerms,
     /// Some terms were not counted.
     pub incomplete: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) async fn terms(
     let TermCounts { counts: now, incomplete } = sources.engine.terms(&sources.context, now, &all).await?;
     let mut counts = before.clone();
     now.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
-    let mut counts: Counted = counts.into_iter().collect();
+    let mut counts: CountedTerms = counts.into_iter().collect();
     counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
     counts.truncate(wanted.most.unwrap_or(usize::MAX));
     Ok(TermCounts { counts, incomplete })

@@ -10,7 +10,7 @@ const MAX_CONTENT: usize = 256 << 10;
 
 /// Text extracted from a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ManifestText {
     /// Keys and values, one per line.
     pub content: String,
     /// The content was truncated.
@@ -20,43 +20,43 @@ pub struct Said {
 
 /// Extent of the extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Much {
+pub enum Extraction {
     /// Only messages; the rest is skipped, which is faster.
     Messages,
     All,
 }
 
 /// Extracts from JSON text.
-pub fn read(body: &[u8], place: Place, much: Much) -> Said {
-    let capacity = if much == Much::All { (body.len() / 2).min(MAX_CONTENT) } else { 0 };
-    walked(&mut serde_json::Deserializer::from_slice(body), place, much, capacity)
+pub fn read(body: &[u8], place: Place, extraction: Extraction) -> ManifestText {
+    let capacity = if extraction == Extraction::All { (body.len() / 2).min(MAX_CONTENT) } else { 0 };
+    extract(&mut serde_json::Deserializer::from_slice(body), place, extraction, capacity)
 }
 
 /// Extracts from a JSON tree.
-pub fn read_tree(tree: &Value, place: Place, much: Much) -> Said {
-    walked(tree, place, much, 0)
+pub fn read_tree(tree: &Value, place: Place, extraction: Extraction) -> ManifestText {
+    extract(tree, place, extraction, 0)
 }
 
-fn walked<'de>(from: impl Deserializer<'de>, place: Place, much: Much, capacity: usize) -> Said {
+fn extract<'de>(from: impl Deserializer<'de>, place: Place, extraction: Extraction, capacity: usize) -> ManifestText {
     let mut extracted =
-        Extracted { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), much };
+        Extracted { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), extraction };
     // Text before a syntax error is still indexed.
     if let Err(error) = (Walk { extracted: &mut extracted, place }).deserialize(from) {
         tracing::debug!(%error, "a stored body is not JSON");
     }
-    Said { content: extracted.content, cut: extracted.cut, messages: extracted.messages.told() }
+    ManifestText { content: extracted.content, cut: extracted.cut, messages: extracted.messages.told() }
 }
 
 struct Extracted {
     content: String,
     cut: bool,
     messages: Messages,
-    much: Much,
+    extraction: Extraction,
 }
 
 impl Extracted {
     fn push(&mut self, word: &str) {
-        if self.much == Much::Messages {
+        if self.extraction == Extraction::Messages {
             return;
         }
         self.cut |= self.content.len() + word.len() >= MAX_CONTENT;
@@ -83,7 +83,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.extracted.much == Much::Messages && self.place.is_elsewhere() {
+        match self.extracted.extraction == Extraction::Messages && self.place.is_elsewhere() {
             true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             false => deserializer.deserialize_any(self),
         }
@@ -190,20 +190,20 @@ mod tests {
     #[case::truncated(r#"{"status":{"message":"it failed"},"metadata":{"name":"a","#, "status message it_failed metadata name a", &["it failed"])]
     #[case::none("", "", &[])]
     fn words_and_messages_are_extracted_together(#[case] body: &str, #[case] words: &str, #[case] messages: &[&str]) {
-        let said = read(body.as_bytes(), pod(), Much::All);
-        let lines: Vec<String> = said.content.lines().map(|line| line.replace(' ', "_")).collect();
-        assert_eq!((lines.join(" "), said.cut), (words.to_owned(), false));
-        assert_eq!(said.messages, messages);
-        let less = read(body.as_bytes(), pod(), Much::Messages);
-        assert_eq!((less.content.as_str(), less.messages), ("", said.messages));
+        let text = read(body.as_bytes(), pod(), Extraction::All);
+        let lines: Vec<String> = text.content.lines().map(|line| line.replace(' ', "_")).collect();
+        assert_eq!((lines.join(" "), text.cut), (words.to_owned(), false));
+        assert_eq!(text.messages, messages);
+        let less = read(body.as_bytes(), pod(), Extraction::Messages);
+        assert_eq!((less.content.as_str(), less.messages), ("", text.messages));
     }
 
     #[test]
     fn long_content_is_truncated_and_messages_are_still_read() {
         let long = json!({"data": "x".repeat(MAX_CONTENT), "status": {"message": "it failed"}}).to_string();
-        let said = read(long.as_bytes(), pod(), Much::All);
+        let text = read(long.as_bytes(), pod(), Extraction::All);
         assert_eq!(
-            (said.content.as_str(), said.cut, said.messages.as_slice()),
+            (text.content.as_str(), text.cut, text.messages.as_slice()),
             ("data\n", true, ["it failed".to_owned()].as_slice())
         );
     }
@@ -233,11 +233,11 @@ mod tests {
         #[test]
         fn text_and_tree_yield_the_same_content(value in json_value()) {
             let text = value.to_string();
-            let (bytes, tree) = (read(text.as_bytes(), pod(), Much::All), read_tree(&value, pod(), Much::All));
-            let words = |said: &Said| said.content.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+            let (bytes, tree) = (read(text.as_bytes(), pod(), Extraction::All), read_tree(&value, pod(), Extraction::All));
+            let words = |text: &ManifestText| text.content.lines().map(str::to_owned).collect::<BTreeSet<_>>();
             prop_assert_eq!((words(&bytes), &bytes.messages), (words(&tree), &tree.messages));
-            prop_assert_eq!(&read(text.as_bytes(), pod(), Much::Messages).messages, &bytes.messages);
-            prop_assert_eq!(&read_tree(&value, pod(), Much::Messages).messages, &bytes.messages);
+            prop_assert_eq!(&read(text.as_bytes(), pod(), Extraction::Messages).messages, &bytes.messages);
+            prop_assert_eq!(&read_tree(&value, pod(), Extraction::Messages).messages, &bytes.messages);
         }
     }
 }

@@ -6,7 +6,7 @@ pub mod manifest;
 pub mod tokens;
 
 use crate::document::columns::{Facet, Key, Number, Word, scope_of};
-use crate::document::manifest::{Much, Said, read, read_tree};
+use crate::document::manifest::{Extraction, ManifestText, read, read_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
 use crowsnest_api::propagation::{Copied, Propagation, propagation};
@@ -62,7 +62,7 @@ pub struct Document {
     body: Bytes,
     /// Parts of the JSON, read at most once on demand: the whole tree, all text, or only messages.
     tree: OnceLock<Value>,
-    said: OnceLock<Said>,
+    said: OnceLock<ManifestText>,
     messages: OnceLock<Vec<String>>,
 }
 
@@ -307,7 +307,7 @@ impl Document {
     pub fn messages(&self) -> &[String] {
         match self.said.get() {
             Some(said) => &said.messages,
-            None => self.messages.get_or_init(|| self.read(Much::Messages).messages),
+            None => self.messages.get_or_init(|| self.read(Extraction::Messages).messages),
         }
     }
 
@@ -321,20 +321,20 @@ impl Document {
         self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
     }
 
-    fn said(&self) -> &Said {
-        self.said.get_or_init(|| self.read(Much::All))
+    fn said(&self) -> &ManifestText {
+        self.said.get_or_init(|| self.read(Extraction::All))
     }
 
-    fn read(&self, much: Much) -> Said {
+    fn read(&self, extraction: Extraction) -> ManifestText {
         let (group, kind) = &self.shape;
         let place = Place::of(group, kind);
         let said = match self.tree.get() {
-            Some(tree) if !tree.is_null() => read_tree(tree, place, much),
-            _ => read(&self.body, place, much),
+            Some(tree) if !tree.is_null() => read_tree(tree, place, extraction),
+            _ => read(&self.body, place, extraction),
         };
         let Some(first) = &self.message else { return said };
         let others = said.messages.into_iter().filter(|message| message != first);
-        Said { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
+        ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
     }
 
     /// Columns by which `field:*` finds the object.

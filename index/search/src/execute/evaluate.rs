@@ -37,36 +37,36 @@ impl<'d> Evaluated<'d> {
 
     /// True if the document matches.
     pub fn holds(&mut self, matches: &Match) -> bool {
-        self.read_for(matches);
-        self.is_so(matches)
+        self.parse_manifest_for(matches);
+        self.is_match(matches)
     }
 
     /// Parses the manifest only once: as a tree if there are conditions on paths; then other data is read from it
     /// as well.
-    fn read_for(&self, matches: &Match) {
+    fn parse_manifest_for(&self, matches: &Match) {
         if matches.needs_bodies() {
             self.document.tree();
         }
     }
 
-    fn is_so(&mut self, matches: &Match) -> bool {
+    fn is_match(&mut self, matches: &Match) -> bool {
         match matches {
             Match::All => true,
             Match::None => false,
-            Match::And(parts) => parts.iter().all(|part| self.is_so(part)),
-            Match::Or(parts) => parts.iter().any(|part| self.is_so(part)),
-            Match::Not(inner) => !self.is_so(inner),
-            leaf => !self.leaf(leaf).is_empty(),
+            Match::And(parts) => parts.iter().all(|part| self.is_match(part)),
+            Match::Or(parts) => parts.iter().any(|part| self.is_match(part)),
+            Match::Not(inner) => !self.is_match(inner),
+            leaf => !self.leaf_reasons(leaf).is_empty(),
         }
     }
 
     /// The score that an engine gives the document: see [`super::super::plan::score`].
     pub fn score(&mut self, matches: &Match) -> f32 {
         match matches {
-            Match::And(_) if !self.is_so(matches) => 0.0,
+            Match::And(_) if !self.is_match(matches) => 0.0,
             Match::And(parts) | Match::Or(parts) => parts.iter().fold(0.0, |sum, part| sum + self.score(part)),
             Match::Because(_, _, inner) => self.score(inner),
-            Match::Bare(word) => self.bare(word),
+            Match::Bare(word) => self.bare_word_score(word),
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return 0.0 };
                 let passes = |(_, value): (Word, &str)| regex.is_match(&value.to_lowercase());
@@ -85,12 +85,12 @@ impl<'d> Evaluated<'d> {
         }
     }
 
-    fn bare(&mut self, word: &str) -> f32 {
+    fn bare_word_score(&mut self, word: &str) -> f32 {
         let document = self.document;
         let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
         let wanted = words(word);
         // Evaluated before the messages, because both are then read together.
-        let text = !self.text(&wanted).is_empty();
+        let text = !self.content_reasons(&wanted).is_empty();
         let parts = [
             (names().any(|name| name == word), score::NAME_EXACT),
             (names().any(|name| name.starts_with(word)), score::NAME_PREFIX),
@@ -98,7 +98,7 @@ impl<'d> Evaluated<'d> {
                 document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
                 score::ANYTHING,
             ),
-            (!self.said(&wanted).is_empty(), score::MESSAGE),
+            (!self.message_reasons(&wanted).is_empty(), score::MESSAGE),
             (text, score::CONTENT),
         ];
         parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
@@ -106,42 +106,44 @@ impl<'d> Evaluated<'d> {
 
     /// The reasons why it matches, from the positive parts of the plan.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
-        self.read_for(matches);
-        let (mut found, mut said) = (Vec::new(), Vec::new());
-        self.gather(matches, &mut found, &mut said);
+        self.parse_manifest_for(matches);
+        let (mut found, mut messages_wanted) = (Vec::new(), Vec::new());
+        self.collect_reasons(matches, &mut found, &mut messages_wanted);
         // Messages are searched last: if the manifest was read for other parts, they are already available;
         // otherwise reading only the messages is cheaper.
-        found.extend(said.iter().flat_map(|wanted| self.said(wanted)));
+        found.extend(messages_wanted.iter().flat_map(|wanted| self.message_reasons(wanted)));
         found.sort();
         found.dedup();
         found
     }
 
-    /// Collects reasons; conditions on messages are only collected in `said`.
-    fn gather(&mut self, matches: &Match, found: &mut Vec<Reason>, said: &mut Vec<Vec<String>>) {
+    /// Collects reasons; conditions on messages are collected in `messages_wanted` and evaluated by the caller.
+    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, messages_wanted: &mut Vec<Vec<String>>) {
         match matches {
             Match::All | Match::None | Match::Not(_) => {}
-            Match::And(parts) | Match::Or(parts) => parts.iter().for_each(|part| self.gather(part, found, said)),
-            Match::Message(wanted) => said.push(wanted.clone()),
-            Match::Bare(word) => match self.whole(word) {
-                columns if columns.is_empty() => found.extend(self.leaf(matches)),
+            Match::And(parts) | Match::Or(parts) => {
+                parts.iter().for_each(|part| self.collect_reasons(part, found, messages_wanted))
+            }
+            Match::Message(wanted) => messages_wanted.push(wanted.clone()),
+            Match::Bare(word) => match self.value_reasons(word) {
+                columns if columns.is_empty() => found.extend(self.leaf_reasons(matches)),
                 columns => {
                     found.extend(columns);
-                    said.push(words(word));
+                    messages_wanted.push(words(word));
                 }
             },
-            leaf => found.extend(self.leaf(leaf)),
+            leaf => found.extend(self.leaf_reasons(leaf)),
         }
     }
 
     /// Matches of a bare word in whole strings.
-    fn whole(&self, word: &str) -> Vec<Reason> {
+    fn value_reasons(&self, word: &str) -> Vec<Reason> {
         let whole = self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
         whole.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
     }
 
     /// Reasons of a single condition; empty if it does not match.
-    fn leaf(&mut self, matches: &Match) -> Vec<Reason> {
+    fn leaf_reasons(&mut self, matches: &Match) -> Vec<Reason> {
         let document = self.document;
         match matches {
             Match::Word(Word::Has, Test::Equals(name)) => {
@@ -167,17 +169,17 @@ impl<'d> Evaluated<'d> {
                 });
                 values.map(|(column, value)| reason(column.name(), &value.to_string())).collect()
             }
-            Match::Content(wanted) => self.text(wanted),
-            Match::Message(wanted) => self.said(wanted),
+            Match::Content(wanted) => self.content_reasons(wanted),
+            Match::Message(wanted) => self.message_reasons(wanted),
             Match::Bare(word) => {
-                let (mut found, wanted) = (self.whole(word), words(word));
+                let (mut found, wanted) = (self.value_reasons(word), words(word));
                 if found.is_empty() {
                     // The word may only be in the text, which is read together with the messages.
                     document.content();
                 }
-                found.extend(self.said(&wanted));
+                found.extend(self.message_reasons(&wanted));
                 if found.is_empty() {
-                    found.extend(self.text(&wanted));
+                    found.extend(self.content_reasons(&wanted));
                 }
                 found
             }
@@ -210,7 +212,7 @@ impl<'d> Evaluated<'d> {
                 document.keys.iter().find(held).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
             }
             Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
-            Match::Because(field, value, inner) if self.is_so(inner) => vec![reason(field, value)],
+            Match::Because(field, value, inner) if self.is_match(inner) => vec![reason(field, value)],
             Match::Ids(_) | Match::Because(..) | Match::Reach(_) | Match::Changed(_) => Vec::new(),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
         }
@@ -222,13 +224,13 @@ impl<'d> Evaluated<'d> {
     }
 
     /// Messages that contain the chunks in sequence.
-    fn said(&self, wanted: &[String]) -> Vec<Reason> {
+    fn message_reasons(&self, wanted: &[String]) -> Vec<Reason> {
         let messages = self.document.messages().iter().filter(|message| says(&message.to_lowercase(), wanted));
         messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
     }
 
     /// Terms of the manifest that begin with the chunks, if all chunks match.
-    fn text(&mut self, wanted: &[String]) -> Vec<Reason> {
+    fn content_reasons(&mut self, wanted: &[String]) -> Vec<Reason> {
         let document = self.document;
         let lower = self.lower.get_or_insert_with(|| lower(document.content()));
         let mut found = Vec::new();
@@ -282,7 +284,7 @@ fn all_terms(text: &str) -> BTreeSet<String> {
 }
 
 /// Maximum number of marks per value.
-const MOST_MARKS: usize = 20;
+const MAX_MARKS: usize = 20;
 
 fn reason(field: &str, value: &str) -> Reason {
     let mut end = value.len().min(MAX_VALUE);
@@ -306,7 +308,7 @@ impl Reason {
         self.marks.retain(|(from, to)| self.value.is_char_boundary(*from) && self.value.is_char_boundary(*to));
         self.marks.sort_unstable();
         self.marks.dedup();
-        self.marks.truncate(MOST_MARKS);
+        self.marks.truncate(MAX_MARKS);
         if self.marks == [(0, self.value.len())] {
             self.marks.clear();
         }

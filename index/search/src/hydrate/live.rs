@@ -147,10 +147,10 @@ impl Following {
     async fn counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.look().await?;
         self.changed = false;
-        let (Planned { plan, counting, world, .. }, sources) = self.searcher.planned(&self.request).await;
-        let request = TopHitsRequest { facets: counting.columns(), ..TopHitsRequest::total() };
-        let found = find_with_terms(&sources, plan, request, &counting.terms()).await?;
-        let Counts { facets, groups, .. } = counting.counts(&sources, &world, &found).await?;
+        let (Planned { plan, facet_request, world, .. }, sources) = self.searcher.planned(&self.request).await;
+        let request = TopHitsRequest { facets: facet_request.columns(), ..TopHitsRequest::total() };
+        let found = find_with_terms(&sources, plan, request, &facet_request.terms()).await?;
+        let Counts { facets, groups, .. } = facet_request.counts(&sources, &world, &found).await?;
         Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
     }
 

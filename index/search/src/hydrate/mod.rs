@@ -83,16 +83,16 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
         sort: planned.sort,
         after: request.after.clone(),
         keep: planned.keep,
-        facets: planned.counting.columns(),
+        facets: planned.facet_request.columns(),
         world: Arc::clone(&planned.world),
     };
-    let found = find_with_terms(&sources, planned.plan, request, &planned.counting.terms()).await?;
-    let counts = planned.counting.counts(&sources, &planned.world, &found).await?;
+    let found = find_with_terms(&sources, planned.plan, request, &planned.facet_request.terms()).await?;
+    let counts = planned.facet_request.counts(&sources, &planned.world, &found).await?;
     let Found { top, matches, notices, .. } = found;
     let nothing = top.total == 0 && !top.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
-            did_you_mean::near_names(&sources, &planned.query).await?,
+            did_you_mean::similar_names(&sources, &planned.query).await?,
             did_you_mean::wider(&sources, &planned.query, &planned.world).await?,
         ),
         false => (Vec::new(), Vec::new()),

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub const MOST_VERSIONS: usize = 100;
 /// Maximum number of objects in a graph.
 pub const MOST_NODES: usize = 200;
-const WITHIN: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Current state and history of an object.
 #[derive(Debug, Clone)]
@@ -69,11 +69,11 @@ impl Diff {
 impl Searcher {
     /// True if a caller may read an object, whether or not it exists.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
-        let sources = self.sources(caller, WITHIN).await;
+        let sources = self.sources(caller, TIMEOUT).await;
         permits(&mut sources.context.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
     }
 
-    /// State and history of an object; None if the caller may not read it or nothing is known of it.
+    /// State and history of an object; None if the caller may not read it or the store has no record of it.
     pub async fn past(&self, caller: &UserInfo, key: &RecordKey) -> Result<Option<Past>, Error> {
         if !self.permitted(caller, key).await {
             return Ok(None);
@@ -89,14 +89,14 @@ impl Searcher {
             return Ok(None);
         }
         let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
-        let sources = self.sources(caller, WITHIN).await;
-        let mut met = BTreeSet::from([root.record.id]);
+        let sources = self.sources(caller, TIMEOUT).await;
+        let mut visited = BTreeSet::from([root.record.id]);
         let mut documents = vec![Document::of(&root)?];
         let mut graph = Graph { nodes: vec![root], ..Graph::default() };
         let mut from = 0;
         for _ in 0..depth {
             let near = neighbours(&sources, &documents[from..]).await?;
-            let mut new: Vec<u64> = near.into_iter().filter(|id| !met.contains(id)).collect();
+            let mut new: Vec<u64> = near.into_iter().filter(|id| !visited.contains(id)).collect();
             if new.is_empty() {
                 break;
             }
@@ -107,7 +107,7 @@ impl Searcher {
             let mut objects = sources.store.by_ids(&new, Manifests::Read).await?;
             objects.sort_by(|a, b| a.record.key.cmp(&b.record.key));
             for object in objects {
-                met.insert(object.record.id);
+                visited.insert(object.record.id);
                 documents.push(Document::of(&object)?);
                 graph.nodes.push(object);
             }
@@ -129,7 +129,7 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
 }
 
 fn edges(documents: &[Document]) -> Vec<Edge> {
-    // A key may be shared: see the bindings that a quota limits.
+    // Several objects may share a key, such as the bindings that a quota limits.
     let mut owners: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (nth, document) in documents.iter().enumerate() {
         for (_, key) in document.keys.iter().filter(|(column, _)| *column == Key::Own) {

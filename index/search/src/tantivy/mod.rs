@@ -218,7 +218,7 @@ impl TextIndex {
     }
 
     /// Creates an empty index in the other folder.
-    pub fn anew(&self) -> Result<Built, Error> {
+    pub fn create_other(&self) -> Result<Built, Error> {
         let current = self.built.load().folder;
         let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
         Built::empty(&self.data_dir, folder)

@@ -22,18 +22,18 @@ pub(super) fn lower_priority(nice: i32) {
 /// work.
 pub(super) struct Work {
     began: Instant,
-    counted: Option<Counted>,
+    counted: Option<CpuTimes>,
 }
 
 impl Work {
     /// Starts measuring this thread.
     pub fn begin() -> Self {
-        Work { began: Instant::now(), counted: Counted::read() }
+        Work { began: Instant::now(), counted: CpuTimes::read() }
     }
 
     /// Duration of the pause after the work.
     pub fn rest(&self) -> Duration {
-        match (&self.counted, Counted::read()) {
+        match (&self.counted, CpuTimes::read()) {
             (Some(before), Some(now)) => rest(self.began.elapsed(), now.since(before)),
             _ => Duration::ZERO,
         }
@@ -41,29 +41,29 @@ impl Work {
 }
 
 /// CPU time of a thread, as counted by Linux.
-struct Counted {
+struct CpuTimes {
     /// Time running on a core.
     ran: Duration,
     /// Time runnable without a core.
     waited: Duration,
 }
 
-impl Counted {
+impl CpuTimes {
     fn read() -> Option<Self> {
         let counted = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
         let mut times = counted.split(' ').map(|nanos| nanos.parse().ok().map(Duration::from_nanos));
-        Some(Counted { ran: times.next()??, waited: times.next()?? })
+        Some(CpuTimes { ran: times.next()??, waited: times.next()?? })
     }
 
     fn since(&self, before: &Self) -> Self {
-        let Counted { ran, waited } = before;
-        Counted { ran: self.ran.saturating_sub(*ran), waited: self.waited.saturating_sub(*waited) }
+        let CpuTimes { ran, waited } = before;
+        CpuTimes { ran: self.ran.saturating_sub(*ran), waited: self.waited.saturating_sub(*waited) }
     }
 }
 
 /// Twice as long as the work took, where it waited longer for a core than it had one: then it is not the index' own threads alone
 /// that want more than there is. Most of the work is a wait for the thread that builds the segment.
-fn rest(took: Duration, of_it: Counted) -> Duration {
+fn rest(took: Duration, of_it: CpuTimes) -> Duration {
     match took >= SHORTEST && of_it.waited > of_it.ran {
         true => (took * 2).min(LONGEST),
         false => Duration::ZERO,
@@ -87,7 +87,7 @@ mod tests {
             (10, 1, 6, 20),
             (900, 80, 800, 250),
         ] {
-            let of_it = Counted { ran: millis(ran), waited: millis(waited) };
+            let of_it = CpuTimes { ran: millis(ran), waited: millis(waited) };
             assert_eq!(rest(millis(took), of_it), millis(expected), "{took} ms, ran {ran}, waited {waited}");
         }
     }
@@ -95,9 +95,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_cpu_time_of_a_thread_is_read() {
-        let before = Counted::read().expect("Linux counts");
+        let before = CpuTimes::read().expect("Linux counts");
         let mut sum = 0_u64;
-        while Counted::read().expect("Linux counts").since(&before).ran.is_zero() {
+        while CpuTimes::read().expect("Linux counts").since(&before).ran.is_zero() {
             sum = std::hint::black_box(sum + 1);
         }
     }

@@ -52,7 +52,7 @@ pub(crate) struct TextFollower {
     /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
     pub empty_at: Seq,
     /// The index being rebuilt while searches use the old one.
-    anew: Option<Built>,
+    rebuild: Option<Built>,
     pub outlives_outages: bool,
     prepare: Box<Prepare>,
     /// Duration of the last commit.
@@ -85,7 +85,7 @@ impl TextFollower {
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
-            anew: None,
+            rebuild: None,
             outlives_outages: options.store.outlives_outages(),
             prepare,
             commit_took: Duration::ZERO,
@@ -210,7 +210,7 @@ impl TextFollower {
             if pending.changes >= self.commit_changes {
                 self.commit(&mut writer, &mut pending)?;
             }
-            self.rest(runtime, stop);
+            self.throttle(runtime, stop);
             let latest = self.tail.latest().0;
             self.metrics.text_lag.set(latest.saturating_sub(pending.seq.map_or(self.payload.seq, |seq| seq.0)));
         }
@@ -224,7 +224,7 @@ impl TextFollower {
     }
 
     /// Pauses after work during the start phase.
-    fn rest(&self, runtime: &Handle, stop: &CancellationToken) {
+    fn throttle(&self, runtime: &Handle, stop: &CancellationToken) {
         let due = self.resting.as_ref().map_or(Duration::ZERO, Work::rest);
         if !due.is_zero() {
             runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(due)));
@@ -237,22 +237,22 @@ impl TextFollower {
 
     /// Writes held changes: only the last one of each object.
     fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
-        let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
+        let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
         for (id, change) in std::mem::take(&mut pending.held) {
             match change.happened {
-                Happened::Deleted if id <= taken_in => self.delete(writer, id),
+                Happened::Deleted if id <= indexed_until => self.delete(writer, id),
                 Happened::Deleted => {}
-                Happened::Added | Happened::Modified => self.put(writer, taken_in, &change.object)?,
+                Happened::Added | Happened::Modified => self.put(writer, indexed_until, &change.object)?,
             }
         }
-        (pending.held_bytes, pending.taken_in) = (0, pending.seq);
+        (pending.held_bytes, pending.indexed_until) = (0, pending.seq);
         Ok(())
     }
 
-    fn put(&self, writer: &IndexWriter, taken_in: u64, object: &Object) -> Result<(), Error> {
+    fn put(&self, writer: &IndexWriter, indexed_until: u64, object: &Object) -> Result<(), Error> {
         // The id is the seq of the first change. A later one cannot be in the index, so the search for a document
         // to delete is skipped.
-        if object.record.id <= taken_in {
+        if object.record.id <= indexed_until {
             self.delete(writer, object.record.id);
         }
         let document = Document::of(object)?.to_tantivy(&self.text.columns);
@@ -268,7 +268,7 @@ impl TextFollower {
 
     /// Merged segments are published with the next commit; without changes there is none.
     fn take_merged(&self) -> Result<(), Error> {
-        if self.anew.is_none() && self.text.is_merged()? {
+        if self.rebuild.is_none() && self.text.is_merged()? {
             self.text.reload(Seq(self.payload.seq), &*self.prepare)?;
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
@@ -287,7 +287,7 @@ impl TextFollower {
         prepared.set_payload(&payload);
         prepared.commit().map_err(fail)?;
         self.seen.store(seq.0, Ordering::Relaxed);
-        if self.anew.is_none() {
+        if self.rebuild.is_none() {
             self.text.reload(seq, &*self.prepare)?;
             self.searchable.send_replace(seq);
         }

@@ -3,7 +3,7 @@
 
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
-use crate::collect::facets::{Counted, Counting};
+use crate::collect::facets::{Counted, FacetRequest};
 use crate::collect::suggest::Values;
 use crate::document::Document;
 use crate::document::columns::{Facet, Word};
@@ -178,16 +178,16 @@ impl Corpus {
         let mut remarks: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![Counted::Column(Facet::Kind)];
-        let counting = Counting { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
+        let facet_request = FacetRequest { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
         let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, message| remarks.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
-            facets: counting.columns(),
+            facets: facet_request.columns(),
             world: Arc::new(world()),
         };
-        let found = find_with_terms(sources, plan, request, &counting.terms()).await.unwrap();
-        let counts = counting.counts(sources, &world(), &found).await.unwrap();
+        let found = find_with_terms(sources, plan, request, &facet_request.terms()).await.unwrap();
+        let counts = facet_request.counts(sources, &world(), &found).await.unwrap();
         let Found { top, notices, .. } = found;
         remarks.extend(notices.into_iter().chain(counts.notice));
         assert_eq!(

@@ -50,7 +50,7 @@ async fn engine(distribution: &str, version: &str, headers: &str) -> Proxy {
     "application/vnd.elasticsearch+x-ndjson;compatible-with=8"
 )]
 #[tokio::test]
-async fn each_engine_is_asked_in_its_media_type(
+async fn requests_use_the_media_type_of_the_engine(
     #[case] distribution: &str,
     #[case] version: &str,
     #[case] headers: &str,
@@ -78,7 +78,7 @@ async fn an_unsupported_engine_is_named_with_the_supported_ones() {
 }
 
 #[tokio::test]
-async fn another_node_answers_for_one_that_is_away() {
+async fn requests_fail_over_to_another_node() {
     let (first, second) = (engine("opensearch", "2.19.6", "").await, engine("opensearch", "2.19.6", "").await);
     let client = Client::new(client_options(&[&first.url(), NOWHERE, &second.url()])).await.unwrap();
     first.set(answer(503, "", ""));
@@ -144,7 +144,7 @@ async fn a_changed_password_is_used_without_a_restart() {
     let shown = format!("{client:?} {error:?} {}", error.chain());
     assert!(!shown.contains("s3cret") && !shown.contains("Y3Jvdzp"), "{shown}");
 
-    // Half of a change: the old ones stay in use.
+    // An incomplete change: the previous credentials stay in use.
     std::fs::remove_file(folder.path().join("username")).unwrap();
     client.detect().await.unwrap();
 }

@@ -21,8 +21,8 @@ pub struct MemorySource {
 struct Log {
     identity: u32,
     changes: BTreeMap<u64, (String, Option<Value>)>,
-    places: HashMap<String, u64>,
-    /// Deletions up to here are forgotten.
+    seq_by_id: HashMap<String, u64>,
+    /// Deletions up to this sequence number were pruned.
     pruned: u64,
     /// Largest number of changes that were read at once.
     most_read: usize,
@@ -37,7 +37,7 @@ impl MemorySource {
     pub fn set(&self, id: &str, document: Option<Value>) {
         let mut log = self.log.lock().unwrap();
         let seq = *self.latest.borrow() + 1;
-        if let Some(old) = log.places.insert(id.to_owned(), seq) {
+        if let Some(old) = log.seq_by_id.insert(id.to_owned(), seq) {
             log.changes.remove(&old);
         }
         log.changes.insert(seq, (id.to_owned(), document));
@@ -45,7 +45,7 @@ impl MemorySource {
         self.latest.send_replace(seq);
     }
 
-    /// Forgets all deletions.
+    /// Prunes all deletions.
     pub fn prune(&self) {
         let mut log = self.log.lock().unwrap();
         log.changes.retain(|_, (_, document)| document.is_some());
@@ -55,20 +55,20 @@ impl MemorySource {
     /// Begins again with sequence number 1, as a new store with the same records.
     pub fn begin_again(&self) {
         let mut log = self.log.lock().unwrap();
-        let living: Vec<_> = std::mem::take(&mut log.changes).into_values().filter(|(_, d)| d.is_some()).collect();
+        let existing: Vec<_> = std::mem::take(&mut log.changes).into_values().filter(|(_, d)| d.is_some()).collect();
         *log = Log { identity: log.identity + 1, ..Log::default() };
         drop(log);
         self.latest.send_replace(0);
-        for (id, document) in living {
+        for (id, document) in existing {
             self.set(&id, document);
         }
     }
 
-    /// The living records with their versions, as an engine should hold them.
+    /// The existing records with their versions, as an engine should hold them.
     pub fn documents(&self) -> Documents {
         let log = self.log.lock().unwrap();
-        let living = log.changes.iter().filter_map(|(seq, (id, document))| Some((id, *seq, document.as_ref()?)));
-        living.map(|(id, seq, document)| (id.clone(), (seq, document.clone()))).collect()
+        let existing = log.changes.iter().filter_map(|(seq, (id, document))| Some((id, *seq, document.as_ref()?)));
+        existing.map(|(id, seq, document)| (id.clone(), (seq, document.clone()))).collect()
     }
 
     pub fn most_read(&self) -> usize {

@@ -100,41 +100,46 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
     let api_version = fields.text("apiVersion");
     let api_version = api_version.map_or_else(|| expected.resource.api_version(), Text::into_owned);
-    let pieces: Fields<'_> = fields.get("metadata").map(parse).transpose()?.unwrap_or_default();
-    let metadata = Metadata::of(&pieces)?;
+    let metadata_fields: Fields<'_> = fields.get("metadata").map(parse).transpose()?.unwrap_or_default();
+    let metadata = Metadata::of(&metadata_fields)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let care = redact::Care::of(group, &kind, raw.get(), keep);
+    let class = redact::RedactionClass::of(group, &kind, raw.get(), keep);
     let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of(expected.resource)).collect();
-    let mut left = Vec::new();
+    let mut redacted_fields = Vec::new();
     for (name, value) in fields.iter() {
-        if let Some(value) = redact::field(care, name, value, keep)? {
-            left.push((name, value));
+        if let Some(value) = redact::field(class, name, value, keep)? {
+            redacted_fields.push((name, value));
         }
     }
-    let mut redacted = care == redact::Care::Secret || !withheld.is_empty() || !left.is_empty();
+    let mut redacted = class == redact::RedactionClass::Secret || !withheld.is_empty() || !redacted_fields.is_empty();
 
-    let managed = pieces.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
+    let managed =
+        metadata_fields.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
     let mut body = String::with_capacity(raw.get().len() - managed + 64);
-    let mut out = split::Joined::new(&mut body);
+    let mut out = split::ObjectWriter::new(&mut body);
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
     // Written early, so that readers find it without scanning the rest.
     let before = out.value("metadata");
-    redacted |= match (redacted, care) {
-        (true, redact::Care::Secret) => {
-            let stays = redact::judge(&fields);
-            split::metadata(&pieces, keep.managed_fields, Some(&stays), before)?
+    redacted |= match (redacted, class) {
+        (true, redact::RedactionClass::Secret) => {
+            let keep_annotation = redact::annotation_filter(&fields);
+            split::metadata(&metadata_fields, keep.managed_fields, Some(&keep_annotation), before)?
         }
-        (true, _) => split::metadata(&pieces, keep.managed_fields, Some(&redact::stays_beside_secrets), before)?,
-        (false, redact::Care::None) => split::metadata(&pieces, keep.managed_fields, None, before)?,
-        (false, _) => split::metadata(&pieces, keep.managed_fields, Some(&redact::stays_elsewhere), before)?,
+        (true, _) => {
+            split::metadata(&metadata_fields, keep.managed_fields, Some(&redact::is_kept_in_redacted_object), before)?
+        }
+        (false, redact::RedactionClass::None) => split::metadata(&metadata_fields, keep.managed_fields, None, before)?,
+        (false, _) => {
+            split::metadata(&metadata_fields, keep.managed_fields, Some(&redact::is_kept_in_other_object), before)?
+        }
     };
     for (name, value) in fields.iter() {
         match name {
             "apiVersion" | "kind" | "metadata" => {}
             _ if redacted => {
-                let own = left.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
+                let own = redacted_fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
                 let value = own.unwrap_or(value.get()).to_owned();
                 out.push(name, &withheld::without(&withheld, name, value)?);
             }
@@ -288,7 +293,7 @@ mod tests {
         "spec": {"workload": {"manifests": [secret(json!({}))]}}}))]
     #[case::revision("apps", json!({"kind": "ControllerRevision", "metadata": {"name": "kept-1"},
         "data": {"spec": {"template": secret(json!({"stringData": {"q": MARKER}}))}}}))]
-    #[case::copy_of_what_embeds("x.y", json!({"kind": "Bundle", "metadata": {"name": "kept-1", "annotations": {
+    #[case::annotation_with_an_embedding_object("x.y", json!({"kind": "Bundle", "metadata": {"name": "kept-1", "annotations": {
         "last": json!({"spec": {"all": [secret(json!({}))]}}).to_string()}}}))]
     #[case::yaml("", json!({"kind": "ConfigMap", "metadata": {"name": "kept-1", "annotations": {
         "any.tool/applied": format!("apiVersion: v1\nkind: Secret\nstringData:\n  p: {MARKER}\n")}}}))]

@@ -3,28 +3,28 @@
 //! (`copies`).
 
 use super::Keep;
-use super::split::{Fields, Joined, annotations, metadata};
+use super::split::{Fields, ObjectWriter, annotations, metadata};
 use super::withheld::{Withheld, without};
 use crowsnest_apimachinery::secret_copies::{holds_secret, is_harmless, values_of};
 use serde_json::value::RawValue;
 
 /// Maximum depth that is checked. Deeper values are removed if they may contain a Secret.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 const SECRET: &str = "Secret";
 
-/// Classes of objects by the values that must be removed.
+/// Class of an object by the values that must be removed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Care {
+pub(super) enum RedactionClass {
     /// The object contains no such value.
     None,
     Secret,
     /// The manifests of the Work may be any object.
     Work,
-    /// The text of the object contains the name of the kind.
+    /// The manifest contains the text `Secret`, so it may embed one.
     MayEmbed,
 }
 
-impl Care {
+impl RedactionClass {
     pub(super) fn of(group: &str, kind: &str, raw: &str, keep: &Keep) -> Self {
         let mentioned = !keep.secret_values && raw.contains(SECRET);
         match (group, kind) {
@@ -39,36 +39,36 @@ impl Care {
 
 /// Redacts one top-level field of an object; `None` if nothing changes.
 pub(super) fn field(
-    care: Care,
+    class: RedactionClass,
     name: &str,
     value: &RawValue,
     keep: &Keep,
 ) -> Result<Option<String>, serde_json::Error> {
-    match (care, name) {
-        (Care::None, _) | (_, "apiVersion" | "kind" | "metadata") => Ok(None),
-        (Care::Secret, "data" | "stringData") => blank_values(value.get()).map(Some),
-        (Care::Secret, _) => Ok(None),
-        (Care::Work, "spec") => {
+    match (class, name) {
+        (RedactionClass::None, _) | (_, "apiVersion" | "kind" | "metadata") => Ok(None),
+        (RedactionClass::Secret, "data" | "stringData") => blank_values(value.get()).map(Some),
+        (RedactionClass::Secret, _) => Ok(None),
+        (RedactionClass::Work, "spec") => {
             let spec = work(value.get(), keep)?;
-            let secrets = if keep.secret_values { None } else { embedded(&spec, false, DEEPEST)? };
+            let secrets = if keep.secret_values { None } else { redact_embedded(&spec, false, MAX_DEPTH)? };
             Ok(Some(secrets.unwrap_or(spec)))
         }
-        (Care::Work | Care::MayEmbed, _) if keep.secret_values => Ok(None),
-        (Care::Work | Care::MayEmbed, _) => embedded(value.get(), false, DEEPEST),
+        (RedactionClass::Work | RedactionClass::MayEmbed, _) if keep.secret_values => Ok(None),
+        (RedactionClass::Work | RedactionClass::MayEmbed, _) => redact_embedded(value.get(), false, MAX_DEPTH),
     }
 }
 
-/// Returns the check for the annotations of a Secret with these fields.
-pub(super) fn judge<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> bool + 'f {
+/// Returns the predicate for annotations that are kept in a Secret with these fields: those without a copy of its values.
+pub(super) fn annotation_filter<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> bool + 'f {
     let longest = longest_annotation(fields).unwrap_or_default();
     let of_field = |field: &'static str| {
         let all: Fields<'_> = fields.get(field).and_then(parsed).unwrap_or_default();
         let fitting = all.iter().filter(|(_, raw)| raw.get().len() <= longest.saturating_mul(2));
-        let values = fitting.filter_map(|(_, raw)| is_text(raw)).flat_map(|value| values_of(field, &value, longest));
+        let values = fitting.filter_map(|(_, raw)| as_text(raw)).flat_map(|value| values_of(field, &value, longest));
         values.collect::<Vec<_>>()
     };
     let values = [of_field("data"), of_field("stringData")].concat();
-    move |key, value| is_text(value).is_some_and(|value| is_harmless(key, &value, &values))
+    move |key, value| as_text(value).is_some_and(|value| is_harmless(key, &value, &values))
 }
 
 /// Length of the longest annotation. Longer values cannot occur in one.
@@ -82,25 +82,25 @@ fn parsed(raw: &RawValue) -> Option<Fields<'_>> {
     serde_json::from_str(raw.get()).ok()
 }
 
-fn is_text(raw: &RawValue) -> Option<String> {
+fn as_text(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
 /// True if an annotation may be kept when the object's withheld values are unknown.
-pub(super) fn stays_beside_secrets(key: &str, value: &RawValue) -> bool {
-    is_text(value).is_some_and(|value| is_harmless(key, &value, &[]))
+pub(super) fn is_kept_in_redacted_object(key: &str, value: &RawValue) -> bool {
+    as_text(value).is_some_and(|value| is_harmless(key, &value, &[]))
 }
 
 /// True if an annotation of an object without withheld values may be kept.
-pub(super) fn stays_elsewhere(_: &str, value: &RawValue) -> bool {
+pub(super) fn is_kept_in_other_object(_: &str, value: &RawValue) -> bool {
     // Decodes the value only if it may contain a Secret.
-    !value.get().contains(SECRET) || is_text(value).is_some_and(|value| !holds_secret(&value))
+    !value.get().contains(SECRET) || as_text(value).is_some_and(|value| !holds_secret(&value))
 }
 
 /// Removes the values that `withheld` paths select from the manifests of a Work.
 fn work(spec: &str, keep: &Keep) -> Result<String, serde_json::Error> {
-    within(spec, "workload", &|workload| {
-        within(workload, "manifests", &|manifests| {
+    map_field(spec, "workload", &|workload| {
+        map_field(workload, "manifests", &|manifests| {
             let items: Vec<&RawValue> = serde_json::from_str(manifests)?;
             let items: Result<Vec<String>, _> = items.into_iter().map(|item| manifest(item.get(), keep)).collect();
             Ok(format!("[{}]", items?.join(",")))
@@ -118,12 +118,12 @@ fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
         return Ok(raw.to_owned());
     }
     let mut text = String::new();
-    let mut out = Joined::new(&mut text);
+    let mut out = ObjectWriter::new(&mut text);
     for (name, value) in fields.iter() {
         match name {
             "metadata" => {
-                let pieces = serde_json::from_str(value.get())?;
-                metadata(&pieces, false, Some(&stays_beside_secrets), out.value(name))?;
+                let metadata_fields = serde_json::from_str(value.get())?;
+                metadata(&metadata_fields, false, Some(&is_kept_in_redacted_object), out.value(name))?;
             }
             _ => out.push(name, &without(&withheld, name, value.get().to_owned())?),
         }
@@ -134,7 +134,7 @@ fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
 
 /// Blanks the values of all Secrets in a value and removes annotations with copies of them; `None` if nothing changes.
 /// `secret` is true if the value is a Secret without a `kind`, such as an item of a SecretList.
-fn embedded(raw: &str, secret: bool, deepest: usize) -> Result<Option<String>, serde_json::Error> {
+fn redact_embedded(raw: &str, secret: bool, deepest: usize) -> Result<Option<String>, serde_json::Error> {
     if !secret && !raw.contains(SECRET) {
         return Ok(None);
     }
@@ -159,7 +159,7 @@ fn list(raw: &str, secret: bool, below: usize) -> Result<Option<String>, serde_j
     let mut changed = false;
     let mut texts = Vec::with_capacity(items.len());
     for item in items {
-        let text = embedded(item.get(), secret, below)?;
+        let text = redact_embedded(item.get(), secret, below)?;
         changed |= text.is_some();
         texts.push(text.unwrap_or_else(|| item.get().to_owned()));
     }
@@ -170,13 +170,13 @@ fn object(fields: &Fields<'_>, is_secret: bool, below: usize) -> Result<Option<S
     let of_secrets = fields.text("kind").is_some_and(|kind| &*kind == "SecretList");
     let mut changed = false;
     let mut text = String::new();
-    let mut out = Joined::new(&mut text);
+    let mut out = ObjectWriter::new(&mut text);
     for (name, value) in fields.iter() {
         let new = match name {
             "data" | "stringData" if is_secret => Some(blank_values(value.get())?),
             "metadata" if is_secret => Some(metadata_of_secret(fields, value)?),
             "annotations" => without_copies(value.get())?,
-            _ => embedded(value.get(), of_secrets && name == "items", below)?,
+            _ => redact_embedded(value.get(), of_secrets && name == "items", below)?,
         };
         let new = new.as_deref().unwrap_or(value.get());
         changed |= new != value.get();
@@ -189,7 +189,7 @@ fn object(fields: &Fields<'_>, is_secret: bool, below: usize) -> Result<Option<S
 fn metadata_of_secret(fields: &Fields<'_>, value: &RawValue) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     match serde_json::from_str::<Fields<'_>>(value.get()) {
-        Ok(pieces) => drop(metadata(&pieces, false, Some(&judge(fields)), &mut text)?),
+        Ok(metadata_fields) => drop(metadata(&metadata_fields, false, Some(&annotation_filter(fields)), &mut text)?),
         // Invalid metadata is dropped.
         Err(_) => text.push_str("null"),
     }
@@ -202,7 +202,7 @@ fn without_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
         return Ok(None);
     }
     let mut text = String::new();
-    let left_out = annotations(raw, &stays_elsewhere, &mut text)?;
+    let left_out = annotations(raw, &is_kept_in_other_object, &mut text)?;
     Ok(left_out.then_some(text))
 }
 
@@ -213,14 +213,14 @@ fn is_secret(fields: &Fields<'_>) -> bool {
 }
 
 /// Applies `change` to one field of an object; anything else stays.
-fn within(
+fn map_field(
     raw: &str,
     field: &str,
     change: &dyn Fn(&str) -> Result<String, serde_json::Error>,
 ) -> Result<String, serde_json::Error> {
     let fields: Fields<'_> = serde_json::from_str(raw)?;
     let mut text = String::with_capacity(raw.len());
-    let mut out = Joined::new(&mut text);
+    let mut out = ObjectWriter::new(&mut text);
     for (name, value) in fields.iter() {
         if name == field { out.push(name, &change(value.get())?) } else { out.push(name, value.get()) }
     }
@@ -234,7 +234,7 @@ fn blank_values(raw: &str) -> Result<String, serde_json::Error> {
     }
     let fields: Fields<'_> = serde_json::from_str(raw)?;
     let mut text = String::new();
-    let mut out = Joined::new(&mut text);
+    let mut out = ObjectWriter::new(&mut text);
     fields.iter().for_each(|(name, _)| out.push(name, "\"\""));
     out.finish();
     Ok(text)

@@ -73,12 +73,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 /// Writes a JSON object field by field.
-pub(crate) struct Joined<'o> {
+pub(crate) struct ObjectWriter<'o> {
     out: &'o mut String,
     first: bool,
 }
 
-impl<'o> Joined<'o> {
+impl<'o> ObjectWriter<'o> {
     pub fn new(out: &'o mut String) -> Self {
         out.push('{');
         Self { out, first: true }
@@ -120,7 +120,7 @@ pub(crate) fn metadata(
     stays: Option<Stays<'_>>,
     out: &mut String,
 ) -> Result<bool, serde_json::Error> {
-    let mut out = Joined::new(out);
+    let mut out = ObjectWriter::new(out);
     let mut left_out = false;
     for (name, value) in fields.iter() {
         match (name, stays) {
@@ -138,7 +138,7 @@ pub(crate) fn metadata(
 /// Copies the annotations to keep. Returns true if an annotation was removed.
 pub(crate) fn annotations(raw: &str, stays: Stays<'_>, out: &mut String) -> Result<bool, serde_json::Error> {
     let annotations: Fields<'_> = serde_json::from_str(raw)?;
-    let mut joined = Joined::new(out);
+    let mut joined = ObjectWriter::new(out);
     let mut left_out = false;
     for (key, value) in annotations.iter() {
         match stays(key, value) {

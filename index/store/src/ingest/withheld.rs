@@ -1,13 +1,13 @@
 //! Values to exclude from the cache in addition to Secret values; names, labels and keys are kept (invariant I8).
 
-use super::split::{Fields, Joined};
+use super::split::{Fields, ObjectWriter};
 use crowsnest_apimachinery::names::Gvr;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::str::FromStr;
 
 /// Deeper values are removed without inspection.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A path in the objects of a resource: `configmaps:data`, `widgets.example.com:spec.users.password`. Lists are
 /// traversed; `*` matches every field, `\.` is a dot in a field name.
@@ -78,7 +78,7 @@ impl Withheld {
         self.resource == *resource.resource && self.group == *resource.group
     }
 
-    /// By the plural that most kinds are served as.
+    /// True if values of this kind's objects are withheld. Assumes the usual plural of the kind as its resource.
     pub(super) fn is_of_kind(&self, group: &str, kind: &str) -> bool {
         let lower = kind.to_lowercase();
         let plural = match lower.strip_suffix('y') {
@@ -101,7 +101,7 @@ impl Withheld {
     /// The value of a top-level field without the withheld values; None if nothing is withheld from it.
     fn of_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
         match self.path.split_first() {
-            Some((first, rest)) if first == name || first == "*" => cut(value, rest, DEEPEST).map(Some),
+            Some((first, rest)) if first == name || first == "*" => redact(value, rest, MAX_DEPTH).map(Some),
             _ => Ok(None),
         }
     }
@@ -112,23 +112,23 @@ pub(super) fn without(paths: &[&Withheld], name: &str, value: String) -> Result<
     paths.iter().try_fold(value, |value, path| Ok(path.of_field(name, &value)?.unwrap_or(value)))
 }
 
-fn cut(value: &str, path: &[String], deepest: usize) -> Result<String, serde_json::Error> {
+fn redact(value: &str, path: &[String], deepest: usize) -> Result<String, serde_json::Error> {
     let Some(below) = deepest.checked_sub(1) else { return Ok("null".to_owned()) };
     let mut text = String::with_capacity(value.len());
     match (path.split_first(), value.as_bytes().first()) {
         (_, Some(b'[')) => {
             let items: Vec<&RawValue> = serde_json::from_str(value)?;
-            let items: Result<Vec<String>, _> = items.iter().map(|item| cut(item.get(), path, below)).collect();
+            let items: Result<Vec<String>, _> = items.iter().map(|item| redact(item.get(), path, below)).collect();
             text = format!("[{}]", items?.join(","));
         }
         (wanted, Some(b'{')) => {
             let fields: Fields<'_> = serde_json::from_str(value)?;
-            let mut out = Joined::new(&mut text);
+            let mut out = ObjectWriter::new(&mut text);
             for (name, value) in fields.iter() {
                 match wanted {
-                    None => out.push(name, &cut(value.get(), path, below)?),
+                    None => out.push(name, &redact(value.get(), path, below)?),
                     Some((first, rest)) if first == name || first == "*" => {
-                        out.push(name, &cut(value.get(), rest, below)?)
+                        out.push(name, &redact(value.get(), rest, below)?)
                     }
                     Some(_) => out.push(name, value.get()),
                 }
@@ -191,7 +191,7 @@ mod tests {
         let value = format!("{}7{}", "[".repeat(100_000), "]".repeat(100_000));
         let withheld: Withheld = "configmaps:data.a".parse().unwrap();
         let left = withheld.of_field("data", &value).unwrap().unwrap();
-        assert_eq!(left, format!("{}null{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST)));
+        assert_eq!(left, format!("{}null{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)));
     }
 
     #[rstest]

@@ -29,8 +29,8 @@ impl PostgresStore {
     /// Renews this replica's lease if it is alive, and returns the live replicas and the claims.
     pub async fn beat(&self, alive: bool) -> Result<View, Error> {
         let fail = |e| Error::store("cannot renew the lease", e);
-        let mut line = self.beating.lock().await;
-        let mut connection = self.line(line.take()).await?;
+        let mut slot = self.heartbeat.lock().await;
+        let mut connection = self.reuse_or_connect(slot.take()).await?;
         let sql = "INSERT INTO replicas (id, heartbeat) VALUES ($1, clock_timestamp()) \
             ON CONFLICT (id) DO UPDATE SET heartbeat = clock_timestamp()";
         if alive {
@@ -41,7 +41,7 @@ impl PostgresStore {
             UNION ALL SELECT 2, cluster, replica, epoch FROM claims \
             UNION ALL SELECT DISTINCT 3, cluster, NULL, 0::bigint FROM collections WHERE NOT gone";
         let rows = sqlx::query(sql).bind(LEASE.as_secs_f64()).fetch_all(&mut connection).await.map_err(fail)?;
-        *line = Some(connection);
+        *slot = Some(connection);
         let mut view = View::default();
         for row in rows {
             let name = row.text(1).map_err(fail)?;
@@ -67,8 +67,8 @@ impl PostgresStore {
         dead: &BTreeSet<String>,
     ) -> Result<BTreeMap<ClusterName, Epoch>, Error> {
         let fail = |e| Error::store("cannot claim clusters", e);
-        let mut line = self.claiming.lock().await;
-        let mut connection = self.line(line.take()).await?;
+        let mut slot = self.claims.lock().await;
+        let mut connection = self.reuse_or_connect(slot.take()).await?;
         if !dead.is_empty() {
             // Replicas of another cache, in another database of the same server, may have the same names.
             let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -91,7 +91,7 @@ impl PostgresStore {
             RETURNING id) DELETE FROM interests WHERE replica IN (SELECT id FROM gone)";
         sqlx::query(forget).bind(FORGET).execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
-        *line = Some(connection);
+        *slot = Some(connection);
         let mut taken = BTreeMap::new();
         for row in rows {
             let epoch = Epoch(row.number(1).map_err(fail)? as u64);
@@ -103,8 +103,8 @@ impl PostgresStore {
     /// Releases claims; claims that moved in the meantime are unchanged.
     pub async fn release(&self, claims: &BTreeMap<ClusterName, Epoch>) -> Result<(), Error> {
         let fail = |e| Error::store("cannot release clusters", e);
-        let mut line = self.claiming.lock().await;
-        let mut connection = self.line(line.take()).await?;
+        let mut slot = self.claims.lock().await;
+        let mut connection = self.reuse_or_connect(slot.take()).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
         lock(&mut transaction).await?;
         let sql = "UPDATE claims AS c SET replica = NULL FROM unnest($1::text[], $2::bigint[]) AS held (cluster, epoch) \
@@ -114,15 +114,15 @@ impl PostgresStore {
         let query = sqlx::query(sql).bind(names).bind(epochs).bind(&self.replica);
         query.execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
-        *line = Some(connection);
+        *slot = Some(connection);
         Ok(())
     }
 
     /// Ends the lease, so that others do not wait for its expiry.
     pub async fn leave(&self) -> Result<(), Error> {
         let fail = |e| Error::store("cannot end the lease", e);
-        let mut line = self.claiming.lock().await;
-        let mut connection = self.line(line.take()).await?;
+        let mut slot = self.claims.lock().await;
+        let mut connection = self.reuse_or_connect(slot.take()).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
         lock(&mut transaction).await?;
         let claims = "UPDATE claims SET replica = NULL WHERE replica = $1";
@@ -132,7 +132,7 @@ impl PostgresStore {
         let query = sqlx::query(lease).bind(&self.replica).bind(LEASE.as_secs_f64());
         query.execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
-        *line = Some(connection);
+        *slot = Some(connection);
         Ok(())
     }
 

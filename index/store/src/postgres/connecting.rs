@@ -45,7 +45,7 @@ pub(super) fn reached_by(options: &PostgresOptions, application: &str) -> Result
 /// Describes how an attacker on the network path can read or take over a connection; `None` if this is not possible.
 /// `require` encrypts but accepts any certificate, as in libpq. `prefer`, the default, continues without TLS if the
 /// server's answer requests that. `allow` never attempts TLS.
-pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
+pub(super) fn insecurity(connect: &PgConnectOptions) -> Option<&'static str> {
     let host = connect.get_host();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let is_here = connect.get_socket().is_some()
@@ -63,13 +63,13 @@ pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
 }
 
 /// Error for a response that exceeded the time limit.
-pub(super) fn late() -> sqlx::Error {
+pub(super) fn timed_out() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database did not respond"))
 }
 
 pub(super) async fn connection(connect: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let opening = tokio::time::timeout(TIMEOUT, PgConnection::connect_with(connect));
-    opening.await.unwrap_or_else(|_| Err(late()))
+    opening.await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 /// Application name of a replica's connections.
@@ -106,7 +106,7 @@ mod tests {
     #[case::this_machine_by_ipv6("postgres://me:pw@[::1]/crowsnest?sslmode=disable", None)]
     fn insecure_connections_are_described(#[case] url: &str, #[case] expected: Option<&str>) {
         let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();
-        let found = exposure(&connect);
+        let found = insecurity(&connect);
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
         assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{found:?}");
         assert!(!database_name(&connect).contains("pw"));

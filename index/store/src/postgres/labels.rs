@@ -3,20 +3,20 @@
 use super::PostgresStore;
 use super::write::lock;
 use crate::Error;
-use crate::labels::{ChosenLabels, Label, Relabelling};
+use crate::labels::{ChosenLabels, Label, LabelChanges};
 use crate::record::{CollectionKey, Record};
 use crate::rows::COLUMNS;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
-pub(super) async fn write(connection: &mut PgConnection, labels: &Relabelling) -> Result<(), Error> {
+pub(super) async fn write(connection: &mut PgConnection, labels: &LabelChanges) -> Result<(), Error> {
     let delete = "DELETE FROM chosen_labels AS l USING unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[]) \
         AS g (collection, key, value, record) WHERE l.collection = g.collection AND l.key = g.key \
         AND l.value = g.value AND l.record = g.record";
     let insert = "INSERT INTO chosen_labels (collection, key, value, record) SELECT * FROM unnest($1::bigint[], \
         $2::text[], $3::text[], $4::bigint[]) ON CONFLICT DO NOTHING";
     let column = |labels: &[Label], of: fn(&Label) -> i64| labels.iter().map(of).collect::<Vec<i64>>();
-    for (sql, labels) in [(delete, &labels.gone), (insert, &labels.come)] {
+    for (sql, labels) in [(delete, &labels.removed), (insert, &labels.added)] {
         if labels.is_empty() {
             continue;
         }
@@ -38,7 +38,7 @@ impl PostgresStore {
     pub async fn choose_labels(&mut self, labels: &[String]) -> Result<(), Error> {
         let chosen = ChosenLabels(labels.to_vec());
         let mut writer = self.writer.lock().await;
-        let mut connection = self.line(writer.take()).await?;
+        let mut connection = self.reuse_or_connect(writer.take()).await?;
         prepare(&mut connection, &chosen).await?;
         *writer = Some(connection);
         drop(writer);

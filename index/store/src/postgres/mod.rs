@@ -32,7 +32,7 @@ use super::codec::Codec;
 use super::history;
 use super::labels::ChosenLabels;
 use super::notes;
-use super::reading::{Bodies, COUNTS, Reach, size_of};
+use super::reading::{Bodies, COUNTS, ScanRange, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
 use super::{
     Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
@@ -41,7 +41,7 @@ use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
 use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
-use connecting::{application, connection, database_name, exposure, late, reached_by};
+use connecting::{application, connection, database_name, insecurity, reached_by, timed_out};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 pub use log::Log;
 pub use resume::{CHANGES_AT_ONCE, resumed};
@@ -68,8 +68,8 @@ pub struct PostgresStore {
     /// Separate connections, so that they do not wait for each other. Each is taken for its use and returned only
     /// after success; after an error or cancellation it is closed.
     writer: Mutex<Option<PgConnection>>,
-    claiming: Mutex<Option<PgConnection>>,
-    beating: Mutex<Option<PgConnection>>,
+    claims: Mutex<Option<PgConnection>>,
+    heartbeat: Mutex<Option<PgConnection>>,
     readers: PgPool,
     connect: PgConnectOptions,
     catalog: Catalog,
@@ -88,7 +88,7 @@ impl PostgresStore {
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
         let connect = reached_by(options, &application(replica))?;
         let database = database_name(&connect);
-        if let Some(why) = exposure(&connect) {
+        if let Some(why) = insecurity(&connect) {
             tracing::warn!(
                 database,
                 why,
@@ -103,9 +103,9 @@ impl PostgresStore {
             .acquire_timeout(connecting::TIMEOUT)
             .connect_lazy_with(connect.clone());
         let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
-        let (writer, claiming, beating) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
+        let (writer, claims, heartbeat) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
         let chosen = ChosenLabels::default();
-        let store = Self { writer, claiming, beating, readers, connect, catalog, replica, chosen };
+        let store = Self { writer, claims, heartbeat, readers, connect, catalog, replica, chosen };
         store.load_dictionaries(0).await?;
         store.read_collections().await?;
         Ok(store)
@@ -120,7 +120,7 @@ impl PostgresStore {
             Ok(rows) => rows.map_err(fail),
             Err(_) => {
                 drop(connection.detach());
-                Err(fail(late()))
+                Err(fail(timed_out()))
             }
         }
     }
@@ -140,7 +140,7 @@ impl PostgresStore {
     }
 
     /// The kept connection, or a new one.
-    async fn line(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
+    async fn reuse_or_connect(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
         match kept {
             Some(connection) => Ok(connection),
             None => connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
@@ -192,18 +192,18 @@ fn numbers(ids: &[u64]) -> Vec<i64> {
 impl Store for PostgresStore {
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
         let mut writer = self.writer.lock().await;
-        let mut connection = self.line(writer.take()).await?;
+        let mut connection = self.reuse_or_connect(writer.take()).await?;
         let work = tokio::time::timeout(WRITE_TIMEOUT, self.apply_on(&mut connection, batches, now_ms));
-        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", late())))?;
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", timed_out())))?;
         *writer = Some(connection);
         Ok(changes)
     }
 
     async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
         let mut writer = self.writer.lock().await;
-        let mut connection = self.line(writer.take()).await?;
+        let mut connection = self.reuse_or_connect(writer.take()).await?;
         let work = tokio::time::timeout(WRITE_TIMEOUT, self.advance_on(&mut connection, positions));
-        work.await.unwrap_or_else(|_| Err(Error::store("cannot save positions", late())))?;
+        work.await.unwrap_or_else(|_| Err(Error::store("cannot save positions", timed_out())))?;
         *writer = Some(connection);
         Ok(())
     }
@@ -217,9 +217,9 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Change>, Error> {
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
-        let mut connection = self.line(writer.take()).await?;
+        let mut connection = self.reuse_or_connect(writer.take()).await?;
         let work = tokio::time::timeout(WRITE_TIMEOUT, self.drop_on(&mut connection, id, (key, epoch), limit, now_ms));
-        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", late())))?;
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", timed_out())))?;
         *writer = Some(connection);
         Ok(changes)
     }
@@ -239,12 +239,12 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
-        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
-        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
-        let query = query.bind(reach.rows);
-        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let Some(range) = ScanRange::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
+        let query = query.bind(range.rows);
+        let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
         let rows = self.rows_of("cannot list records", id, query).await?;
-        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+        range.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
     }
 
     async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {

@@ -1,6 +1,6 @@
 //! Deletes old versions that neither readers nor followers of the log need.
 
-use super::{PostgresStore, WRITE_TIMEOUT, late};
+use super::{PostgresStore, WRITE_TIMEOUT, timed_out};
 use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
 use crate::rows::Columns;
 use crate::{Error, History, Seq};
@@ -47,7 +47,7 @@ impl PostgresStore {
             Ok(done) => done.map(|done| done.rows_affected()).map_err(fail),
             Err(_) => {
                 drop(connection.detach());
-                Err(fail(late()))
+                Err(fail(timed_out()))
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::codec::Codec;
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::history;
 use crate::postgres_server::Database;
-use crate::reading::Reach;
+use crate::reading::ScanRange;
 use crate::record::{Change, CollectionKey, Seq};
 use crate::{Batch, Progress, Scan, Span, Step, Store};
 use crate::{Clusters, Namespaces};
@@ -396,7 +396,7 @@ async fn no_query_reads_whole_tables() {
     let connection: &mut PgConnection = connection.as_mut().unwrap();
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
-    let scans = [&everywhere, &narrow].map(|scan| Reach::of(scan, 10).unwrap().sql());
+    let scans = [&everywhere, &narrow].map(|scan| ScanRange::of(scan, 10).unwrap().sql());
     let (of_key, deletions) = (history::of_key(), history::of_span(&Span::DELETED, ""));
     let [past, narrowed] =
         ["", super::NARROWED].map(|narrowed| history::of_span(&Span { deleted: false, ..Span::DELETED }, narrowed));

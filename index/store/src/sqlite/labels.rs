@@ -3,7 +3,7 @@
 use super::SqliteStore;
 use super::write::json;
 use crate::Error;
-use crate::labels::{ChosenLabels, Label, Relabelling};
+use crate::labels::{ChosenLabels, Label, LabelChanges};
 use crate::record::{CollectionKey, Record};
 use crate::rows::COLUMNS;
 use sqlx::sqlite::SqliteConnection;
@@ -11,9 +11,9 @@ use sqlx::{AssertSqlSafe, Connection};
 
 /// Additions are batched, removals are executed individually: with a batch, SQLite would scan a collection's
 /// labels.
-pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling) -> Result<(), Error> {
+pub(super) async fn write(connection: &mut SqliteConnection, labels: LabelChanges) -> Result<(), Error> {
     let fail = |e| Error::store("cannot write labels", e);
-    for Label { collection, key, value, record } in labels.gone {
+    for Label { collection, key, value, record } in labels.removed {
         sqlx::query("DELETE FROM chosen_labels WHERE collection = ? AND key = ? AND value = ? AND record = ?")
             .bind(collection)
             .bind(key)
@@ -23,14 +23,14 @@ pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling
             .await
             .map_err(fail)?;
     }
-    if labels.come.is_empty() {
+    if labels.added.is_empty() {
         return Ok(());
     }
-    let come: Vec<_> = labels.come.iter().map(|l| (l.collection, &l.key, &l.value, l.record)).collect();
+    let added: Vec<_> = labels.added.iter().map(|l| (l.collection, &l.key, &l.value, l.record)).collect();
     let insert = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) \
         SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)";
-    let come = json(&come, "list of labels")?;
-    sqlx::query(insert).bind(come).execute(connection).await.map(drop).map_err(fail)
+    let added = json(&added, "list of labels")?;
+    sqlx::query(insert).bind(added).execute(connection).await.map(drop).map_err(fail)
 }
 
 /// Rebuilds the index if the chosen labels changed.

@@ -13,9 +13,9 @@ use super::decide::{Decided, Sequence, Target, runs};
 use super::history;
 use super::labels::ChosenLabels;
 use super::notes;
-use super::reading::{Bodies, COUNTS, Reach, size_of};
+use super::reading::{Bodies, COUNTS, ScanRange, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
-use super::together::Together;
+use super::together::QueryBatcher;
 use super::{
     Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
 };
@@ -66,10 +66,10 @@ const GETS: (usize, usize) = (2, 64);
 
 /// Key of an object: collection id, namespace, name.
 type Place = (i64, Arc<str>, Arc<str>);
-type Gets = Together<Place, Option<SqliteRow>>;
+type Gets = QueryBatcher<Place, Option<SqliteRow>>;
 
 fn together() -> Gets {
-    Together::new(GETS.0, GETS.1)
+    QueryBatcher::new(GETS.0, GETS.1)
 }
 
 /// The SQLite backend.
@@ -243,12 +243,12 @@ impl Store for SqliteStore {
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let fail = |e| Error::store("cannot list records", e);
         let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
-        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
-        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
-        let query = query.bind(reach.rows);
-        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let Some(range) = ScanRange::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
+        let query = query.bind(range.rows);
+        let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
         let rows = query.fetch_all(&self.readers).await.map_err(fail)?;
-        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+        range.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
     }
 
     async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {

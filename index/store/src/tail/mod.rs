@@ -102,8 +102,8 @@ impl Tail {
     /// Follows the changes of a topic after `since`.
     pub fn follow_topic(self: &Arc<Self>, since: Seq, topic: Topic) -> Follower {
         let mut window = self.window.write();
-        let Window { changes, topics, since: whole_after, .. } = &mut *window;
-        let mut latest = topics.join(&topic, *whole_after, changes.iter());
+        let Window { changes, topics, since: complete_after, .. } = &mut *window;
+        let mut latest = topics.join(&topic, *complete_after, changes.iter());
         // Changes already in the window are still to be read.
         latest.mark_changed();
         Follower { tail: Arc::clone(self), topic: Some(topic), since, latest }
@@ -314,7 +314,7 @@ mod tests {
                     }
                     continue;
                 };
-                let expected: Vec<Seq> = all.iter().filter(|c| topic.holds(c)).map(|c| c.seq).collect();
+                let expected: Vec<Seq> = all.iter().filter(|c| topic.matches(c)).map(|c| c.seq).collect();
                 let told: Vec<Seq> = told.unwrap().iter().map(|c| c.seq).collect();
                 prop_assert_eq!(told, expected);
                 prop_assert_eq!(of_topic.since(), of_all.since());

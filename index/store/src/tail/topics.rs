@@ -19,11 +19,11 @@ pub struct Topic {
 }
 
 /// The namespace and name of a topic, without the resource.
-type Place = (Option<Arc<str>>, Option<Arc<str>>);
+type TopicKey = (Option<Arc<str>>, Option<Arc<str>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Topics {
-    of: HashMap<Gvr, HashMap<Place, Followed>>,
+    by_resource: HashMap<Gvr, HashMap<TopicKey, Followed>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,14 +36,14 @@ struct Followed {
 }
 
 impl Topic {
-    pub(super) fn holds(&self, change: &Change) -> bool {
+    pub(super) fn matches(&self, change: &Change) -> bool {
         let key = &change.object.record.key;
         *key.resource() == self.resource
             && self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
             && self.name.as_ref().is_none_or(|name| *name == key.name)
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> TopicKey {
         (self.namespace.clone(), self.name.clone())
     }
 }
@@ -56,17 +56,17 @@ impl Topics {
         since: Seq,
         window: impl Iterator<Item = &'w Arc<Change>>,
     ) -> watch::Receiver<Seq> {
-        let followed = self.of.entry(topic.resource.clone()).or_default().entry(topic.place()).or_default();
+        let followed = self.by_resource.entry(topic.resource.clone()).or_default().entry(topic.place()).or_default();
         if followed.followers == 0 {
             followed.since = since;
-            followed.changes = window.filter(|change| topic.holds(change)).cloned().collect();
+            followed.changes = window.filter(|change| topic.matches(change)).cloned().collect();
         }
         followed.followers += 1;
         followed.latest.subscribe()
     }
 
     pub fn leave(&mut self, topic: &Topic) {
-        let Some(places) = self.of.get_mut(&topic.resource) else { return };
+        let Some(places) = self.by_resource.get_mut(&topic.resource) else { return };
         let place = topic.place();
         if let Some(followed) = places.get_mut(&place) {
             followed.followers -= 1;
@@ -75,13 +75,13 @@ impl Topics {
             }
         }
         if places.is_empty() {
-            self.of.remove(&topic.resource);
+            self.by_resource.remove(&topic.resource);
         }
     }
 
     /// The changes of a topic after `since`.
     pub fn after(&self, topic: &Topic, since: Seq, most: usize) -> Result<Vec<Arc<Change>>, Gone> {
-        let followed = self.of.get(&topic.resource).and_then(|places| places.get(&topic.place()));
+        let followed = self.by_resource.get(&topic.resource).and_then(|places| places.get(&topic.place()));
         let Some(followed) = followed else { return Ok(Vec::new()) };
         if since < followed.since {
             return Err(Gone { oldest: followed.since });
@@ -110,7 +110,7 @@ impl Topics {
 
     /// Clears the window; followers get [`Gone`] on their next read.
     pub fn clear(&mut self, latest: Seq) {
-        for followed in self.of.values_mut().flat_map(HashMap::values_mut) {
+        for followed in self.by_resource.values_mut().flat_map(HashMap::values_mut) {
             followed.changes.clear();
             followed.since = latest;
             followed.latest.send_replace(latest);
@@ -119,7 +119,7 @@ impl Topics {
 
     fn each(&mut self, change: &Change, mut of: impl FnMut(&mut Followed)) {
         let key = &change.object.record.key;
-        let Some(places) = self.of.get_mut(key.resource()) else { return };
+        let Some(places) = self.by_resource.get_mut(key.resource()) else { return };
         for namespace in [None, Some(&key.namespace)] {
             for name in [None, Some(&key.name)] {
                 if let Some(followed) = places.get_mut(&(namespace.cloned(), name.cloned())) {

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of pattern-matching steps in one call of a script, about one second.
-const MOST_STEPS: u64 = 50_000_000;
+const MAX_STEPS: u64 = 50_000_000;
 /// Number of steps between two checks of the time.
-const STEPS_PER_LOOK: u64 = 4096;
+const STEPS_PER_TIME_CHECK: u64 = 4096;
 
-/// Error: the budget is exhausted.
+/// Error of a call that has used up its time or its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spent;
+pub(super) struct BudgetExhausted;
 
 /// Budget of one call. Clones share it.
 #[derive(Clone)]
@@ -27,20 +27,20 @@ impl Budget {
     }
 
     #[cfg(test)]
-    fn spent() -> Self {
+    fn exhausted() -> Self {
         Self { end: Instant::now(), steps: Rc::default() }
     }
 
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_expired(&self) -> bool {
         Instant::now() >= self.end
     }
 
     /// Accounts for one step of work; fails if the budget is exhausted.
-    pub(super) fn step(&self) -> Result<(), Spent> {
+    pub(super) fn step(&self) -> Result<(), BudgetExhausted> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
-        match steps >= MOST_STEPS || (steps.is_multiple_of(STEPS_PER_LOOK) && self.is_late()) {
-            true => Err(Spent),
+        match steps >= MAX_STEPS || (steps.is_multiple_of(STEPS_PER_TIME_CHECK) && self.is_expired()) {
+            true => Err(BudgetExhausted),
             false => Ok(()),
         }
     }
@@ -52,11 +52,11 @@ mod tests {
 
     #[test]
     fn budget_is_limited_by_time_and_steps() {
-        let late = Budget::spent();
-        assert!((0..STEPS_PER_LOOK).any(|_| late.step() == Err(Spent)));
+        let late = Budget::exhausted();
+        assert!((0..STEPS_PER_TIME_CHECK).any(|_| late.step() == Err(BudgetExhausted)));
         let long = Budget::new(Duration::from_secs(3600));
         let clone = long.clone();
-        assert!((0..MOST_STEPS).any(|_| clone.step() == Err(Spent)));
-        assert_eq!((long.step(), long.is_late()), (Err(Spent), false));
+        assert!((0..MAX_STEPS).any(|_| clone.step() == Err(BudgetExhausted)));
+        assert_eq!((long.step(), long.is_expired()), (Err(BudgetExhausted), false));
     }
 }

@@ -32,8 +32,8 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
         Err(error) => return (Err(error.into()), Ok(())),
     };
     let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3}});
-    let ended = run_in(&lua, script, "ReflectStatus", &[&object], |exchange, status, _| {
-        table(exchange, "replica", &status, &[])
+    let ended = run_in(&lua, script, "ReflectStatus", &[&object], |call_arguments, status, _| {
+        table(call_arguments, "replica", &status, &[])
     });
     let (took, memory) = (cpu_time() - began, lua.used_memory());
     let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
@@ -118,7 +118,7 @@ fn long_script_is_rejected_in_time() {
 #[case("os.exit")]
 #[case("os.remove")]
 fn unsafe_globals_are_missing(#[case] name: &str) {
-    let (ended, _) = ended(&format!("function ReflectStatus() return {{v = type({name})}} end"), LONGEST_RUN);
+    let (ended, _) = ended(&format!("function ReflectStatus() return {{v = type({name})}} end"), SCRIPT_TIMEOUT);
     assert_eq!(ended.expect("a status"), json!({"v": "nil"}), "{name}");
 }
 
@@ -147,7 +147,7 @@ fn unsafe_globals_are_missing(#[case] name: &str) {
 #[case("select(2, pcall(function() local a = ('x'):gsub('x', '%2') end))", json!(["<string>:1: invalid capture index"]))]
 #[case("select(2, pcall(function() local a = ('x'):gsub('x', function() error('no', 0) end) end))", json!(["no"]))]
 fn texts(#[case] expression: &str, #[case] expected: Json) {
-    let (ended, _) = ended(&format!("function ReflectStatus() return {{{expression}}} end"), LONGEST_RUN);
+    let (ended, _) = ended(&format!("function ReflectStatus() return {{{expression}}} end"), SCRIPT_TIMEOUT);
     assert_eq!(ended.expect("a status"), expected_or_empty(expected), "{expression}");
 }
 

@@ -5,8 +5,8 @@ use crowsnest_apimachinery::quantity::Quantity;
 use mlua::{Function, Lua, Table, Value, Variadic};
 
 use super::budget::Budget;
-use super::values::Exchange;
-use super::{TOO_LATE, type_of};
+use super::values::CallArguments;
+use super::{DEADLINE_EXCEEDED, type_of};
 use crate::default::dependencies::of_pod_spec;
 use crate::default::replicas::pod_requirements;
 
@@ -25,8 +25,8 @@ pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
 /// Wraps a function that reads a whole pod template; checks the time first, because no hook can interrupt it.
 fn timed(lua: &Lua, budget: &Budget, call: fn(&Lua, Variadic<Value>) -> mlua::Result<Value>) -> mlua::Result<Function> {
     let budget = budget.clone();
-    lua.create_function(move |lua, arguments| match budget.is_late() {
-        true => Err(mlua::Error::runtime(TOO_LATE)),
+    lua.create_function(move |lua, arguments| match budget.is_expired() {
+        true => Err(mlua::Error::runtime(DEADLINE_EXCEEDED)),
         false => call(lua, arguments),
     })
 }
@@ -70,7 +70,7 @@ fn amount_of(arguments: Variadic<Value>) -> mlua::Result<f64> {
 
 fn pod_template(lua: &Lua, function: &str, template: &Value) -> mlua::Result<serde_json::Value> {
     match template {
-        Value::Table(_) => Exchange::new(lua)?.to_json(template, &[]).map_err(mlua::Error::external),
+        Value::Table(_) => CallArguments::new(lua)?.to_json(template, &[]).map_err(mlua::Error::external),
         other => Err(bad_argument(1, function, "table", other)),
     }
 }
@@ -84,7 +84,7 @@ fn requirements(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
     match requirements {
         None => Ok(Value::Nil),
         Some(requirements) => {
-            Exchange::new(lua)?.push(&serde_json::to_value(requirements).map_err(mlua::Error::external)?)
+            CallArguments::new(lua)?.push(&serde_json::to_value(requirements).map_err(mlua::Error::external)?)
         }
     }
 }
@@ -103,5 +103,5 @@ fn dependencies(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
         other => return Err(bad_argument(2, FUNCTION, "string", other)),
     };
     let needed = of_pod_spec(template.get("spec"), &namespace);
-    Exchange::new(lua)?.push(&serde_json::to_value(needed).map_err(mlua::Error::external)?)
+    CallArguments::new(lua)?.push(&serde_json::to_value(needed).map_err(mlua::Error::external)?)
 }

@@ -22,16 +22,16 @@ use mlua::{Function, Lua, MultiValue, Value};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
-use self::values::Exchange;
+use self::values::CallArguments;
 use crate::default::dependencies;
 use crowsnest_plan::dependencies::Dependency;
 
-const LONGEST_RUN: Duration = Duration::from_secs(1);
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(1);
 const MOST_MEMORY: usize = 64 << 20;
 const LONGEST_SCRIPT: usize = 1 << 20;
 /// Maximum length in bytes of an error message from a script that is passed on.
 const LONGEST_MESSAGE: usize = 4096;
-const TOO_LATE: &str = "context deadline exceeded";
+const DEADLINE_EXCEEDED: &str = "context deadline exceeded";
 
 /// Failure of a script.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ fn shortened(message: &str) -> String {
 
 /// Compiles a script without running it.
 pub fn compile(script: &str) -> Result<(), ScriptError> {
-    load(&sandbox::machine(LONGEST_RUN)?, script).map(drop)
+    load(&sandbox::machine(SCRIPT_TIMEOUT)?, script).map(drop)
 }
 
 /// Loads source text only, since precompiled code could escape the sandbox.
@@ -100,7 +100,7 @@ fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
     };
     let refusal = |text: &str| read(text).err().map(|error| error.to_string());
     read(script).map_err(|error| match error {
-        ScriptError::Lua(words) => ScriptError::Lua(syntax::reworded(script, &words, refusal)),
+        ScriptError::Lua(words) => ScriptError::Lua(syntax::reword_syntax_error(script, &words, refusal)),
         other => other,
     })
 }
@@ -110,9 +110,9 @@ fn run<T>(
     script: &str,
     function: &'static str,
     arguments: &[&Json],
-    read: impl FnOnce(&Exchange<'_>, Value, Value) -> Result<T, ScriptError>,
+    read: impl FnOnce(&CallArguments<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
-    run_in(&sandbox::machine(LONGEST_RUN)?, script, function, arguments, read)
+    run_in(&sandbox::machine(SCRIPT_TIMEOUT)?, script, function, arguments, read)
 }
 
 fn run_in<T>(
@@ -120,18 +120,18 @@ fn run_in<T>(
     script: &str,
     function: &'static str,
     arguments: &[&Json],
-    read: impl FnOnce(&Exchange<'_>, Value, Value) -> Result<T, ScriptError>,
+    read: impl FnOnce(&CallArguments<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
     load(lua, script)?.call::<()>(())?;
     let Value::Function(called) = lua.globals().get::<Value>(function)? else {
         return Err(ScriptError::NoFunction(function));
     };
-    let mut exchange = Exchange::new(lua)?;
+    let mut call_arguments = CallArguments::new(lua)?;
     let arguments: MultiValue =
-        arguments.iter().map(|argument| exchange.push(argument)).collect::<mlua::Result<_>>()?;
+        arguments.iter().map(|argument| call_arguments.push(argument)).collect::<mlua::Result<_>>()?;
     let mut results = called.call::<MultiValue>(arguments)?;
     let mut next = || results.pop_front().unwrap_or_default();
-    read(&exchange, next(), next())
+    read(&call_arguments, next(), next())
 }
 
 /// Lua's name of the value's type. Lua has only one type of numbers.
@@ -140,13 +140,13 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 fn table(
-    exchange: &Exchange<'_>,
+    call_arguments: &CallArguments<'_>,
     what: &'static str,
     value: &Value,
     references: &[&Json],
 ) -> Result<Json, ScriptError> {
     match value {
-        Value::Table(_) => exchange.to_json(value, references),
+        Value::Table(_) => call_arguments.to_json(value, references),
         other => Err(ScriptError::Type { what, wanted: "table", found: type_of(other) }),
     }
 }
@@ -157,17 +157,17 @@ fn decoded<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T,
 
 /// Converts a table that must be a list. An empty table is an empty list.
 fn list<T: DeserializeOwned>(
-    exchange: &Exchange<'_>,
+    call_arguments: &CallArguments<'_>,
     function: &'static str,
     value: &Value,
 ) -> Result<Vec<T>, ScriptError> {
-    decoded(function, table(exchange, "requires", value, &[&json!([])])?)
+    decoded(function, table(call_arguments, "requires", value, &[&json!([])])?)
 }
 
 /// `GetReplicas(obj)`: number of replicas, and the requirements of each.
 pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequirements>), ScriptError> {
     const FUNCTION: &str = "GetReplicas";
-    run(script, FUNCTION, &[object], |exchange, count, requirements| {
+    run(script, FUNCTION, &[object], |call_arguments, count, requirements| {
         let count = match count {
             Value::Integer(count) => i32::try_from(count).unwrap_or(i32::MAX),
             Value::Number(count) => count as i32,
@@ -177,7 +177,7 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
         };
         let requirements = match requirements {
             Value::Nil => None,
-            value => Some(decoded(FUNCTION, table(exchange, "requires", &value, &[])?)?),
+            value => Some(decoded(FUNCTION, table(call_arguments, "requires", &value, &[])?)?),
         };
         Ok((count, requirements))
     })
@@ -186,24 +186,24 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
 /// `GetComponents(obj)`: replicas and requirements of several pod templates.
 pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptError> {
     const FUNCTION: &str = "GetComponents";
-    run(script, FUNCTION, &[object], |exchange, found, _| match found {
+    run(script, FUNCTION, &[object], |call_arguments, found, _| match found {
         Value::Nil => Ok(Vec::new()),
-        Value::Table(_) => list(exchange, FUNCTION, &found),
+        Value::Table(_) => list(call_arguments, FUNCTION, &found),
         other => Err(ScriptError::Components(type_of(&other))),
     })
 }
 
 /// `ReviseReplica(obj, replica)`: the object with another number of replicas.
 pub fn revise(script: &str, object: &Json, replicas: i32) -> Result<Json, ScriptError> {
-    run(script, "ReviseReplica", &[object, &json!(replicas)], |exchange, revised, _| {
-        table(exchange, "requires", &revised, &[object])
+    run(script, "ReviseReplica", &[object, &json!(replicas)], |call_arguments, revised, _| {
+        table(call_arguments, "requires", &revised, &[object])
     })
 }
 
 /// `Retain(desiredObj, observedObj)`: the desired object with fields retained from the observed one.
 pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, ScriptError> {
-    run(script, "Retain", &[desired, observed], |exchange, retained, _| {
-        table(exchange, "requires", &retained, &[desired, observed])
+    run(script, "Retain", &[desired, observed], |call_arguments, retained, _| {
+        table(call_arguments, "requires", &retained, &[desired, observed])
     })
 }
 
@@ -211,15 +211,15 @@ pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, Scr
 pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) -> Result<Json, ScriptError> {
     const FUNCTION: &str = "AggregateStatus";
     let items = serde_json::to_value(items).map_err(|source| ScriptError::Shape { function: FUNCTION, source })?;
-    run(script, FUNCTION, &[object, &items], |exchange, aggregated, _| {
-        table(exchange, "requires", &aggregated, &[object])
+    run(script, FUNCTION, &[object, &items], |call_arguments, aggregated, _| {
+        table(call_arguments, "requires", &aggregated, &[object])
     })
 }
 
 /// `ReflectStatus(obj)`: the status of a member object to report.
 pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
-    run(script, "ReflectStatus", &[object], |exchange, status, _| {
-        table(exchange, "replica", &status, object.get("status").as_slice())
+    run(script, "ReflectStatus", &[object], |call_arguments, status, _| {
+        table(call_arguments, "replica", &status, object.get("status").as_slice())
     })
 }
 
@@ -233,8 +233,9 @@ pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
 
 /// `GetDependencies(obj)`: the objects to propagate along with it.
 pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
-    let needed =
-        run(script, "GetDependencies", &[object], |exchange, needed, _| list(exchange, "GetDependencies", &needed))?;
+    let needed = run(script, "GetDependencies", &[object], |call_arguments, needed, _| {
+        list(call_arguments, "GetDependencies", &needed)
+    })?;
     dependencies::verify(&needed).map_err(ScriptError::Dependencies)?;
     Ok(needed)
 }

@@ -1,7 +1,7 @@
 //! Lua 5.1 patterns (Reference Manual 5.4.1, LuaJIT's `lib_string.c`) with a step budget. LuaJIT's own matcher
 //! backtracks in C, where no hook can interrupt it. Each attempted position is one step.
 
-use super::budget::{Budget, Spent};
+use super::budget::{Budget, BudgetExhausted};
 
 /// Maximum number of captures of one pattern, LuaJIT's `LUA_MAXCAPTURES`.
 const MOST_CAPTURES: usize = 32;
@@ -33,12 +33,12 @@ pub(super) enum PatternError {
     #[error("pattern too complex")]
     TooComplex,
     #[error("context deadline exceeded")]
-    Spent,
+    BudgetExhausted,
 }
 
-impl From<Spent> for PatternError {
-    fn from(Spent: Spent) -> Self {
-        PatternError::Spent
+impl From<BudgetExhausted> for PatternError {
+    fn from(BudgetExhausted: BudgetExhausted) -> Self {
+        PatternError::BudgetExhausted
     }
 }
 

@@ -77,7 +77,7 @@ fn matching_ends_with_the_budget(#[case] pattern: &str) {
     let subject = "a".repeat(100_000);
     let began = cpu_time();
     let ended = find(subject.as_bytes(), pattern.as_bytes(), 0, true, &Budget::new(Duration::from_millis(50)));
-    assert_eq!(ended, Err(PatternError::Spent));
+    assert_eq!(ended, Err(PatternError::BudgetExhausted));
     let took = cpu_time() - began;
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
@@ -86,7 +86,7 @@ fn matching_ends_with_the_budget(#[case] pattern: &str) {
 fn plain_search_ends_with_the_budget() {
     let (subject, sought) = ("a".repeat(2_000_000), format!("{}b", "a".repeat(1_000_000)));
     let budget = Budget::new(Duration::from_millis(50));
-    assert_eq!(find_plain(subject.as_bytes(), sought.as_bytes(), 0, &budget), Err(PatternError::Spent));
+    assert_eq!(find_plain(subject.as_bytes(), sought.as_bytes(), 0, &budget), Err(PatternError::BudgetExhausted));
 }
 
 proptest! {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 
 use super::budget::Budget;
-use super::{MOST_MEMORY, TOO_LATE, kube, strings};
+use super::{DEADLINE_EXCEEDED, MOST_MEMORY, kube, strings};
 
 /// Globals that Karmada's machine does not have.
 const REMOVED: [&str; 2] = ["coroutine", "gcinfo"];
@@ -102,13 +102,13 @@ pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
 fn limit(lua: &Lua, budget: Budget) -> mlua::Result<()> {
     let globals = lua.globals();
     let own = budget.clone();
-    let is_late = lua.create_function(move |_, ()| Ok(own.is_late()))?;
+    let is_late = lua.create_function(move |_, ()| Ok(own.is_expired()))?;
     let [pcall, error] = ["pcall", "error"].map(|name| globals.get::<Function>(name));
-    lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, TOO_LATE, pcall?, error?))?;
+    lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, DEADLINE_EXCEEDED, pcall?, error?))?;
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |_, _| {
-        match budget.is_late() {
+        match budget.is_expired() {
             false => Ok(VmState::Continue),
-            true => Err(mlua::Error::runtime(TOO_LATE)),
+            true => Err(mlua::Error::runtime(DEADLINE_EXCEEDED)),
         }
     })?;
     lua.set_memory_limit(MOST_MEMORY)?;

@@ -8,7 +8,7 @@ use super::pattern::{self, Capture, Match, PatternError};
 use super::type_of;
 
 /// Maximum length in bytes of a string created by a library function.
-pub(super) const LONGEST_TEXT: usize = 16 << 20;
+pub(super) const MAX_STRING_BYTES: usize = 16 << 20;
 
 /// Lua code that replaces library functions.
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -17,12 +17,12 @@ const PRELUDE: &str = include_str!("prelude.lua");
 pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     let natives = lua.create_table()?;
     let own = budget.clone();
-    natives.raw_set("is_late", lua.create_function(move |_, ()| Ok(own.is_late()))?)?;
+    natives.raw_set("is_late", lua.create_function(move |_, ()| Ok(own.is_expired()))?)?;
     for (name, search) in [("find", Search::Find), ("scan", Search::Scan), ("scan_literal", Search::ScanLiteral)] {
         let own = budget.clone();
         natives.raw_set(name, lua.create_function(move |lua, given| search.run(lua, &given, &own))?)?;
     }
-    natives.raw_set("longest", LONGEST_TEXT)?;
+    natives.raw_set("longest", MAX_STRING_BYTES)?;
     let globals = lua.globals();
     lua.load(PRELUDE).set_name("=prelude").call::<()>((natives, globals.get::<Table>("string")?, globals))
 }

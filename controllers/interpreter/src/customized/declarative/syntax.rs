@@ -3,25 +3,25 @@
 //! LuaJIT reports line and token; the column is found by parsing prefixes of the script.
 
 /// Maximum number of positions to try. Each requires parsing the script up to that position.
-const MOST_PLACES: usize = 64;
+const MAX_POSITIONS: usize = 64;
 
 /// A message of LuaJIT: `<string>:LINE: WHY near 'TOKEN'`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Complaint<'m> {
+struct SyntaxErrorMessage<'m> {
     line: usize,
     why: &'m str,
     token: &'m str,
 }
 
-impl<'m> Complaint<'m> {
+impl<'m> SyntaxErrorMessage<'m> {
     fn read(message: &'m str) -> Option<Self> {
         let (line, rest) = message.strip_prefix("<string>:")?.split_once(": ")?;
         let (why, token) = rest.split_once(" near '")?;
-        Some(Complaint { line: line.parse().ok()?, why, token: token.strip_suffix('\'')? })
+        Some(SyntaxErrorMessage { line: line.parse().ok()?, why, token: token.strip_suffix('\'')? })
     }
 
-    /// The token as shown by gopher-lua: strings without quotes.
-    fn shown(&self) -> &'m str {
+    /// The token as displayed by gopher-lua: strings without quotes.
+    fn display_token(&self) -> &'m str {
         let quoted = |quote: char| self.token.strip_prefix(quote)?.strip_suffix(quote);
         quoted('"').or_else(|| quoted('\'')).unwrap_or(self.token)
     }
@@ -31,7 +31,7 @@ impl<'m> Complaint<'m> {
     }
 
     /// Possible positions of the token: the column of its last byte, and the script up to there.
-    fn places<'s>(&'s self, script: &'s str) -> impl Iterator<Item = (usize, &'s str)> + 's {
+    fn token_positions<'s>(&'s self, script: &'s str) -> impl Iterator<Item = (usize, &'s str)> + 's {
         let start: usize = script.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum();
         let rest = script.get(start..).unwrap_or_default();
         let line = rest.lines().next().unwrap_or_default();
@@ -51,17 +51,18 @@ impl<'m> Complaint<'m> {
 
 /// Rewords a message of LuaJIT if gopher-lua has an equivalent one. `refusal` returns LuaJIT's message for a prefix
 /// of the script.
-pub(super) fn reworded(script: &str, message: &str, refusal: impl Fn(&str) -> Option<String>) -> String {
-    let Some(complaint) = Complaint::read(message) else { return message.to_owned() };
-    let why = if complaint.is_grammar() { "syntax error" } else { complaint.why };
-    if complaint.token == "<eof>" {
+pub(super) fn reword_syntax_error(script: &str, message: &str, refusal: impl Fn(&str) -> Option<String>) -> String {
+    let Some(original) = SyntaxErrorMessage::read(message) else { return message.to_owned() };
+    let why = if original.is_grammar() { "syntax error" } else { original.why };
+    if original.token == "<eof>" {
         return format!("<string> at EOF:   {why}");
     }
     // A prefix that ends with the token fails with the same message; a shorter one fails because of its end.
-    let is_there = |text: &str| refusal(text).is_some_and(|shorter| Complaint::read(&shorter) == Some(complaint));
-    match complaint.places(script).take(MOST_PLACES).find(|(_, text)| is_there(text)) {
+    let is_there =
+        |text: &str| refusal(text).is_some_and(|shorter| SyntaxErrorMessage::read(&shorter) == Some(original));
+    match original.token_positions(script).take(MAX_POSITIONS).find(|(_, text)| is_there(text)) {
         Some((column, _)) => {
-            format!("<string> line:{}(column:{column}) near '{}':   {why}", complaint.line, complaint.shown())
+            format!("<string> line:{}(column:{column}) near '{}':   {why}", original.line, original.display_token())
         }
         None => message.to_owned(),
     }

@@ -19,12 +19,12 @@ const MAX_DEPTH: usize = 128;
 const MAX_VALUES: usize = 1_000_000;
 const MAX_TEXT: usize = 16 << 20;
 /// Maximum number of positions in the arguments that are searched for the type of an empty table.
-const MAX_PLACES: usize = 256;
+const MAX_POSITIONS: usize = 256;
 /// From here on several integers have the same double.
 const LARGE: f64 = (1_u64 << 53) as f64;
 
 /// The arguments of one call, and the tables created from them.
-pub(super) struct Exchange<'a> {
+pub(super) struct CallArguments<'a> {
     lua: &'a Lua,
     /// Maps tables to indexes into `sources`. It keeps the tables alive, so that no new table has the identity of an
     /// old one.
@@ -34,7 +34,7 @@ pub(super) struct Exchange<'a> {
     large: HashMap<u64, Vec<&'a Number>>,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> CallArguments<'a> {
     pub(super) fn new(lua: &'a Lua) -> mlua::Result<Self> {
         Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), large: HashMap::new() })
     }
@@ -86,9 +86,15 @@ impl<'a> Exchange<'a> {
     /// Converts a script's result to JSON. An empty table created by the script becomes `{}` or `[]` like the value
     /// in the same position of `references`. If there is none, the field is omitted, as in Karmada.
     pub(super) fn to_json(&self, value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
-        let mut reading =
-            Reading { exchange: self, references, path: Vec::new(), types: RefCell::default(), values: 0, text: 0 };
-        Ok(reading.value(value, None)?.unwrap_or_else(|| Json::Object(Map::new())))
+        let mut reader = ResultReader {
+            call_arguments: self,
+            references,
+            path: Vec::new(),
+            types: RefCell::default(),
+            values: 0,
+            text: 0,
+        };
+        Ok(reader.value(value, None)?.unwrap_or_else(|| Json::Object(Map::new())))
     }
 
     fn source(&self, table: &Table) -> Result<Option<&'a Json>, ScriptError> {
@@ -106,12 +112,12 @@ enum Step {
 
 /// Type of an empty table.
 #[derive(Debug, Clone, Copy)]
-enum Empty {
+enum EmptyTable {
     Object,
     List,
 }
 
-impl Empty {
+impl EmptyTable {
     fn of(json: &Json) -> Option<Self> {
         match json {
             Json::Object(_) => Some(Self::Object),
@@ -129,19 +135,19 @@ impl Empty {
 }
 
 /// State while a result is converted.
-struct Reading<'a> {
-    exchange: &'a Exchange<'a>,
+struct ResultReader<'a> {
+    call_arguments: &'a CallArguments<'a>,
     references: &'a [&'a Json],
     /// Position of the current value.
     path: Vec<Step>,
     /// Types of empty tables by position.
-    types: RefCell<HashMap<Vec<Step>, Option<Empty>>>,
+    types: RefCell<HashMap<Vec<Step>, Option<EmptyTable>>>,
     /// Values and bytes converted so far.
     values: usize,
     text: usize,
 }
 
-impl Reading<'_> {
+impl ResultReader<'_> {
     fn count(&mut self, text: usize) -> Result<(), ScriptError> {
         self.values += 1;
         self.text = self.text.saturating_add(text);
@@ -186,14 +192,14 @@ impl Reading<'_> {
         if let Some(original) = source.filter(same) {
             return Some(original.clone());
         }
-        match self.exchange.large.get(&double.to_bits())?.as_slice() {
+        match self.call_arguments.large.get(&double.to_bits())?.as_slice() {
             [only] => Some(Json::Number((*only).clone())),
-            _ => self.places().into_iter().find(same).cloned(),
+            _ => self.values_at_path().into_iter().find(same).cloned(),
         }
     }
 
     fn table(&mut self, table: &Table) -> Result<Option<Json>, ScriptError> {
-        let source = self.exchange.source(table)?;
+        let source = self.call_arguments.source(table)?;
         let mixed = || ScriptError::Lua("cannot encode mixed or invalid key types".to_owned());
         let mut items: BTreeMap<i64, Json> = BTreeMap::new();
         let mut fields = Map::new();
@@ -206,7 +212,7 @@ impl Reading<'_> {
                     let own = usize::try_from(index - 1).ok().and_then(|index| source?.get(index));
                     self.path.push(Step::Item);
                     // Omitting an item would shift the others.
-                    let item = self.value(&value, own)?.unwrap_or_else(|| Empty::Object.json());
+                    let item = self.value(&value, own)?.unwrap_or_else(|| EmptyTable::Object.json());
                     items.insert(index, item);
                 }
                 Value::String(key) => {
@@ -225,7 +231,9 @@ impl Reading<'_> {
             fields.entry(key.clone()).or_insert(Json::Null);
         }
         match (items.is_empty(), fields.is_empty()) {
-            (true, true) if is_empty => Ok(source.and_then(Empty::of).or_else(|| self.empty()).map(Empty::json)),
+            (true, true) if is_empty => {
+                Ok(source.and_then(EmptyTable::of).or_else(|| self.empty()).map(EmptyTable::json))
+            }
             (true, _) => Ok(Some(Json::Object(fields))),
             (false, false) => Err(mixed()),
             (false, true) if items.keys().copied().eq((1..).take(items.len())) => {
@@ -236,17 +244,17 @@ impl Reading<'_> {
     }
 
     /// Type of the empty table in the current position.
-    fn empty(&self) -> Option<Empty> {
+    fn empty(&self) -> Option<EmptyTable> {
         if let Some(known) = self.types.borrow().get(&self.path) {
             return *known;
         }
-        let found = self.places().into_iter().find_map(Empty::of);
+        let found = self.values_at_path().into_iter().find_map(EmptyTable::of);
         self.types.borrow_mut().insert(self.path.clone(), found);
         found
     }
 
-    /// Values of the references in the current position, including that position in each item of lists on the way.
-    fn places(&self) -> Vec<&Json> {
+    /// Values of the references at the current path. A list on the path contributes the values of all its items.
+    fn values_at_path(&self) -> Vec<&Json> {
         let mut places: Vec<&Json> = self.references.to_vec();
         for step in &self.path {
             places = places
@@ -256,7 +264,7 @@ impl Reading<'_> {
                     (Step::Item, Json::Array(items)) => items.iter().collect(),
                     _ => Vec::new(),
                 })
-                .take(MAX_PLACES)
+                .take(MAX_POSITIONS)
                 .collect();
         }
         places

@@ -50,19 +50,19 @@ fn rules_match_operations_on_kinds(#[case] rules: Value, #[case] expected: bool)
 fn first_webhook_by_configuration_and_name_is_called() {
     let all = || rule(&["*"], &["*"], &["*"], &["*"]);
     let webhooks = Webhooks::default();
-    let asked = || webhooks.find(&deployment(), &Operation::Retain).map(|hook| hook.uid.clone());
+    let called = || webhooks.find(&deployment(), &Operation::Retain).map(|hook| hook.uid.clone());
     webhooks
         .learn("b", Some(&configuration(json!([{"name": "z.z", "rules": all()}, {"name": "a.z", "rules": all()}]))));
-    assert_eq!(asked().as_deref(), Some("b/a.z"));
+    assert_eq!(called().as_deref(), Some("b/a.z"));
     // Compared as one string, in which a dash precedes a slash.
     webhooks.learn("b-c", Some(&configuration(json!([{"name": "x.x", "rules": all()}]))));
-    assert_eq!(asked().as_deref(), Some("b-c/x.x"));
+    assert_eq!(called().as_deref(), Some("b-c/x.x"));
     webhooks.keep(|name| name != "b-c");
-    assert_eq!(asked().as_deref(), Some("b/a.z"));
+    assert_eq!(called().as_deref(), Some("b/a.z"));
     webhooks.learn("b", Some(&configuration(json!([{"name": "z.z", "rules": all()}]))));
-    assert_eq!(asked().as_deref(), Some("b/z.z"));
+    assert_eq!(called().as_deref(), Some("b/z.z"));
     webhooks.learn("b", None);
-    assert_eq!(asked(), None);
+    assert_eq!(called(), None);
 }
 
 /// A webhook in this process, with configurable responses and recorded requests.
@@ -82,14 +82,14 @@ struct ServerState {
 }
 
 async fn answer(
-    State(told): State<ServerState>,
+    State(state): State<ServerState>,
     uri: Uri,
     headers: HeaderMap,
-    Json(question): Json<Value>,
+    Json(review): Json<Value>,
 ) -> (StatusCode, Json<Value>) {
     let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
-    let (code, body) = (told.reply)(&question);
-    told.seen.lock().push((host, uri.to_string(), question));
+    let (code, body) = (state.reply)(&review);
+    state.seen.lock().push((host, uri.to_string(), review));
     (code, Json(body))
 }
 
@@ -110,9 +110,9 @@ impl Server {
     }
 
     /// All operations handled by this webhook.
-    fn webhooks(&self, services: Arc<dyn Services>, place: Value) -> Webhooks {
+    fn webhooks(&self, services: Arc<dyn Services>, client_config: Value) -> Webhooks {
         let ca_bundle = base64::engine::general_purpose::STANDARD.encode(self.authority.certificate());
-        let mut client = place;
+        let mut client = client_config;
         client["caBundle"] = json!(ca_bundle);
         let webhooks = Webhooks::new(services);
         let hook = json!({"name": "hook.example.com", "clientConfig": client, "timeoutSeconds": 5,
@@ -136,22 +136,22 @@ fn hook(webhooks: &Webhooks) -> Arc<Hook> {
     webhooks.find(&deployment(), &Operation::Retain).expect("a webhook")
 }
 
-fn good(question: &Value) -> (StatusCode, Value) {
-    let asked = &question["request"];
+fn successful(review: &Value) -> (StatusCode, Value) {
+    let request = &review["request"];
     let patch = |patch: Value| base64::engine::general_purpose::STANDARD.encode(patch.to_string());
-    let mut response = json!({"uid": asked["uid"], "successful": true});
-    let more = match asked["operation"].as_str().unwrap_or_default() {
-        "InterpretReplica" => json!({"replicas": asked["object"]["spec"]["replicas"]}),
+    let mut response = json!({"uid": request["uid"], "successful": true});
+    let more = match request["operation"].as_str().unwrap_or_default() {
+        "InterpretReplica" => json!({"replicas": request["object"]["spec"]["replicas"]}),
         "InterpretComponent" => json!({"components": [{"name": "one", "replicas": 1}]}),
         "InterpretHealth" => json!({"healthy": true}),
         "InterpretStatus" => json!({"rawStatus": {"seen": true}}),
         "InterpretDependency" => json!({"dependencies": [{"apiVersion": "v1", "kind": "Secret", "name": "s"}]}),
         "ReviseReplica" => json!({"patchType": "JSONPatch", "patch": patch(json!([
-            {"op": "replace", "path": "/spec/replicas", "value": asked["replicas"]}]))}),
+            {"op": "replace", "path": "/spec/replicas", "value": request["replicas"]}]))}),
         "Retain" => json!({"patchType": "JSONPatch", "patch": patch(json!([
-            {"op": "add", "path": "/spec/kept", "value": asked["observedObject"]["spec"]["kept"]}]))}),
+            {"op": "add", "path": "/spec/kept", "value": request["observedObject"]["spec"]["kept"]}]))}),
         "AggregateStatus" => json!({"patchType": "JSONPatch", "patch": patch(json!([
-            {"op": "add", "path": "/status", "value": {"members": asked["aggregatedStatus"]}}]))}),
+            {"op": "add", "path": "/status", "value": {"members": request["aggregatedStatus"]}}]))}),
         _ => json!({}),
     };
     for (key, value) in more.as_object().expect("fields") {
@@ -162,7 +162,7 @@ fn good(question: &Value) -> (StatusCode, Value) {
 
 #[tokio::test]
 async fn every_operation_is_called_over_https() {
-    let server = Server::start(&["127.0.0.1"], good).await;
+    let server = Server::start(&["127.0.0.1"], successful).await;
     let webhooks = server.by_url();
     let hook = hook(&webhooks);
     let object = deployment();
@@ -185,10 +185,10 @@ async fn every_operation_is_called_over_https() {
 }
 
 /// A Service with another endpoint.
-struct Elsewhere(Value);
+struct FixedService(Value);
 
 #[async_trait]
-impl Services for Elsewhere {
+impl Services for FixedService {
     async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, LookupError> {
         Ok((namespace == "hooks" && name == "interpreter").then(|| json!({"spec": self.0})))
     }
@@ -196,17 +196,17 @@ impl Services for Elsewhere {
 
 #[tokio::test]
 async fn webhook_is_resolved_by_service_and_verified_by_name() {
-    let server = Server::start(&["interpreter.hooks.svc"], good).await;
-    let place = json!({"service": {
+    let server = Server::start(&["interpreter.hooks.svc"], successful).await;
+    let client_config = json!({"service": {
         "namespace": "hooks", "name": "interpreter", "port": server.address.port(), "path": "/interpret"}});
     let external = json!({"type": "ExternalName", "externalName": "127.0.0.1"});
-    let webhooks = server.webhooks(Arc::new(Elsewhere(external)), place.clone());
+    let webhooks = server.webhooks(Arc::new(FixedService(external)), client_config.clone());
     assert!(hook(&webhooks).is_healthy(&deployment()).await.expect("health"));
     let host = format!("interpreter.hooks.svc:{}", server.address.port());
     assert_eq!(server.seen.lock()[0].0, host);
 
     let headless = json!({"type": "ClusterIP", "clusterIP": "None"});
-    let webhooks = server.webhooks(Arc::new(Elsewhere(headless)), place);
+    let webhooks = server.webhooks(Arc::new(FixedService(headless)), client_config);
     let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("nowhere").to_string();
     let url = format!("https://{host}/interpret?timeout=5s");
     assert_eq!(
@@ -218,38 +218,38 @@ async fn webhook_is_resolved_by_service_and_verified_by_name() {
     );
 }
 
-fn refusing(asked: &Value) -> (StatusCode, Value) {
+fn failed(review: &Value) -> (StatusCode, Value) {
     let status = json!({"code": 400, "message": "no"});
-    (StatusCode::OK, json!({"response": {"uid": asked["request"]["uid"], "status": status}}))
+    (StatusCode::OK, json!({"response": {"uid": review["request"]["uid"], "status": status}}))
 }
 
-fn confused(_asked: &Value) -> (StatusCode, Value) {
+fn wrong_uid(_review: &Value) -> (StatusCode, Value) {
     (StatusCode::OK, json!({"response": {"uid": "", "successful": true}}))
 }
 
-fn broken(_asked: &Value) -> (StatusCode, Value) {
+fn server_error(_review: &Value) -> (StatusCode, Value) {
     (StatusCode::INTERNAL_SERVER_ERROR, json!({}))
 }
 
-fn misshapen(_asked: &Value) -> (StatusCode, Value) {
+fn malformed(_review: &Value) -> (StatusCode, Value) {
     (StatusCode::OK, json!({"response": {"uid": 7}}))
 }
 
-fn misguided(asked: &Value) -> (StatusCode, Value) {
+fn inapplicable_patch(review: &Value) -> (StatusCode, Value) {
     let patch = base64::engine::general_purpose::STANDARD.encode(r#"[{"op": "remove", "path": "/none"}]"#);
-    let uid = &asked["request"]["uid"];
+    let uid = &review["request"]["uid"];
     (StatusCode::OK, json!({"response": {"uid": uid, "successful": true, "patchType": "JSONPatch", "patch": patch}}))
 }
 
 #[rstest]
-#[case::refused(refusing, "webhook call failed, get status code: 400, msg: no")]
-#[case::of_another(confused, "received invalid webhook response: expected response.uid ")]
-#[case::broken(
-    broken,
+#[case::refused(failed, "webhook call failed, get status code: 400, msg: no")]
+#[case::of_another(wrong_uid, "received invalid webhook response: expected response.uid ")]
+#[case::server_error(
+    server_error,
     "failed to call webhook: an error on the server (\"unknown\") has prevented the request from succeeding"
 )]
-#[case::of_another_shape(misshapen, "failed to call webhook: invalid type: integer `7`, expected a string")]
-#[case::a_patch_of_nothing(misguided, "cannot apply the patch of the response: ")]
+#[case::of_another_shape(malformed, "failed to call webhook: invalid type: integer `7`, expected a string")]
+#[case::a_patch_of_nothing(inapplicable_patch, "cannot apply the patch of the response: ")]
 #[tokio::test]
 async fn failures_are_reported(#[case] reply: Reply, #[case] expected: &str) {
     let server = Server::start(&["127.0.0.1"], reply).await;
@@ -261,16 +261,16 @@ async fn failures_are_reported(#[case] reply: Reply, #[case] expected: &str) {
 
 #[tokio::test]
 async fn untrusted_or_unreachable_webhooks_are_errors() {
-    let server = Server::start(&["other.example.com"], good).await;
+    let server = Server::start(&["other.example.com"], successful).await;
     let name = server.by_url();
     let error = hook(&name).is_healthy(&deployment()).await.expect_err("another name").to_string();
     assert!(error.contains("tls: failed to verify certificate: x509: "), "{error}");
-    let stranger = Server::start(&["127.0.0.1"], good).await;
-    let place = json!({"url": format!("https://{}/interpret", stranger.address)});
-    let authority = server.webhooks(Arc::new(services::NoServices), place);
+    let other_authority = Server::start(&["127.0.0.1"], successful).await;
+    let client_config = json!({"url": format!("https://{}/interpret", other_authority.address)});
+    let authority = server.webhooks(Arc::new(services::NoServices), client_config);
     let error = hook(&authority).is_healthy(&deployment()).await.expect_err("another authority").to_string();
     assert!(error.contains("x509: "), "{error}");
-    assert!(stranger.seen.lock().is_empty() && server.seen.lock().is_empty());
+    assert!(other_authority.seen.lock().is_empty() && server.seen.lock().is_empty());
 
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
     let closed = server.webhooks(Arc::new(services::NoServices), json!({"url": format!("https://{free}/x")}));

@@ -22,7 +22,7 @@ pub(super) static KINDS: [ThirdPartyKind; 2] =
 fn is_healthy(member: &Value) -> bool {
     let ready = |condition: &Value| is_true(condition, "Ready") && text(condition, &["reason"]) == "Succeeded";
     match given(member, &["status", "ready"]) {
-        Some(said) => said.as_bool().unwrap_or_default(),
+        Some(flag) => flag.as_bool().unwrap_or_default(),
         None => list(member, &["status", "conditions"]).any(ready),
     }
 }

@@ -122,12 +122,12 @@ impl ThirdPartyKind {
     }
 
     /// The status to reflect from a member object.
-    pub fn status_of(&self, member: &Value) -> Option<Value> {
+    pub fn reflected_status(&self, member: &Value) -> Option<Value> {
         self.reflect.map(|reflect| reading::without_blanks(reflect(member)))
     }
 
     /// The template's status, aggregated from the members. `now` is the time of new conditions.
-    pub fn total_of(
+    pub fn aggregated_status(
         &self,
         template: &Value,
         members: &[MemberStatus<'_>],
@@ -138,7 +138,7 @@ impl ThirdPartyKind {
     }
 
     /// Dependencies of a template, sorted and without duplicates.
-    pub fn needs_of(&self, template: &Value) -> Option<Result<Vec<Dependency>, NoAnswer>> {
+    pub fn sorted_dependencies(&self, template: &Value) -> Option<Result<Vec<Dependency>, NoAnswer>> {
         let needed = self.dependencies?(template);
         let sound = dependencies::verify(&needed).map_err(NoAnswer::Dependencies);
         Some(sound.map(|()| dependencies::in_order(needed)))

@@ -101,14 +101,16 @@ fn drop_blanks(value: Value) -> Value {
 }
 
 /// Removes nulls and empty values recursively and, with `zeros`, also 0, `""` and `"0s"`. `None` if nothing is left.
-pub(super) fn telling(value: Value, zeros: bool) -> Option<Value> {
+pub(super) fn without_empty_values(value: Value, zeros: bool) -> Option<Value> {
     let kept = match value {
         Value::Null => return None,
         Value::Object(fields) => {
-            let kept = fields.into_iter().filter_map(|(key, value)| Some((key, telling(value, zeros)?)));
+            let kept = fields.into_iter().filter_map(|(key, value)| Some((key, without_empty_values(value, zeros)?)));
             Value::Object(kept.collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().filter_map(|item| telling(item, zeros)).collect()),
+        Value::Array(items) => {
+            Value::Array(items.into_iter().filter_map(|item| without_empty_values(item, zeros)).collect())
+        }
         Value::Number(number) if zeros && number.as_f64() == Some(0.0) => return None,
         Value::String(text) if zeros && (text.is_empty() || text == "0s") => return None,
         other => return Some(other),

@@ -53,7 +53,7 @@ const FIXTURES: [&str; 10] = [
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn told<T>(answer: Result<T, NoAnswer>, show: impl FnOnce(T) -> Value) -> Value {
+fn value_or_error<T>(answer: Result<T, NoAnswer>, show: impl FnOnce(T) -> Value) -> Value {
     answer.map_or_else(|problem| json!(problem.to_string()), show)
 }
 
@@ -74,9 +74,9 @@ impl Case {
         let gates = Gates { resource_quota_estimate: self.quotas, ..Gates::default() };
         let change = |changed: Value| json!(json_patch::diff(&object, &changed));
         let answer = match rule {
-            "replicas" => told(row.replicas?(&object, gates), |(replicas, _)| json!(replicas)),
-            "needs" => told(row.replicas?(&object, gates), |(_, needs)| json!(needs)),
-            "components" => told(row.components?(&object, gates), |components| json!(components)),
+            "replicas" => value_or_error(row.replicas?(&object, gates), |(replicas, _)| json!(replicas)),
+            "needs" => value_or_error(row.replicas?(&object, gates), |(_, needs)| json!(needs)),
+            "components" => value_or_error(row.components?(&object, gates), |components| json!(components)),
             "revised" => {
                 let mut revised = object.clone();
                 row.revise?(&mut revised, self.share);
@@ -87,7 +87,7 @@ impl Case {
                 row.retain?(&mut retained, &self.live);
                 change(retained)
             }
-            "reflected" => row.status_of(&object)?,
+            "reflected" => row.reflected_status(&object)?,
             "total" => {
                 let status = |status: &'_ Value| !status.is_null();
                 let members: Vec<MemberStatus<'_>> = self
@@ -95,10 +95,12 @@ impl Case {
                     .iter()
                     .map(|(cluster, known)| MemberStatus { cluster, status: Some(known).filter(|one| status(one)) })
                     .collect();
-                told(row.total_of(&object, &members, NOW)?, |total| total)
+                value_or_error(row.aggregated_status(&object, &members, NOW)?, |total| total)
             }
-            "healthy" => told(row.health?(&object), |healthy| json!(healthy)),
-            "dependencies" => told(row.needs_of(&object)?, |needed| needed.iter().map(dependency).collect()),
+            "healthy" => value_or_error(row.health?(&object), |healthy| json!(healthy)),
+            "dependencies" => {
+                value_or_error(row.sorted_dependencies(&object)?, |needed| needed.iter().map(dependency).collect())
+            }
             other => panic!("{}: there is no rule {other}", self.case),
         };
         Some(answer)

@@ -4,7 +4,7 @@ use crowsnest_api::work::Component;
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, fields, given, list, replicas_or, telling};
+use super::reading::{count, fields, given, list, replicas_or, without_empty_values};
 use super::status::{dated, fields_of, is_true, of_only_member, put, replace, reported, shown, sum, times};
 use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
@@ -99,8 +99,8 @@ impl Roles {
     }
 }
 
-fn told(status: Map<String, Value>, zeros: bool) -> Map<String, Value> {
-    match telling(Value::Object(status), zeros) {
+fn without_empty_fields(status: Map<String, Value>, zeros: bool) -> Map<String, Value> {
+    match without_empty_values(Value::Object(status), zeros) {
         Some(Value::Object(status)) => status,
         _ => Map::new(),
     }
@@ -150,7 +150,7 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
         put(&mut status, "completionTime", completed);
     }
     put(&mut status, "conditions", Some(shown));
-    told(status, true)
+    without_empty_fields(status, true)
 }
 
 /// Failed if it failed in any member, succeeded if it did in all. Other conditions of members are ignored.
@@ -175,7 +175,7 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
         put(&mut status, "completionTime", times(members, "completionTime").max());
     }
     put(&mut status, "conditions", Some(shown));
-    told(status, true)
+    without_empty_fields(status, true)
 }
 
 /// Roles have user-defined names. The default is one launcher and no workers.
@@ -235,5 +235,5 @@ fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
     put(&mut status, "completionTime", times(members, "completionTime").max());
     put(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
     put(&mut status, "conditions", Some(newest));
-    told(status, false)
+    without_empty_fields(status, false)
 }

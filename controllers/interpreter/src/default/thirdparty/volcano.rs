@@ -4,7 +4,7 @@ use crowsnest_api::work::Component;
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
-use super::reading::{count, fields, given, list, needed, replicas_or, telling};
+use super::reading::{count, fields, given, list, needed, replicas_or, without_empty_values};
 use super::status::{fields_of, of_only_member, put, replace, reported, sum};
 use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
@@ -73,7 +73,7 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<S
     put(&mut status, "controlledResources", Some(resources));
     put(&mut status, "state", state(template, members, now));
     put(&mut status, "conditions", Some(conditions(members)));
-    match telling(Value::Object(status), true) {
+    match without_empty_values(Value::Object(status), true) {
         Some(Value::Object(status)) => status,
         _ => Map::new(),
     }

@@ -1,3 +1,5 @@
+//! Tests of the causes and messages of workload entries.
+
 use super::*;
 use rstest::rstest;
 use serde::de::DeserializeOwned;
@@ -54,8 +56,8 @@ fn status(value: Value) -> ResourceBindingStatus {
     read(value)
 }
 
-/// Action, message, cause, and if there is a previous entry.
-fn told(entries: &[Entry]) -> Vec<(&'static str, &str, String, bool)> {
+/// Action, message, cause, and true if the entry refers to a previous one.
+fn summaries(entries: &[Entry]) -> Vec<(&'static str, &str, String, bool)> {
     let by = |entry: &Entry| {
         entry.cause.reference.as_ref().map_or_else(String::new, |by| format!("{}/{}", by.kind, by.name))
     };
@@ -72,7 +74,7 @@ fn entries_of_an_eviction_are_chained() {
     let evicted = evicted(&bound, (&before, &after), &clusters, &[]);
     let why = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
     let message = format!("Evicted from m1: {why}");
-    assert_eq!(told(&evicted), [("Evicted", message.as_str(), "Cluster/m1".to_owned(), true)]);
+    assert_eq!(summaries(&evicted), [("Evicted", message.as_str(), "Cluster/m1".to_owned(), true)]);
     let m1 = &clusters["m1"];
     assert_eq!(evicted[0].cause.previous, taint_id(m1, &m1.spec.taints[0]));
     let put = super::super::clusters::tainted(m1, &[], &[], at(NOW));
@@ -100,7 +102,7 @@ fn entries_of_an_eviction_are_chained() {
     let (leaving, gone) = (spec(&["m2:2"], json!([task("m1", "")])), spec(&["m2:2"], json!([])));
     let ended = went_on(&bound, (&leaving, &gone), &read(healthy), &[], &clusters);
     let message = "Evict from cluster m1 has ended: it is healthy in m2:2";
-    assert_eq!(told(&ended), [("EvictionEnded", message, "Cluster/m1".to_owned(), true)]);
+    assert_eq!(summaries(&ended), [("EvictionEnded", message, "Cluster/m1".to_owned(), true)]);
     assert_eq!(ended[0].cause.previous.as_ref(), Some(&evicted[0].id));
 }
 
@@ -114,11 +116,11 @@ fn entries_of_an_eviction_are_chained() {
     task("m1", ""), json!([]), &["m1"], json!({}),
     Some(("EvictionCancelled", "Evict from cluster m1 is cancelled: the copy has not been replaced."))
 )]
-#[case::ended_by_its_time(
+#[case::grace_period_expired(
     task("m1", ""), json!([]), &[], json!({}),
     Some(("EvictionEnded", "Evict from cluster m1 has ended: its grace period expired"))
 )]
-#[case::ended_with_its_cluster(
+#[case::cluster_deleted(
     task("m9", ""), json!([]), &[], json!({}),
     Some(("EvictionEnded", "Evict from cluster m9 has ended: the cluster no longer exists"))
 )]
@@ -134,16 +136,16 @@ fn outcomes_of_evictions(
     let bound = Bound::of(&binding, &before, at(NOW));
     let called_off: Vec<String> = called_off.iter().map(|name| (*name).to_owned()).collect();
     let entries = went_on(&bound, (&before, &after), &read(health), &called_off, &clusters());
-    let told: Vec<_> = told(&entries).into_iter().map(|(action, message, ..)| (action, message)).collect();
-    assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+    let summaries: Vec<_> = summaries(&entries).into_iter().map(|(action, message, ..)| (action, message)).collect();
+    assert_eq!(summaries, expected.into_iter().collect::<Vec<_>>());
 }
 
 #[rstest]
-#[case::the_first_place(&[], json!([]), &["m1:2"], Trigger::ReplicasChanged, None)]
-#[case::more_of_it(&["m1:1"], json!([]), &["m1:2"], Trigger::ReplicasChanged, None)]
-#[case::less_of_it(&["m1:3", "m2:1"], json!([]), &["m1:1", "m2:1"], Trigger::ReplicasChanged, None)]
+#[case::first_placement(&[], json!([]), &["m1:2"], Trigger::ReplicasChanged, None)]
+#[case::scaled_up_in_its_cluster(&["m1:1"], json!([]), &["m1:2"], Trigger::ReplicasChanged, None)]
+#[case::scaled_down_in_its_cluster(&["m1:3", "m2:1"], json!([]), &["m1:1", "m2:1"], Trigger::ReplicasChanged, None)]
 #[case::the_same(&["m1:2"], json!([]), &["m1:2"], Trigger::Reconcile, None)]
-#[case::divided_otherwise(
+#[case::replicas_redistributed(
     &["m1:3", "m2:1"], json!([]), &["m1:1", "m2:3"], Trigger::RescheduleRequested,
     Some(("Rescheduled from m1:3, m2:1 to m1:1, m2:3: rescheduling was requested", "", false))
 )]
@@ -155,7 +157,7 @@ fn outcomes_of_evictions(
     &["m1"], json!([]), &["m1", "m2"], Trigger::Reconcile,
     Some(("Rescheduled from m1 to m1, m2: the fitting clusters changed", "", false))
 )]
-#[case::a_cluster_leaves(
+#[case::cluster_removed(
     &["m1:2"], json!([]), &["m2:2"], Trigger::TargetTerminating,
     Some(("Rescheduled from m1:2 to m2:2: m1 is being removed", "Cluster/m1", false))
 )]
@@ -167,7 +169,7 @@ fn outcomes_of_evictions(
     &[], json!([task("m1", "")]), &["m2:2"], Trigger::ReplicasChanged,
     Some(("Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)", "Cluster/m1", true))
 )]
-#[case::evicted_and_placed_anew(
+#[case::evicted_and_placement_changed(
     &[], json!([task("m1", "")]), &["m2:2"], Trigger::PlacementChanged,
     Some(("Rescheduled from m1:2 to m2:2: its placement changed", "PropagationPolicy/spread", false))
 )]
@@ -184,9 +186,10 @@ fn moves_and_their_triggers(
     let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
     let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved);
     let entries: Vec<Entry> = entry.into_iter().collect();
-    let told: Vec<_> = told(&entries).into_iter().map(|(_, message, by, after)| (message, by, after)).collect();
+    let summaries: Vec<_> =
+        summaries(&entries).into_iter().map(|(_, message, by, after)| (message, by, after)).collect();
     let expected = expected.map(|(message, by, after)| (message, by.to_owned(), after));
-    assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+    assert_eq!(summaries, expected.into_iter().collect::<Vec<_>>());
 }
 
 /// Evictions before the last scheduling are not a cause of the next one.
@@ -242,7 +245,7 @@ fn failback_refers_to_readiness_and_evictions() {
         ("ReturnedHome", "Failing back to m1.", "Cluster/m1".to_owned(), true),
         ("Evicted", "Evicted from m2: it fails back to its original clusters", "Deployment/web".to_owned(), true),
     ];
-    assert_eq!(told(&entries), expected);
+    assert_eq!(summaries(&entries), expected);
     assert_eq!(entries[0].cause.previous, flip_id(&clusters["m1"]));
     assert_eq!(entries[1].cause.previous.as_ref(), Some(&entries[0].id));
 }
@@ -270,8 +273,8 @@ fn repeated_checks_have_the_same_entry() {
 
     let spec = spec(&["m1:2"], json!([]));
     let value = serde_json::to_value(&binding).expect("JSON");
-    let unwell =
+    let entry =
         |now: &str, why: &str| kept_unhealthy(&Bound::of(&value, &spec, at(now)), &["m1".to_owned()], why, "waits");
-    assert_eq!(unwell(NOW, "why").id, unwell("2026-01-01T11:00:00Z", "why").id);
-    assert_ne!(unwell(NOW, "why").id, unwell(NOW, "another").id);
+    assert_eq!(entry(NOW, "why").id, entry("2026-01-01T11:00:00Z", "why").id);
+    assert_ne!(entry(NOW, "why").id, entry(NOW, "another").id);
 }

@@ -1,4 +1,4 @@
-//! Errors of an engine and of the way to it.
+//! Errors of requests to a search engine.
 
 use super::detect::{Found, SUPPORTED};
 use serde::Deserialize;
@@ -69,7 +69,7 @@ pub enum ClientError {
     NotElasticsearch { host: String, version: String },
 }
 
-/// An error that an engine answered with, of a request or of an item in it.
+/// An error response of an engine, for a request or for one item of a bulk request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{status} {kind}: {reason}")]
 pub struct Fault {
@@ -77,7 +77,7 @@ pub struct Fault {
     pub status: u16,
     /// `error.type`, empty when the engine sent none.
     pub kind: String,
-    /// `error.reason` with that of the cause, cut to a bound.
+    /// `error.reason` with that of the cause, truncated to 512 characters.
     pub reason: String,
 }
 
@@ -119,7 +119,7 @@ impl ClientError {
         }
     }
 
-    /// True if another node may answer: this one is away, or cannot serve now.
+    /// True if another node may answer, because this one is unreachable or temporarily unavailable.
     pub(super) fn tries_another_host(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => true,
@@ -153,7 +153,7 @@ impl ClientError {
 }
 
 impl Fault {
-    /// Reads the body of a failed request. Any body will do, also none.
+    /// Reads the body of a failed request. An empty or invalid body yields an empty kind and reason.
     pub(crate) fn read(status: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<Refusal>(body) {
             Ok(Refusal { error: Some(error) }) => Self::of(status, Some(error)),
@@ -171,10 +171,10 @@ impl Fault {
             Some(ErrorBody::Text(reason)) => (String::new(), reason),
             Some(ErrorBody::Other(_)) | None => (String::new(), String::new()),
         };
-        Self { status, kind: cut(kind, MAX_TYPE), reason: cut(reason, MAX_REASON) }
+        Self { status, kind: truncate(kind, MAX_TYPE), reason: truncate(reason, MAX_REASON) }
     }
 
-    /// True for overload, blocks that end, nodes that are away: the same request may succeed later.
+    /// True for overload and unavailable nodes: the same request may succeed later.
     pub fn is_retried(&self) -> bool {
         match self.status {
             429 | 502..=504 => true,
@@ -193,8 +193,8 @@ impl Fault {
     }
 }
 
-/// Cuts a text from outside to a number of characters; control characters become spaces.
-fn cut(text: String, characters: usize) -> String {
+/// Truncates an engine's text to a number of characters; control characters become spaces.
+fn truncate(text: String, characters: usize) -> String {
     let mut kept: String = text.chars().take(characters).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if kept.len() < text.len() {
         kept.push('…');

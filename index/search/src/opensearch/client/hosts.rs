@@ -3,10 +3,10 @@
 use super::pauses::Pauses;
 use std::time::{Duration, Instant};
 
-/// Pauses before a failed node is preferred again.
+/// Backoff after which a failed node is tried in turn again.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
-/// Nodes with their recent failures. Requests go round the healthy ones.
+/// Nodes with their recent failures. Requests are distributed round-robin over the healthy ones.
 #[derive(Debug)]
 pub(super) struct Hosts {
     hosts: Vec<Health>,
@@ -24,7 +24,7 @@ impl Hosts {
         Self { hosts: vec![Health::default(); count], next: 0 }
     }
 
-    /// All nodes in the order to try: healthy ones from the next in turn, then failed ones, the earliest retry first.
+    /// All nodes in the order to try: healthy ones, starting with the next in turn, then failed ones by their retry time.
     pub fn order(&mut self, now: Instant) -> Vec<usize> {
         let count = self.hosts.len();
         let start = self.next;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goes_round_healthy_nodes_and_comes_back_to_failed_ones() {
+    fn healthy_nodes_take_turns_and_failed_ones_are_retried() {
         let now = Instant::now();
         let mut hosts = Hosts::new(3);
         assert_eq!([hosts.order(now), hosts.order(now)], [vec![0, 1, 2], vec![1, 2, 0]]);

@@ -1,8 +1,8 @@
-//! Growing pauses between tries.
+//! Exponential backoff between attempts.
 
 use std::time::Duration;
 
-/// Exponential pauses between a first and a longest one.
+/// Exponential backoff: the pause doubles with each failure, up to the longest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pauses {
     pub first: Duration,
@@ -10,7 +10,8 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after `failures` earlier ones in a row. `jitter` from 0 to 1 spreads it over its upper half.
+    /// The pause after `failures` earlier ones in a row. `jitter` is between 0 and 1 and
+    /// selects a value from the upper half of the pause.
     pub fn after(&self, failures: u32, jitter: f64) -> Duration {
         let whole =
             self.first.saturating_mul(1_u32.checked_shl(failures.min(31)).unwrap_or(u32::MAX)).min(self.longest);

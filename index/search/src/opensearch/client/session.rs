@@ -6,7 +6,7 @@ use super::options::{ClientOptions, ProxyChoice};
 use super::resolver::RemoteOnly;
 use http::HeaderValue;
 
-/// Pooled connections that trust and present what the credentials say.
+/// Connection pool that trusts the CA of the credentials and presents their client certificate.
 #[derive(Debug)]
 pub(super) struct Session {
     pub credentials: Credentials,
@@ -14,12 +14,12 @@ pub(super) struct Session {
     pub http: reqwest::Client,
 }
 
-/// Reads the credentials off the runtime's threads.
+/// Reads the credentials on a blocking thread.
 pub(super) async fn read(source: &CredentialSource) -> Result<Credentials, ClientError> {
     let source = source.clone();
     match tokio::task::spawn_blocking(move || source.read()).await {
         Ok(read) => read,
-        Err(error) => Err(ClientError::Credentials(format!("reading them ended: {error}"))),
+        Err(error) => Err(ClientError::Credentials(format!("the task that reads them failed: {error}"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Single conditions as queries.
+//! Translation of single conditions (leaves of a [`Match`]) to queries.
 
 use super::Translator;
 use super::query::{self, MAX_BEGINNING, MAX_EXPANSIONS, Query};
@@ -11,11 +11,12 @@ use crate::opensearch::model::{
 use crate::opensearch::regex::{RegexError, limited, literal, lucene, wildcard_literal};
 use crate::opensearch::terms::{cut, phrase, token, whole};
 
-/// Characters of a part that a wildcard looks for. One of 4,000 was refused: "more than 10000 effort". Regular expressions
-/// may be longer, but Elasticsearch 8.19 refuses them if they repeat one character 1,000 times.
+/// Maximum number of characters of a wildcard query; longer substrings become regular expressions. Engines refuse a wildcard of
+/// 4,000 characters ("more than 10000 effort"). Elasticsearch 8.19 refuses regular expressions that repeat one character 1,000
+/// times.
 const MAX_WILDCARD: usize = 128;
-/// Words this short are compared by a pattern: an engine scores distance relative to the word's length, and may leave out
-/// what is as far away as the word is long.
+/// Maximum length of words whose fuzzy matches are expressed as a regular expression. A fuzzy query limits the distance by the
+/// word's length, so it may miss terms whose distance equals that length.
 const SHORT: usize = 3;
 
 /// The column and value of a condition that is one value.
@@ -31,7 +32,7 @@ fn exact(word: Word, text: &str) -> String {
     cut(&format!("{}={text}", word.name())).to_owned()
 }
 
-/// The last word of a phrase, where it may begin terms.
+/// The last word of a phrase, if it is matched as a prefix.
 pub(super) fn phrase_end(matches: &Match) -> Option<String> {
     let chunks: Vec<String> = match matches {
         Match::Message(chunks) => chunks.clone(),
@@ -50,7 +51,7 @@ impl Translator<'_> {
             Match::Word(word, test) => self.test(&fields::word(*word), test),
             Match::Exact(word, text) => query::term(&fields::word(Word::Exact), &exact(*word, text)),
             Match::Number(number, from, to) => self::number(*number, *from, *to),
-            Match::Content(chunks) => begun(CONTENT, chunks),
+            Match::Content(chunks) => prefixes(CONTENT, chunks),
             Match::Message(chunks) => self.message(chunks),
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => self.bare_regex(pattern),
@@ -81,7 +82,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A pattern that the text index refuses is refused here as well: it bounds what an engine has to determinize.
+    /// Patterns that the text index refuses are refused here as well, which limits the automaton that the engine has to build.
     fn pattern(&mut self, pattern: &str, query: impl FnOnce(&str) -> Query) -> Query {
         if let Err(error) = tantivy_fst::Regex::new(pattern) {
             self.notices.insert(format!("cannot match {pattern}: {error}"));
@@ -96,7 +97,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Terms within some edits of a word, or whose beginnings are.
+    /// Terms within an edit distance of a word; with `begins`, terms with a prefix within that distance.
     fn near(&mut self, field: &str, word: &str, distance: u8, begins: bool) -> Query {
         let short = word.chars().nth(SHORT).is_none();
         match (distance, begins) {
@@ -104,7 +105,7 @@ impl Translator<'_> {
             (0, false) => query::term(field, word),
             _ if word.len() > MAX_BEGINNING => Query::None,
             (_, false) if !short => query::fuzzy(field, word, distance),
-            // An engine has no query for beginnings.
+            // Engines have no fuzzy prefix query.
             _ => match limited(edits::near(word, distance) + if begins { ".*" } else { "" }) {
                 Ok(pattern) => query::regexp(field, &pattern),
                 Err(error) => {
@@ -127,7 +128,7 @@ impl Translator<'_> {
             (query::prefix(&name, cut(word)), NAME_PREFIX),
             (anywhere(word), ANYTHING),
             (self.message(&chunks), IN_MESSAGE),
-            (begun(CONTENT, &chunks), IN_CONTENT),
+            (prefixes(CONTENT, &chunks), IN_CONTENT),
         ];
         query::any(parts.into_iter().map(|(query, score)| query::worth(query, score)).collect())
     }
@@ -144,10 +145,10 @@ impl Translator<'_> {
         })
     }
 
-    /// Chunks one behind the other in a message; the last begins a term, unless it is very short.
+    /// Messages with consecutive chunks. The last chunk is a prefix of a term, unless it is very short.
     fn message(&mut self, chunks: &[String]) -> Query {
-        let [_, .., last] = chunks else { return begun(MESSAGE, chunks) };
-        // No term is that long.
+        let [_, .., last] = chunks else { return prefixes(MESSAGE, chunks) };
+        // Terms are never longer than that.
         if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) {
             return Query::None;
         }
@@ -161,23 +162,23 @@ impl Translator<'_> {
         }
         let widely = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
         self.notices.insert(format!("{widely}: messages that contain all of its words in any order are returned"));
-        begun(MESSAGE, chunks)
+        prefixes(MESSAGE, chunks)
     }
 }
 
-/// Every chunk begins some term; a very short one is a term.
-fn begun(field: &str, chunks: &[String]) -> Query {
+/// Documents in which every chunk is the prefix of a term; very short chunks must equal a term.
+fn prefixes(field: &str, chunks: &[String]) -> Query {
     if chunks.is_empty() {
         return Query::None;
     }
-    let begun = chunks.iter().map(|chunk| match begins_terms(chunk) {
+    let prefixes = chunks.iter().map(|chunk| match begins_terms(chunk) {
         true => query::prefix(field, &token(chunk)),
         false => query::term(field, &token(&chunk.to_lowercase())),
     });
-    query::all(begun.collect())
+    query::all(prefixes.collect())
 }
 
-/// Any part of the strings that bare words are looked up in.
+/// Substring of any value that bare words are searched in.
 fn anywhere(part: &str) -> Query {
     match phrase(part) {
         Some(windows) => query::phrase(GRAMS, &windows),

@@ -15,14 +15,15 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Clauses of a translated condition.
+/// Maximum number of clauses of a translated condition.
 pub const MAX_CLAUSES: usize = 900;
-/// Clauses of a whole request, with rights and order: OpenSearch takes 1,024, and answers HTTP 500 above (2.19).
+/// Maximum number of clauses of a request, including permissions and sort order. OpenSearch accepts 1,024 and responds with
+/// HTTP 500 above that (2.19).
 pub const MAX_REQUEST_CLAUSES: usize = 1_000;
-/// `bool` queries inside of each other: Elasticsearch takes 20, and one is left for rights and order.
+/// Maximum nesting of `bool` queries. Elasticsearch accepts 20; the rest is reserved for permissions and sort order.
 pub const MAX_DEPTH: usize = 18;
 
-/// A query that no engine takes.
+/// A query that exceeds the limits of the supported engines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DslError {
     #[error("the query has {0} conditions when written out; the search engine takes {MAX_CLAUSES} at most: split it")]
@@ -43,7 +44,7 @@ pub enum DslError {
 pub struct Known {
     /// Last words of phrases that begin more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
     pub wide: BTreeSet<String>,
-    /// Records of [`Translated::examine`] whose manifests meet the condition, once they were read.
+    /// Records of [`Translated::examine`] whose manifests were read and meet the condition.
     pub examined: Option<Numbers>,
 }
 
@@ -51,17 +52,17 @@ pub struct Known {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Translated {
     pub query: Query,
-    /// Records whose manifests have to be read, because terms of paths don't say whether they meet the condition. The
-    /// query leaves them out, but those in [`Known::examined`].
+    /// Records whose manifests must be read, because their indexed path terms do not decide the condition. The query matches
+    /// only those that are in [`Known::examined`].
     pub examine: Option<Query>,
     /// Remarks on the answer: unsupported patterns, phrases that are matched more widely.
     pub notices: BTreeSet<String>,
 }
 
-/// Translates a condition whose relations and changes have been resolved. Unresolved ones hold everywhere.
+/// Translates a condition whose relations and changes have been resolved. Unresolved ones match every document.
 pub fn translate(matches: &Match, known: &Known) -> Result<Translated, DslError> {
     let mut translator = Translator { known, notices: BTreeSet::new(), largest: 0 };
-    let (query, examine) = translator.with_paths(matches);
+    let (query, examine) = translator.query_with_paths(matches);
     let checked = [Some(&query), examine.as_ref()];
     for query in checked.into_iter().flatten() {
         if query.clauses() > MAX_CLAUSES {
@@ -105,13 +106,13 @@ struct Translator<'k> {
 impl Translator<'_> {
     /// The query, and the records that it needs examined. Scores ignore paths, as with engines for which paths are
     /// resolved in advance.
-    fn with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
+    fn query_with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
         if !matches.needs_bodies() {
             return (self.query(matches), None);
         }
         let loosened = self.query(&matches.loosened());
         let Some(unsure) = unsure(matches) else {
-            // No term says whether it holds.
+            // The path terms do not decide the condition for any document.
             let found = query::all(vec![loosened.clone(), self.examined()]);
             return (found, Some(loosened));
         };
@@ -146,7 +147,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Values of one column are one clause together.
+    /// Combines alternative values of one column into a single clause.
     fn any(&mut self, parts: &[Match]) -> Query {
         let mut fields: Vec<(String, Vec<Value>)> = Vec::new();
         let mut rest = Vec::new();
@@ -177,7 +178,7 @@ pub fn signed(number: u64) -> i64 {
     number.cast_signed()
 }
 
-/// Objects whose terms of paths are incomplete; `None` where no term can decide some path.
+/// Query for objects whose indexed path terms are incomplete; `None` if a path cannot be decided by terms at all.
 fn unsure(matches: &Match) -> Option<Query> {
     let (queries, all) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(true));
     matches.contains(&|part| {

@@ -1,4 +1,4 @@
-//! Reasons for which a search has no answer of the engine.
+//! Reasons why the engine did not answer a search.
 
 use crate::opensearch::client::ClientError;
 use crate::opensearch::dsl::DslError;
@@ -7,7 +7,7 @@ use crate::opensearch::response::{Partial, ResponseError};
 use crate::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
-/// See the module.
+/// Reason why the engine did not answer a search completely.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
@@ -18,7 +18,7 @@ pub(super) enum Failure {
     Deadline,
     #[error("a limit was reached before everything was found")]
     Incomplete,
-    #[error("the answer of the search engine is not whole: {0}")]
+    #[error("the response of the search engine is incomplete: {0}")]
     Partial(Partial),
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -99,7 +99,7 @@ mod tests {
         Some("the search engine has no index yet: nothing was searched")
     )]
     #[case::overload(refused(429, "x"), Some("the search engine cannot answer now (429): nothing was searched"))]
-    #[case::away(
+    #[case::unreachable(
         Failure::Client(ClientError::NoHosts),
         Some("the search engine does not answer: nothing was searched")
     )]

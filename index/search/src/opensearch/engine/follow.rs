@@ -1,4 +1,4 @@
-//! Shows searches what the writer has written, and reports its progress.
+//! Refreshes the index so that searches find the written documents, and reports the writer's progress as metrics.
 
 use super::lag::LagClock;
 use super::scan;
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The lag is measured at least so often.
+/// Maximum time between two measurements of the lag.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Interval of measurements of the index's size, and the time for one.
+/// Interval and timeout of measurements of the index's size.
 const SIZE_PERIOD: Duration = Duration::from_secs(60);
 const SIZE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Follows a writer.
+/// Task that follows the progress of a writer.
 pub(super) struct Follower {
     pub writer: Arc<Writer<StoreSource>>,
     pub client: Arc<Client>,
@@ -34,9 +34,9 @@ pub(super) struct Follower {
     pub committed: Arc<AtomicU64>,
     pub searchable: watch::Sender<Seq>,
     pub trouble: watch::Sender<Option<String>>,
-    /// Bytes of the index and its copies.
+    /// Size of the index and its replicas in bytes.
     pub size: watch::Sender<Option<u64>>,
-    /// Shortest time between two refreshes.
+    /// Minimum time between two refreshes.
     pub interval: Duration,
 }
 
@@ -84,7 +84,7 @@ impl Follower {
                 match stop.run_until_cancelled(self.measure()).await {
                     None => return,
                     Some(Ok(bytes)) => drop(self.size.send_replace(bytes)),
-                    Some(Err(error)) => tracing::debug!(error = error.chain(), "cannot ask for the size of the index"),
+                    Some(Err(error)) => tracing::debug!(error = error.chain(), "cannot read the size of the index"),
                 }
             }
             let pause = async {
@@ -119,7 +119,7 @@ impl Follower {
         });
     }
 
-    /// Bytes of the index and its copies; None if the engine's answer lacks them.
+    /// Size of the index and its replicas in bytes; None if the response lacks it.
     async fn measure(&self) -> Result<Option<u64>, ClientError> {
         let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
         let answer = self.client.send(&Request { deadline: Some(SIZE_DEADLINE), ..Request::get(path) }).await?;
@@ -128,7 +128,7 @@ impl Follower {
         Ok(stats.pointer("/_all/total/store/size_in_bytes").and_then(Value::as_u64))
     }
 
-    /// Makes everything that is written visible. False: a shard did not take part.
+    /// Makes all written documents visible to searches. Returns false if a shard failed to refresh.
     async fn refresh(&self) -> Result<bool, ClientError> {
         let answer = self.client.send(&Request::new(Method::POST, format!("/{}/_refresh", self.alias))).await?;
         let refreshed: Refreshed = serde_json::from_slice(&answer.body)

@@ -1,31 +1,32 @@
-//! How long the oldest change that searches cannot find has waited.
+//! Search lag: the age of the oldest change that searches do not find yet.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A moment is kept if the one before it is this part of the lag away: an hour takes some hundred moments, a week a thousand.
-const PART: u32 = 128;
+/// Samples are kept at a distance of at least the lag divided by this, so that an hour of lag takes a few hundred samples and a
+/// week about a thousand.
+const RESOLUTION: u32 = 128;
 
-/// Moments at which there was a newer change, oldest first, each with the newest change until the next moment. The lag is never
-/// too low, and too high by a part of its greatest value at most.
+/// Samples of the newest change, oldest first: the time at which it was first seen, and the newest seq until the next sample.
+/// The lag is never underestimated, and overestimated by at most its greatest value divided by [`RESOLUTION`].
 #[derive(Debug, Default)]
 pub(super) struct LagClock {
-    moments: VecDeque<(Instant, u64)>,
+    samples: VecDeque<(Instant, u64)>,
 }
 
 impl LagClock {
-    /// Notes the newest change, and what searches find of the changes. Returns the lag.
+    /// Records the newest seq and the newest searchable seq. Returns the lag.
     pub fn tick(&mut self, now: Instant, latest: u64, searchable: u64) -> Duration {
-        let step = self.moments.front().map(|(since, _)| now.saturating_duration_since(*since) / PART);
-        match self.moments.back_mut() {
+        let step = self.samples.front().map(|(since, _)| now.saturating_duration_since(*since) / RESOLUTION);
+        match self.samples.back_mut() {
             Some((_, seen)) if *seen >= latest => {}
             Some((at, seen)) if step.is_some_and(|step| now.saturating_duration_since(*at) < step) => *seen = latest,
-            _ => self.moments.push_back((now, latest)),
+            _ => self.samples.push_back((now, latest)),
         }
-        while self.moments.front().is_some_and(|(_, seen)| *seen <= searchable) {
-            self.moments.pop_front();
+        while self.samples.front().is_some_and(|(_, seen)| *seen <= searchable) {
+            self.samples.pop_front();
         }
-        self.moments.front().map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(*since))
+        self.samples.front().map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(*since))
     }
 }
 
@@ -40,22 +41,22 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_change_that_is_not_found_counts() {
+    fn lag_is_the_age_of_the_oldest_change_not_found() {
         let lags = ticks(&[(0, 5, 5), (1, 5, 5), (2, 7, 5), (5, 9, 5), (9, 9, 7), (10, 9, 9), (11, 9, 9)]);
         assert_eq!(lags, [0, 0, 0, 3, 4, 0, 0]);
     }
 
     #[test]
-    fn a_day_away_takes_bounded_memory() {
+    fn memory_is_bounded_during_a_long_lag() {
         const DAY: u64 = 86_400;
         let (start, mut clock) = (Instant::now(), LagClock::default());
         for second in 0..DAY {
             let lag = clock.tick(start + Duration::from_secs(second), 100 * (second + 1), 0);
             assert_eq!(lag, Duration::from_secs(second));
         }
-        assert!(clock.moments.len() < 1_200, "{}", clock.moments.len());
+        assert!(clock.samples.len() < 1_200, "{}", clock.samples.len());
         // Caught up to the first half.
         let lag = clock.tick(start + Duration::from_secs(DAY), 100 * (DAY + 1), 50 * DAY).as_secs();
-        assert!((DAY / 2..DAY / 2 + 2 * DAY / u64::from(PART)).contains(&lag), "{lag}");
+        assert!((DAY / 2..DAY / 2 + 2 * DAY / u64::from(RESOLUTION)).contains(&lag), "{lag}");
     }
 }

@@ -31,7 +31,7 @@ impl TextFollower {
                 return Ok(since);
             }
             // Read first: if the store has no more changes, the tail has all later ones.
-            let told = self.tail.latest();
+            let tail_latest = self.tail.latest();
             let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
                 Err(error) if self.outlives_outages && error.is_outage() => {
                     tracing::debug!(error = error.chain(), "the text index waits for the database");
@@ -53,30 +53,30 @@ impl TextFollower {
                 continue;
             }
             if changes.is_empty() {
-                let reached = since.max(told);
+                let reached = since.max(tail_latest);
                 if reached > pending.seq.unwrap_or(Seq(self.payload.seq)) {
                     pending.add(reached);
                 }
-                if self.anew.is_some() {
+                if self.rebuild.is_some() {
                     self.commit(writer, pending)?;
                 }
-                if let Some(built) = self.anew.take() {
+                if let Some(built) = self.rebuild.take() {
                     self.text.replace(built, Seq(self.payload.seq))?;
                     self.searchable.send_replace(Seq(self.payload.seq));
                 }
                 return Ok(reached);
             }
             for change in &changes {
-                let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
+                let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
                 match change {
-                    Replayed::Put(object) => self.put(writer, taken_in, object)?,
+                    Replayed::Put(object) => self.put(writer, indexed_until, object)?,
                     Replayed::Deleted { id, .. } => self.delete(writer, *id),
                 }
                 since = change.seq();
                 pending.add(since);
-                pending.taken_in = Some(since);
+                pending.indexed_until = Some(since);
             }
-            self.rest(runtime, stop);
+            self.throttle(runtime, stop);
             let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
             if pending.changes >= self.commit_changes || waited {
                 self.commit(writer, pending)?;
@@ -95,13 +95,13 @@ impl TextFollower {
     /// Otherwise, the deleted objects would be counted until the next rebuild.
     fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
         tracing::info!("deletions were pruned before the text index read them; rebuilding it");
-        let built = self.text.anew()?;
+        let built = self.text.create_other()?;
         *writer = built.writer(self.heap_bytes)?;
         *pending = Pending::default();
         self.payload.seq = 0;
         self.seen.store(0, Ordering::Relaxed);
         writer.set_merge_policy(merges(Pace::Filling));
-        (self.empty_at, self.anew) = (latest, Some(built));
+        (self.empty_at, self.rebuild) = (latest, Some(built));
         Ok(())
     }
 }

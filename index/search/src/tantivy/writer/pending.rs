@@ -11,8 +11,8 @@ pub(super) struct Pending {
     pub changes: usize,
     /// The seq of the last change.
     pub seq: Option<Seq>,
-    /// Seq up to which the writer has all changes.
-    pub taken_in: Option<Seq>,
+    /// Seq up to which all changes were passed to the index writer.
+    pub indexed_until: Option<Seq>,
     pub since: Option<Instant>,
     pub last: Option<Instant>,
     /// Changes that were not passed to the writer yet, by object id: an object that changes repeatedly is written

@@ -5,7 +5,7 @@
 
 mod segment;
 
-use crate::collect::terms::{Counted, TermCounts, TermsRequest};
+use crate::collect::terms::{CountedTerms, TermCounts, TermsRequest};
 use crate::plan::predicate::Match;
 use crate::tantivy::reader::lookup::Looking;
 use crowsnest_store::Error;
@@ -102,7 +102,7 @@ fn counted(
     terms: Vec<(String, Term)>,
     most: Option<usize>,
     deadline: Instant,
-) -> (tantivy::Result<Counted>, bool) {
+) -> (tantivy::Result<CountedTerms>, bool) {
     let (mut best, mut looked_at, mut cut) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
     for (text, term) in terms {
         let rank = (Reverse(term.frequency), text);
@@ -200,7 +200,7 @@ mod tests {
         for value in &values {
             *counts.entry(format!("app=v{value}")).or_default() += 1;
         }
-        let mut expected: Counted =
+        let mut expected: CountedTerms =
             counts.into_iter().filter(|(text, _)| text.starts_with(prefix) && text.contains(part)).collect();
         match most {
             Some(most) => {
