@@ -38,11 +38,11 @@ impl Resource for Attach {
             let cluster = context.name();
             let fleet = &server.running()?.fleet;
             let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
-            own.tell(response.headers_mut());
+            own.write_header(response.headers_mut());
             // Agents poll every few seconds. A tunnel whose end the agent has not noticed is opened again, and a deleted cluster
             // has none.
             let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
-            if own.is_met(request.headers()) && open {
+            if own.has_tunnel(request.headers()) && open {
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }
