@@ -23,7 +23,8 @@ pub struct Roles {
     running: OnceLock<Running>,
 }
 
-/// Watched statuses per user whose permissions apply; errors are sent to the watchers.
+/// Fleet statuses that watchers receive: one shared computation per user, whose permissions apply. Errors are sent to
+/// the watchers.
 pub type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
 pub struct Running {
@@ -35,7 +36,7 @@ pub struct Running {
     backend_stores: JoinHandle<()>,
     backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
     /// Task that reports new replicas to agents.
-    telling: JoinHandle<()>,
+    agent_notifier: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
     pub statuses: Statuses,
     stop: CancellationToken,
@@ -94,22 +95,22 @@ impl Roles {
             counters: backend_store_counters.clone(),
         };
         let backend_stores = backend_stores.run(steering.acts(), stop.clone());
-        let telling = newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
+        let agent_notifier = newcomers::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
             steering,
             registries: tokio::spawn(registries),
             backend_stores: tokio::spawn(backend_stores),
             backend_store_counters,
-            telling: tokio::spawn(telling),
+            agent_notifier: tokio::spawn(agent_notifier),
             registered,
             statuses: Statuses::default(),
             fleet,
             index,
             stop,
         };
-        if let Err(second) = self.running.set(running) {
-            second.stop().await;
+        if let Err(unused) = self.running.set(running) {
+            unused.stop().await;
             return Err(RolesError::Running);
         }
         Ok(())
@@ -139,7 +140,7 @@ impl Roles {
         if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
             note("backend stores", Err("the loop has died".to_owned()));
         }
-        if running.telling.is_finished() && !running.stop.is_cancelled() {
+        if running.agent_notifier.is_finished() && !running.stop.is_cancelled() {
             note("newcomers", Err("the loop has died".to_owned()));
         }
         problems
@@ -171,7 +172,7 @@ impl Running {
         if self.backend_stores.is_finished() {
             deaths.push("backend stores: the loop has died".to_owned());
         }
-        if self.telling.is_finished() {
+        if self.agent_notifier.is_finished() {
             deaths.push("newcomers: the loop has died".to_owned());
         }
         deaths

@@ -1,4 +1,4 @@
-//! Shared computations: one per key for all its followers; it ends with the last of them.
+//! Computations that all followers of a key share. A computation ends when its last follower does.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -97,7 +97,7 @@ mod tests {
         drop((again, other));
         shared.tasks.close();
         let ended = tokio::time::timeout(std::time::Duration::from_secs(30), shared.tasks.wait());
-        ended.await.expect("nothing runs when nobody looks");
+        ended.await.expect("the computations end with their last follower");
     }
 
     #[tokio::test]
