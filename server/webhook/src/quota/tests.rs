@@ -194,7 +194,7 @@ async fn act(slow: &Slow, replica: &Replica, deed: &Deed, caller: Caller) {
         }
         return;
     };
-    let more = (replicas - read.map(|read| read.replicas).unwrap_or_default()) * REPLICA;
+    let increase = (replicas - read.map(|read| read.replicas).unwrap_or_default()) * REPLICA;
     if let Some(dry_run) = deed.forged {
         let caller = if dry_run { caller } else { Caller::Anybody };
         replica.decide(&request(deed.binding, read, replicas, dry_run), caller).await;
@@ -205,15 +205,15 @@ async fn act(slow: &Slow, replica: &Replica, deed: &Deed, caller: Caller) {
     let review = replica.decide(&request(deed.binding, read, replicas, false), caller).await;
     match review.outcome {
         Ok(_) => {
-            slow.store.lock().coming += more.max(0);
+            slow.store.lock().coming += increase.max(0);
             slow.store.lock().note();
             slow.pause().await;
-            slow.store.lock().coming -= more.max(0);
+            slow.store.lock().coming -= increase.max(0);
             slow.keep(deed.binding, read, Some(replicas));
         }
         Err(refusal) => {
             assert_eq!(refusal.reason, Some("QuotaExceeded"), "{}", refusal.message);
-            assert!(slow.store.lock().most + more > LIMIT, "{deed:?} was refused: {}", refusal.message);
+            assert!(slow.store.lock().most + increase > LIMIT, "{deed:?} was refused: {}", refusal.message);
         }
     }
     let used = slow.store.lock().used();
@@ -294,8 +294,11 @@ fn recreated_bindings_are_charged_once() {
 #[test]
 fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
     let (now, cpu) = (Instant::now(), |milli: i64| plan::usage(&spec(milli / REPLICA)));
-    let reservation =
-        |over: &str, milli: i64| Reservation { over: over.to_owned(), more: cpu(milli), until: now + RESERVED };
+    let reservation = |base_version: &str, milli: i64| Reservation {
+        base_version: base_version.to_owned(),
+        increase: cpu(milli),
+        until: now + RESERVATION_LIFETIME,
+    };
     let mut reservations = Reservations::default();
     reservations.reserve(NamespacedName::new("shop", "new"), reservation("", 50));
     reservations.reserve(NamespacedName::new("shop", "changed"), reservation("7", 30));
@@ -313,7 +316,10 @@ fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
         milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8"), ("new", "9")]), now)),
         0
     );
-    assert_eq!(milli(reservations.open(&NamespacedName::new("other", "web"), &stored(&[]), now + RESERVED)), 0);
+    assert_eq!(
+        milli(reservations.open(&NamespacedName::new("other", "web"), &stored(&[]), now + RESERVATION_LIFETIME)),
+        0
+    );
     assert!(reservations.0.is_empty());
 }
 
