@@ -93,9 +93,9 @@ mod tests {
             let request = Request::get(path).body(()).unwrap();
             drop(metrics.requests.layer("cp:6443").layer(api).oneshot(request).await);
         }
-        let client_layer = metrics.requests.layer("cp:6443");
+        let second = metrics.requests.layer("cp:6443");
         let request = Request::get("/").body(()).unwrap();
-        drop(client_layer.layer(api).oneshot(request).await);
+        drop(second.layer(api).oneshot(request).await);
         let mut text = String::new();
         metrics.write(&mut text).unwrap();
         // The layer of the earlier client was dropped with its counts.

@@ -13,7 +13,7 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of notifications per new replica: it is visible before it is ready and before load balancers use it.
 const NOTIFICATIONS: u32 = 8;
 
-/// Runs until `stop` is cancelled.
+/// Notifies agents whenever a replica joins, until `stop` is cancelled.
 pub(super) async fn notify_agents(
     tunnels: Tunnels,
     mut live: watch::Receiver<BTreeSet<String>>,
