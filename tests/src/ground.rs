@@ -42,7 +42,11 @@ pub fn member(name: &str, data: &Path, args: &[&str]) -> io::Result<Option<Clust
         (["--profile", "conformance"], Some((_, cpu, memory))) => {
             vec!["--cpu", cpu, "--memory", memory, "--stages", &stages]
         }
-        _ => return Err(io::Error::other(format!("no real member {name} is like a simulated one with {args:?}"))),
+        _ => {
+            return Err(io::Error::other(format!(
+                "no real cluster can replace the simulated member {name} with {args:?}"
+            )));
+        }
     };
     cluster(name, data, &[&["--control-plane=false", "--names", name], shape.as_slice()].concat())
 }

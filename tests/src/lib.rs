@@ -101,7 +101,7 @@ pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> 
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../web"))
         .output()
-        .context("running node")?;
+        .context("cannot run node")?;
     let said = Said::of(&output)?;
     if said.code != Some(0) {
         bail!("the walk {script} failed: {}{}", said.out, said.err);
@@ -134,7 +134,7 @@ fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<Path
         // Skipped tests are reported on standard error.
         io::Write::write_fmt(
             &mut io::stderr(),
-            format_args!("skipped: {what} is missing here ({mend} brings it); CI runs this test\n"),
+            format_args!("skipped: {what} is missing here ({mend} installs it); CI runs this test\n"),
         )?;
     }
     Ok(found)
@@ -154,7 +154,7 @@ fn launch_in(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -
         .stdout(Stdio::piped())
         .stderr(fs::File::create(data_dir.with_extension("log"))?)
         .spawn();
-    up.context("starting crowsnest up")
+    up.context("cannot start crowsnest up")
 }
 
 /// A running `crowsnest up`; killed when dropped.
@@ -358,7 +358,8 @@ pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> 
         if began.elapsed() > PATIENCE {
             bail!("waited {} s for {what}", PATIENCE.as_secs());
         }
-        // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time and the delay of long waits below a tenth.
+        // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time, and the delay after a long
+        // wait, below a tenth.
         let pause = (began.elapsed() / 10).clamp(Duration::from_millis(100), Duration::from_secs(2));
         std::thread::park_timeout(pause);
     }

@@ -44,7 +44,8 @@ impl Drop for Process {
     }
 }
 
-/// Starts a process that reports in its first line that it serves. Its log is in its data folder.
+/// Starts a process and waits for its first line, which it prints when it serves requests. Its log is beside its data
+/// folder.
 fn serving(mut command: Command, data: &Path) -> Result<Process> {
     let log = data.with_extension("log");
     let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;

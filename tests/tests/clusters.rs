@@ -24,7 +24,7 @@ const RIGHTS: &str = include_str!("clusters/rights.yaml");
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const NOT_THEIRS: &str = "deciding where a cluster's token is sent requires that permission";
 /// Longer than the interval of a cluster's health check, which sends a token to every reachable cluster.
-const LOOK: Duration = Duration::from_secs(3);
+const OBSERVATION_TIME: Duration = Duration::from_secs(3);
 
 #[test]
 fn tokens_are_not_sent_to_unauthorized_addresses() -> Result<()> {
@@ -41,10 +41,14 @@ fn tokens_are_not_sent_to_unauthorized_addresses() -> Result<()> {
         writes_of_a_status(&kubectl, &recorder)?;
         writes_of_the_internal_group(&kubectl, &recorder)?;
         writes_of_an_agent(&kubectl, &recorder, dir.path())?;
-        a_certificate_of_a_name_gives_nothing_of_it(&kubectl, &recorder, dir.path())?;
+        certificates_give_no_rights_on_clusters_of_others(&kubectl, &recorder, dir.path())?;
         tokens_are_not_sent_over_http(&kubectl, &recorder)?;
-        ensure!(stored()? == before, "the cluster has been moved: {}", stored()?);
-        ensure!(!recorder.is_reached_within(LOOK) && recorder.bytes() == 0, "{} bytes arrived", recorder.bytes());
+        ensure!(stored()? == before, "the spec of the cluster has changed: {}", stored()?);
+        ensure!(
+            !recorder.is_reached_within(OBSERVATION_TIME) && recorder.bytes() == 0,
+            "{} bytes arrived",
+            recorder.bytes()
+        );
         an_administrator_can_change_the_address(&kubectl, &recorder)
     };
     walk().with_context(|| fleet.log())?;
@@ -72,15 +76,15 @@ fn stored(name: &str, spec: Value) -> String {
 /// A user with all rights on clusters and none on Secrets.
 fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with(&["--as", "eve"]);
-    let evil = recorder.url("https");
-    let with = |reference: Value| json!({"syncMode": "Push", "apiEndpoint": evil, "secretRef": reference});
+    let recorder_url = recorder.url("https");
+    let with = |reference: Value| json!({"syncMode": "Push", "apiEndpoint": recorder_url, "secretRef": reference});
     for (case, spec) in [
         ("another's secret", with(secret("member1"))),
         ("a secret by its own name", with(secret("trap"))),
         ("a secret elsewhere", with(json!({"namespace": "kube-system", "name": "any"}))),
         (
             "another's impersonator",
-            json!({"syncMode": "Push", "apiEndpoint": evil, "impersonatorSecretRef": secret("member1-impersonator")}),
+            json!({"syncMode": "Push", "apiEndpoint": recorder_url, "impersonatorSecretRef": secret("member1-impersonator")}),
         ),
         (
             "another's secret behind a proxy",
@@ -93,8 +97,8 @@ fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
         eve.says(&["apply", "--server-side", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
     }
     for change in [
-        json!({"apiEndpoint": evil}),
-        json!({"apiEndpoint": evil, "insecureSkipTLSVerification": true}),
+        json!({"apiEndpoint": recorder_url}),
+        json!({"apiEndpoint": recorder_url, "insecureSkipTLSVerification": true}),
         json!({"proxyURL": recorder.url("http")}),
         json!({"insecureSkipTLSVerification": true}),
     ] {
@@ -141,17 +145,18 @@ fn writes_of_a_status(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
 /// The group in which Clusters are stored. No user gets rights on it explicitly, but `*` includes it.
 fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with(&["--as", "eve"]);
-    let evil = recorder.url("https");
-    let spec = json!({"syncMode": "Push", "apiEndpoint": evil, "secretRef": secret("member1")});
+    let recorder_url = recorder.url("https");
+    let spec = json!({"syncMode": "Push", "apiEndpoint": recorder_url, "secretRef": secret("member1")});
     eve.says(&["create", "-f", "-"], &stored("trap", spec), 1, NOT_THEIRS)?;
-    let (what, patch) = ("storedclusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": evil}}).to_string());
+    let (what, patch) =
+        ("storedclusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": recorder_url}}).to_string());
     eve.says(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, NOT_THEIRS).map(drop)
 }
 
 /// With a certificate obtained with a bootstrap token, and the rights that come with it.
 fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
     let agent = agent(kubectl, folder, "m9")?;
-    let evil = recorder.url("https");
+    let recorder_url = recorder.url("https");
     let own = json!({"syncMode": "Pull", "apiEndpoint": "https://10.0.0.9", "secretRef": secret("m9"),
         "impersonatorSecretRef": secret("m9-impersonator")});
     // The rights are granted when the certificate is approved.
@@ -163,9 +168,9 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     let others = "may write its own cluster only";
     agent.says(&["create", "-f", "-"], &karmada("m8", json!({"syncMode": "Pull"})), 1, others)?;
     let mut stolen = own.clone();
-    (stolen["secretRef"], stolen["apiEndpoint"]) = (secret("member1"), evil.clone().into());
+    (stolen["secretRef"], stolen["apiEndpoint"]) = (secret("member1"), recorder_url.clone().into());
     agent.says(&["create", "-f", "-"], &karmada("m9", stolen), 1, NOT_THEIRS)?;
-    let moved = json!({"spec": {"apiEndpoint": evil}}).to_string();
+    let moved = json!({"spec": {"apiEndpoint": recorder_url}}).to_string();
     agent.says(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, others)?;
     let status = json!({"status": {"kubernetesVersion": "v9"}}).to_string();
     let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", "merge", "-p", &status];
@@ -202,7 +207,11 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
 }
 
 /// With a certificate for a name that another user gives to a cluster later.
-fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
+fn certificates_give_no_rights_on_clusters_of_others(
+    kubectl: &Kubectl,
+    recorder: &Recorder,
+    folder: &Path,
+) -> Result<()> {
     let agent = agent(kubectl, folder, "m7")?;
     let token =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret("m7"), "stringData": {"token": "theirs"}});
@@ -221,8 +230,8 @@ fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Rec
     ];
     for change in changes {
         let change = change.to_string();
-        let said = agent.run(&["patch", "cluster", "m7", "--type", "merge", "-p", &change], "")?;
-        ensure!(said.code == Some(1) && said.err.contains("forbidden"), "{change}: {said:?}");
+        let output = agent.run(&["patch", "cluster", "m7", "--type", "merge", "-p", &change], "")?;
+        ensure!(output.code == Some(1) && output.err.contains("forbidden"), "{change}: {output:?}");
     }
     // An agent's cluster with another name cannot be contacted directly.
     let dialled = karmada("m7", json!({"syncMode": "Push", "apiEndpoint": recorder.url("https")}));
@@ -250,7 +259,7 @@ fn tokens_are_not_sent_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Resu
 fn an_administrator_can_change_the_address(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("https"), "secretRef": secret("member1")});
     kubectl.ok(&["create", "-f", "-"], &karmada("decoy", spec))?;
-    until("something to arrive", || Ok(recorder.bytes() > 0))
+    until("a token to arrive at the recorder", || Ok(recorder.bytes() > 0))
 }
 
 /// Sends a merge patch as the agent `name`, without the read that kubectl does first.
@@ -269,11 +278,11 @@ fn patched(agent: &Kubectl, folder: &Path, name: &str, path: &str, change: &Valu
 
 /// Requests a certificate for this user with a bootstrap token.
 fn request(kubectl: &Kubectl, name: &str, user: &str) -> Result<String> {
-    requested(kubectl, name, user).map(|_| name.to_owned())
+    request_certificate(kubectl, name, user).map(|_| name.to_owned())
 }
 
 /// The key of a request, made by the bearer of a bootstrap token.
-fn requested(kubectl: &Kubectl, name: &str, user: &str) -> Result<KeyPair> {
+fn request_certificate(kubectl: &Kubectl, name: &str, user: &str) -> Result<KeyPair> {
     kubectl.ok(&["apply", "-f", "-"], BOOTSTRAP)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -290,7 +299,7 @@ fn requested(kubectl: &Kubectl, name: &str, user: &str) -> Result<KeyPair> {
 
 /// The agent of a cluster of this name, which is not registered.
 fn agent(kubectl: &Kubectl, folder: &Path, name: &str) -> Result<Kubectl> {
-    let key = requested(kubectl, name, &format!("system:karmada:agent:{name}"))?;
+    let key = request_certificate(kubectl, name, &format!("system:karmada:agent:{name}"))?;
     let signed = ["get", "csr", name, "-o", "jsonpath={.status.certificate}"];
     let certificate = STANDARD.decode(kubectl.until(&signed, |out| !out.is_empty())?)?;
     let file = |extension: &str| folder.join(format!("{name}.{extension}"));

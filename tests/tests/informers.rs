@@ -32,17 +32,17 @@ type Objects = BTreeMap<(String, String, String), String>;
 
 /// State of one informer.
 #[derive(Default)]
-struct Told {
+struct InformerState {
     objects: Objects,
     /// Objects of an initial list that is not complete.
-    coming: Objects,
-    beginnings: usize,
+    initial_list: Objects,
+    lists: usize,
     errors: Vec<String>,
 }
 
 /// An informer with its received state.
 enum Reader {
-    Rust(Arc<Mutex<Told>>),
+    Rust(Arc<Mutex<InformerState>>),
     /// An informer in this process.
     Python(Arc<Mutex<Stream>>, &'static str),
 }
@@ -63,68 +63,77 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
     for (number, member) in members.iter().enumerate() {
         churn(&runtime, member, number, 0)?;
     }
-    let of_fleet = config_maps(&runtime, &fleet, "cp", EVERYWHERE)?;
-    let there = || truth(&runtime, &members);
+    let fleet_api = config_maps(&runtime, &fleet, "cp", EVERYWHERE)?;
+    let in_members = || member_objects(&runtime, &members);
     let listed = || -> Result<Objects> {
-        Ok(runtime.block_on(of_fleet.list(&ListParams::default()))?.items.iter().map(entry).collect())
+        Ok(runtime.block_on(fleet_api.list(&ListParams::default()))?.items.iter().map(entry).collect())
     };
-    until("the fleet's ConfigMaps to be in the cache", || Ok(listed().is_ok_and(|l| there().is_ok_and(|t| l == t))))
-        .with_context(|| format!("{:?} instead of {:?}\n{}", listed(), there(), fleet.log()))?;
+    until("the fleet's ConfigMaps to be in the cache", || {
+        Ok(listed().is_ok_and(|l| in_members().is_ok_and(|t| l == t)))
+    })
+    .with_context(|| format!("{:?} instead of {:?}\n{}", listed(), in_members(), fleet.log()))?;
 
     let configs = [watcher::Config::default(), watcher::Config::default().streaming_lists()];
-    let informers = configs.map(|config| Reader::Rust(inform(&runtime, of_fleet.clone(), config)));
+    let informers = configs.map(|config| Reader::Rust(inform(&runtime, fleet_api.clone(), config)));
     let mut readers: Vec<(&str, Reader)> = ["listing", "streaming"].into_iter().zip(informers).collect();
     if let Some(process) = python_readers(dir.path(), &fleet)? {
         readers.extend(READERS.map(|name| (name, Reader::Python(Arc::clone(&process), name))));
     }
     let agree = |what: &str, expected: &dyn Fn() -> Result<Objects>| -> Result<()> {
-        for (way, reader) in &readers {
+        for (reader_name, reader) in &readers {
             let mut seen = reader.seen()?;
-            let agrees = until(&format!("the {way} one to agree after {what}"), || {
+            let agrees = until(&format!("the {reader_name} informer to agree after {what}"), || {
                 // Before taking the lock: its holder may have to deliver the response.
                 let expected = expected()?;
                 seen = reader.seen()?;
                 Ok(seen.0 == expected)
             });
-            let (objects, beginnings, errors) = seen;
+            let (objects, lists, errors) = seen;
             agrees.with_context(|| format!("{objects:?}; errors: {errors:?}\n{}", fleet.log()))?;
             // A client that resumes each second may do so while a cluster leaves.
-            ensure!(beginnings == 1 || *way == READERS[1], "after {what} the {way} one began again: {errors:?}");
+            ensure!(
+                lists == 1 || *reader_name == READERS[1],
+                "after {what} the {reader_name} informer listed again: {errors:?}"
+            );
             let is_python = matches!(reader, Reader::Python(..));
-            ensure!(!is_python || errors.is_empty(), "after {what} the {way} informer has wrong objects: {errors:?}");
+            ensure!(
+                !is_python || errors.is_empty(),
+                "after {what} the {reader_name} informer has wrong objects: {errors:?}"
+            );
         }
         Ok(())
     };
-    agree("its beginning", &there)?;
+    agree("its beginning", &in_members)?;
     churn(&runtime, &members[0], 0, 1)?;
     succeeds(&fleet, &["sim", "member2", "drop-watches"])?;
     churn(&runtime, &members[1], 1, 2)?;
-    agree("watches were dropped", &there)?;
+    agree("watches were dropped", &in_members)?;
     succeeds(&fleet, &["sim", "member2", "stop"])?;
     churn(&runtime, &members[0], 0, 3)?;
     succeeds(&fleet, &["sim", "member2", "start"])?;
     churn(&runtime, &members[1], 1, 4)?;
-    agree("a member stopped and started", &there)?;
+    agree("a member stopped and started", &in_members)?;
 
     kubectl.ok(&["delete", "cluster", "member2", "--timeout=60s"], "")?;
-    let without = || -> Result<Objects> { Ok(there()?.into_iter().filter(|(key, _)| key.0 != "member2").collect()) };
+    let without =
+        || -> Result<Objects> { Ok(in_members()?.into_iter().filter(|(key, _)| key.0 != "member2").collect()) };
     agree("a member left", &without)?;
     let kubeconfig = fleet.kubeconfig("member2");
     succeeds(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
     churn(&runtime, &members[1], 1, 5)?;
-    agree("it returned", &there)?;
+    agree("it returned", &in_members)?;
     drop((readers, runtime));
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 fn path(path: &Path) -> Result<&str> {
-    path.to_str().context("a path that is no text")
+    path.to_str().context("the path is not UTF-8")
 }
 
 fn succeeds(fleet: &Fleet, args: &[&str]) -> Result<()> {
-    let said = fleet.crowsnest(args)?;
-    ensure!(said.code == Some(0), "{args:?}: {said:?}");
+    let output = fleet.crowsnest(args)?;
+    ensure!(output.code == Some(0), "{args:?}: {output:?}");
     Ok(())
 }
 
@@ -162,12 +171,12 @@ fn churn(runtime: &Runtime, all: &Api<ConfigMap>, member: usize, round: usize) -
 }
 
 /// The members' own objects.
-fn truth(runtime: &Runtime, members: &[Api<ConfigMap>]) -> Result<Objects> {
+fn member_objects(runtime: &Runtime, members: &[Api<ConfigMap>]) -> Result<Objects> {
     let mut objects = Objects::new();
     for (cluster, member) in MEMBERS.into_iter().zip(members) {
         for object in runtime.block_on(member.list(&ListParams::default()))?.items {
-            let ((_, namespace, name), said) = entry(&object);
-            objects.insert((cluster.to_owned(), namespace, name), said);
+            let ((_, namespace, name), value) = entry(&object);
+            objects.insert((cluster.to_owned(), namespace, name), value);
         }
     }
     Ok(objects)
@@ -175,27 +184,27 @@ fn truth(runtime: &Runtime, members: &[Api<ConfigMap>]) -> Result<Objects> {
 
 fn entry(object: &ConfigMap) -> ((String, String, String), String) {
     let cluster = object.annotations().get(CACHED_FROM).cloned().unwrap_or_default();
-    let said = object.data.as_ref().and_then(|data| data.get("v")).cloned().unwrap_or_default();
-    ((cluster, object.namespace().unwrap_or_default(), object.name_any()), said)
+    let value = object.data.as_ref().and_then(|data| data.get("v")).cloned().unwrap_or_default();
+    ((cluster, object.namespace().unwrap_or_default(), object.name_any()), value)
 }
 
-fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Arc<Mutex<Told>> {
-    let told = Arc::new(Mutex::new(Told::default()));
-    let tells = Arc::clone(&told);
+fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Arc<Mutex<InformerState>> {
+    let state = Arc::new(Mutex::new(InformerState::default()));
+    let writer = Arc::clone(&state);
     runtime.spawn(async move {
         let mut events = pin!(watcher(api, config));
         loop {
             match events.try_next().await {
-                Ok(Some(event)) => tells.lock().hear(event),
+                Ok(Some(event)) => writer.lock().handle(event),
                 Ok(None) => return,
                 Err(error) => {
-                    tells.lock().errors.push(error.to_string());
+                    writer.lock().errors.push(error.to_string());
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
     });
-    told
+    state
 }
 
 /// The readers in Python; `None` without the Python client.
@@ -213,38 +222,38 @@ impl Reader {
     /// Received objects, number of lists, and errors.
     fn seen(&self) -> Result<(Objects, usize, Vec<String>)> {
         match self {
-            Self::Rust(told) => {
-                let told = told.lock();
-                Ok((told.objects.clone(), told.beginnings, told.errors.clone()))
+            Self::Rust(state) => {
+                let state = state.lock();
+                Ok((state.objects.clone(), state.lists, state.errors.clone()))
             }
             Self::Python(process, name) => {
                 let mut process = process.lock();
                 process.type_in("tell\n")?;
-                let mut told: Value = serde_json::from_str(&process.expect("\n")?)?;
-                let told = told[name].take();
-                let named = |(key, said): (&String, &Value)| {
+                let mut state: Value = serde_json::from_str(&process.expect("\n")?)?;
+                let state = state[name].take();
+                let named = |(key, value): (&String, &Value)| {
                     let mut parts = key.splitn(3, '/').map(str::to_owned);
                     let mut part = || parts.next().unwrap_or_default();
-                    ((part(), part(), part()), said.as_str().unwrap_or_default().to_owned())
+                    ((part(), part(), part()), value.as_str().unwrap_or_default().to_owned())
                 };
-                let objects = told["objects"].as_object().context("objects")?.iter().map(named).collect();
-                let beginnings = told["beginnings"].as_u64().unwrap_or_default();
-                let problems = told["problems"].as_array().context("problems")?;
-                Ok((objects, usize::try_from(beginnings)?, problems.iter().map(ToString::to_string).collect()))
+                let objects = state["objects"].as_object().context("objects")?.iter().map(named).collect();
+                let lists = state["beginnings"].as_u64().unwrap_or_default();
+                let problems = state["problems"].as_array().context("problems")?;
+                Ok((objects, usize::try_from(lists)?, problems.iter().map(ToString::to_string).collect()))
             }
         }
     }
 }
 
-impl Told {
-    fn hear(&mut self, event: Event<ConfigMap>) {
+impl InformerState {
+    fn handle(&mut self, event: Event<ConfigMap>) {
         match event {
             Event::Init => {
-                self.beginnings += 1;
-                self.coming.clear();
+                self.lists += 1;
+                self.initial_list.clear();
             }
-            Event::InitApply(object) => self.coming.extend([entry(&object)]),
-            Event::InitDone => self.objects = std::mem::take(&mut self.coming),
+            Event::InitApply(object) => self.initial_list.extend([entry(&object)]),
+            Event::InitDone => self.objects = std::mem::take(&mut self.initial_list),
             Event::Apply(object) => self.objects.extend([entry(&object)]),
             Event::Delete(object) => {
                 self.objects.remove(&entry(&object).0);

@@ -30,7 +30,7 @@ const ACCOUNTS: &str = "tests/tests/least_rights/accounts.yaml";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Book {
+struct Accounts {
     accounts: Vec<Account>,
     others: Vec<Others>,
 }
@@ -46,8 +46,8 @@ struct Others {
 
 #[test]
 fn rights_are_used_or_explained() -> Result<()> {
-    let book = fs::read_to_string(crowsnest_tests::root().join(ACCOUNTS)).context(ACCOUNTS)?;
-    let book: Book = serde_saphyr::from_str(&book).context(ACCOUNTS)?;
+    let accounts_file = fs::read_to_string(crowsnest_tests::root().join(ACCOUNTS)).context(ACCOUNTS)?;
+    let accounts_file: Accounts = serde_saphyr::from_str(&accounts_file).context(ACCOUNTS)?;
     let Some(charts) = Charts::render()? else { return Ok(()) };
     let Some(world) = World::start()? else { return Ok(()) };
     let agent = walk::live(&world, &charts).with_context(|| world.log())?;
@@ -55,12 +55,12 @@ fn rights_are_used_or_explained() -> Result<()> {
     let rbac = world.servers.iter().map(|(at, server)| Ok((*at, Rbac::read(&server.kubectl)?)));
     let rbac: BTreeMap<&str, Rbac> = rbac.collect::<Result<_>>()?;
     walk::leave(&world, agent).with_context(|| world.log())?;
-    let mut wrong = Vec::new();
+    let mut findings = Vec::new();
     for (at, server) in &world.servers {
-        let accounts: Vec<&Account> = book.accounts.iter().filter(|account| account.at == *at).collect();
-        wrong.extend(judge_all(&accounts, &book.others, server, &rbac[at])?);
+        let accounts: Vec<&Account> = accounts_file.accounts.iter().filter(|account| account.at == *at).collect();
+        findings.extend(judge_all(&accounts, &accounts_file.others, server, &rbac[at])?);
     }
-    ensure!(wrong.is_empty(), "{} rights are neither used nor explained:\n{}", wrong.len(), wrong.join("\n"));
+    ensure!(findings.is_empty(), "{} rights are neither used nor explained:\n{}", findings.len(), findings.join("\n"));
     Ok(())
 }
 
@@ -69,21 +69,21 @@ fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &R
     let (records, nobody) = (server.records()?, Record::default());
     let mut ignored = server.defaults.clone();
     ignored.extend(others.iter().flat_map(|others| others.bindings.iter().cloned()));
-    let (mut wrong, mut known) = (Vec::new(), ignored.clone());
+    let (mut findings, mut known) = (Vec::new(), ignored.clone());
     for account in accounts {
         let (user, record) = find(account, &records).unwrap_or((&account.user, &nobody));
         if record.uses.is_empty() {
-            wrong.push(format!("{} at {} sent no request", account.user, account.at));
+            findings.push(format!("{} at {} sent no request", account.user, account.at));
         }
         let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
         let (grants, by) = rbac.grants(&identity, &ignored);
-        wrong.extend(judge(account, &grants, &record.uses));
+        findings.extend(judge(account, &grants, &record.uses));
         report(account, record)?;
         known.extend(by);
     }
     let unknown = rbac.bindings().into_keys().filter(|binding| !known.contains(binding));
-    wrong.extend(unknown.map(|binding| format!("{binding} has no subject in accounts.yaml")));
-    Ok(wrong)
+    findings.extend(unknown.map(|binding| format!("{binding} has no subject in accounts.yaml")));
+    Ok(findings)
 }
 
 fn find<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Record)> {

@@ -131,8 +131,8 @@ fn exports(kubectl: &Kubectl) -> Result<()> {
         kubectl,
         &path("query", deployments, "&limit=1&columns=label:app,label:none,print:Containers,.spec.replicas,.spec.none"),
     )?;
-    let told = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
-    ensure!(hits["hits"][0]["columns"] == told, "{hits}");
+    let expected_columns = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
+    ensure!(hits["hits"][0]["columns"] == expected_columns, "{hits}");
     let wrong = path("query", deployments, "&columns=name");
     kubectl.says(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH")?;
     let lines = kubectl.ok(&["get", "--raw", &path("export", query, "")], "")?;
@@ -184,7 +184,10 @@ fn saved(kubectl: &Kubectl) -> Result<()> {
     let unnamed = r#"{"spec":{"title":"","query":"x"}}"#;
     kubectl.says(&["create", "--raw", &all, "-f", "-"], unnamed, 1, "spec.title: Required value")?;
     ensure!(total(kubectl, "scope:shop cluster:member1")? == 1 && total(kubectl, &format!("scope:{name}"))? == 2);
-    ensure!(titles(kubectl)? == ["Shop"] && titles(&ann)?.is_empty(), "it is its owner's alone");
+    ensure!(
+        titles(kubectl)? == ["Shop"] && titles(&ann)?.is_empty(),
+        "an unshared search must be visible to its owner only"
+    );
     ann.says(&["get", "--raw", &one], "", 1, "not found")?;
     let remark = raw(&ann, &path("query", "scope:shop", ""))?;
     ensure!(remark["notices"].to_string().contains("no saved search"), "{remark}");
@@ -231,7 +234,9 @@ fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         let found = raw(kubectl, &path("query", "is:deleted kind:configmap name:settings deleted:<1h", ""))?;
         Ok(names(&found) == ["member1/settings"] && found["hits"][0]["deleted"].is_string())
     })?;
-    until("it to be gone", || Ok(total(kubectl, "kind:configmap name:settings cluster:member1")? == 0))
+    until("the object to leave the search results", || {
+        Ok(total(kubectl, "kind:configmap name:settings cluster:member1")? == 0)
+    })
 }
 
 /// Objects that the caller cannot read in a member are not disclosed.
@@ -241,12 +246,16 @@ fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let settings = SETTINGS.replace("member1", "member2");
     ann.says(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "may not be read")?;
     kubectl.on(&fleet.kubeconfig("member2")).ok(&["apply", "-f", "-"], ANN)?;
-    until("ann to see what she may read", || Ok(total(&ann, "name:settings")? == 1))?;
-    ensure!(total(&ann, "kind:deployment")? == 0, "deployments are not hers to see");
-    ensure!(total(&ann, "usedby:deploy/shop/checkout")? == 0, "nor is what they use, by way of them");
+    until("ann to see the objects that she can read", || Ok(total(&ann, "name:settings")? == 1))?;
+    ensure!(total(&ann, "kind:deployment")? == 0, "ann cannot read Deployments");
+    ensure!(
+        total(&ann, "usedby:deploy/shop/checkout")? == 0,
+        "ann cannot read Deployments, so they must not lead to the objects that they use"
+    );
     let kinds = raw(&ann, &path("suggest", "kind:", ""))?;
-    let told: Vec<_> = kinds["items"].as_array().into_iter().flatten().map(|item| item["text"].clone()).collect();
-    ensure!(told == ["ConfigMap"], "{kinds}");
+    let kinds_found: Vec<_> =
+        kinds["items"].as_array().into_iter().flatten().map(|item| item["text"].clone()).collect();
+    ensure!(kinds_found == ["ConfigMap"], "{kinds}");
     let graph = raw(&ann, &format!("{ROOT}/graph?{settings}"))?;
     ensure!(graph["nodes"].as_array().map(Vec::len) == Some(1) && graph["edges"] == json!([]), "{graph}");
     Ok(())

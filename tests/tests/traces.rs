@@ -44,7 +44,7 @@ struct Receiver {
 impl Receiver {
     fn start(runtime: &Runtime) -> Result<(Self, String)> {
         let receiver = Self::default();
-        let routes = Router::new().route("/v1/traces", post(take)).with_state(receiver.clone());
+        let routes = Router::new().route("/v1/traces", post(receive)).with_state(receiver.clone());
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
         let url = format!("http://{}", listener.local_addr()?);
         runtime.spawn(async move { axum::serve(listener, routes).await });
@@ -66,7 +66,7 @@ impl Receiver {
     }
 }
 
-async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
     receiver.heads.lock().expect("heads").push(headers);
     receiver.bodies.lock().expect("bodies").push(body);
     ExportTraceServiceResponse::default().encode_to_vec()
@@ -105,13 +105,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The trace of a request, with the caller's span of this number.
-struct Begun {
+/// Trace and span IDs that the caller of a request sends.
+struct TraceContext {
     trace: String,
     span: String,
 }
 
-impl Begun {
+impl TraceContext {
     fn new(number: u8) -> Self {
         Self { trace: hex(&[number; 16]), span: hex(&[number; 8]) }
     }
@@ -121,12 +121,12 @@ impl Begun {
     }
 }
 
-struct Asking<'a> {
+struct TracedClient<'a> {
     runtime: &'a Runtime,
     client: kube::Client,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> TracedClient<'a> {
     fn new(runtime: &'a Runtime, fleet: &Fleet) -> Result<Self> {
         let kubeconfig = Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
         let client = runtime.block_on(async {
@@ -136,7 +136,7 @@ impl<'a> Asking<'a> {
         Ok(Self { runtime, client })
     }
 
-    fn ask(&self, method: &str, path: &str, traceparent: &str, body: String) -> Result<String> {
+    fn send(&self, method: &str, path: &str, traceparent: &str, body: String) -> Result<String> {
         let request = Request::builder().method(method).uri(path).header("traceparent", traceparent);
         let request = request.header("content-type", "application/json").body(body.into_bytes())?;
         self.runtime.block_on(self.client.request_text(request)).with_context(|| format!("{method} {path}"))
@@ -153,39 +153,40 @@ fn a_receiver_gets_traces() -> Result<()> {
     let environment = [("OTEL_EXPORTER_OTLP_HEADERS", OsString::from(header))];
     let args = ["--members", "member1", "--tracing-endpoint", &url, "--tracing-sampling-rate-per-million", "1000000"];
     let fleet = Fleet::start_in(&data, &args, &environment)?;
-    let asking = Asking::new(&runtime, &fleet)?;
+    let client = TracedClient::new(&runtime, &fleet)?;
 
     let member = format!("{CLUSTERS}/member1/proxy/api/v1/namespaces/default");
-    let (listed, made, unwanted, echoed) = (Begun::new(1), Begun::new(2), Begun::new(3), Begun::new(4));
+    let (listed, created, unsampled, echo_context) =
+        (TraceContext::new(1), TraceContext::new(2), TraceContext::new(3), TraceContext::new(4));
     let mut last = String::new();
-    crowsnest_tests::until("the member to let us in", || {
-        let answer = asking.ask("GET", &format!("{member}/pods"), &unwanted.header("00"), String::new());
+    crowsnest_tests::until("the member's API to respond", || {
+        let answer = client.send("GET", &format!("{member}/pods"), &unsampled.header("00"), String::new());
         last = answer.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         Ok(answer.is_ok())
     })
     .context(last)?;
-    asking.ask(
+    client.send(
         "GET",
         &format!("{member}/pods?fieldSelector=metadata.name%3D{SECRET}"),
         &listed.header("01"),
         String::new(),
     )?;
     let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "quiet"}, "data": {"a": SECRET_BASE64}});
-    asking.ask("POST", &format!("{member}/secrets"), &made.header("01"), secret.to_string())?;
-    let told = echoes(&fleet, &asking, &echoed)?;
+    client.send("POST", &format!("{member}/secrets"), &created.header("01"), secret.to_string())?;
+    let received_context = echoes(&fleet, &client, &echo_context)?;
 
     let token = fleet.ui_url.split_once("#token=").context("no token in the UI's address")?.1.to_owned();
     // Remaining spans are sent at exit.
     ensure!(fleet.stop()?.success());
     let spans = receiver.spans()?;
-    let of = |begun: &Begun, kind: i32| {
-        let found = spans.iter().find(|span| hex(&span.trace_id) == begun.trace && span.kind == kind);
+    let of = |context: &TraceContext, kind: i32| {
+        let found = spans.iter().find(|span| hex(&span.trace_id) == context.trace && span.kind == kind);
         found.with_context(|| format!("no such span in {spans:#?}"))
     };
     let (ours, theirs) = (of(&listed, SERVER)?, of(&listed, CLIENT)?);
     ensure!(hex(&ours.parent_span_id) == listed.span && theirs.parent_span_id == ours.span_id, "{ours:#?} {theirs:#?}");
     ensure!(ours.name == "GET clusters/proxy" && theirs.name == "GET pods", "{ours:#?} {theirs:#?}");
-    let said = attributes(ours);
+    let span_attributes = attributes(ours);
     let expected = [
         ("http.route", "clusters/proxy"),
         ("http.request.method", "GET"),
@@ -196,16 +197,22 @@ fn a_receiver_gets_traces() -> Result<()> {
         ("crowsnest.resource", "pods"),
     ];
     for (key, value) in expected {
-        ensure!(said.get(key).is_some_and(|said| said == value), "{key}: {said:#?}");
+        ensure!(
+            span_attributes.get(key).is_some_and(|span_attributes| span_attributes == value),
+            "{key}: {span_attributes:#?}"
+        );
     }
-    ensure!(audited(&data)?.contains(said.get("crowsnest.audit_id").context("no audit ID")?), "{said:#?}");
-    ensure!(attributes(of(&made, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201"));
-    ensure!(of(&unwanted, SERVER).is_err(), "its caller did not want it traced");
+    ensure!(
+        audit_log(&data)?.contains(span_attributes.get("crowsnest.audit_id").context("no audit ID")?),
+        "{span_attributes:#?}"
+    );
+    ensure!(attributes(of(&created, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201"));
+    ensure!(of(&unsampled, SERVER).is_err(), "a request that its caller does not sample was traced");
 
     // The member receives the span of its request.
     let asked = spans.iter().filter(|span| span.kind == CLIENT);
-    let asked: Vec<String> = asked.map(|span| format!("00-{}-{}-01", echoed.trace, hex(&span.span_id))).collect();
-    ensure!(asked.contains(&told), "{told}: {asked:#?}");
+    let asked: Vec<String> = asked.map(|span| format!("00-{}-{}-01", echo_context.trace, hex(&span.span_id))).collect();
+    ensure!(asked.contains(&received_context), "{received_context}: {asked:#?}");
     for begins in ["reconcile ", "list "] {
         ensure!(spans.iter().any(|span| span.name.starts_with(begins)), "no span {begins}");
     }
@@ -219,32 +226,32 @@ fn a_receiver_gets_traces() -> Result<()> {
     }
     let heads = receiver.heads.lock().expect("heads");
     ensure!(heads.iter().all(|head| head["authorization"] == format!("Bearer {PASS}")), "{heads:?}");
-    ensure!(!log(&data)?.contains(PASS), "what proves who sends traces is in the log");
+    ensure!(!log(&data)?.contains(PASS), "the log contains the credentials for the receiver");
     Ok(())
 }
 
 /// The trace context that a member receives.
-fn echoes(fleet: &Fleet, asking: &Asking<'_>, begun: &Begun) -> Result<String> {
-    let documents = MEMBER.replace("URL", &start_member(asking.runtime)?);
+fn echoes(fleet: &Fleet, client: &TracedClient<'_>, context: &TraceContext) -> Result<String> {
+    let documents = MEMBER.replace("URL", &start_member(client.runtime)?);
     let kubectl = fleet.any_kubectl()?;
     let Some(kubectl) = kubectl else {
         anyhow::bail!("kubectl is missing: tests/fetch-kubectl");
     };
     kubectl.ok(&["apply", "-f", "-"], &documents)?;
-    let mut said = String::new();
-    crowsnest_tests::until("the member that echoes", || {
+    let mut response = String::new();
+    crowsnest_tests::until("the echoing member to respond", || {
         let answer =
-            asking.ask("GET", &format!("{CLUSTERS}/echo/proxy/api/v1/nodes"), &begun.header("01"), String::new());
-        said = answer.unwrap_or_else(|error| format!("{error:#}"));
-        Ok(said.contains("traceparent"))
+            client.send("GET", &format!("{CLUSTERS}/echo/proxy/api/v1/nodes"), &context.header("01"), String::new());
+        response = answer.unwrap_or_else(|error| format!("{error:#}"));
+        Ok(response.contains("traceparent"))
     })
-    .with_context(|| said.clone())?;
-    let head: BTreeMap<String, String> = serde_json::from_str(&said)?;
+    .with_context(|| response.clone())?;
+    let head: BTreeMap<String, String> = serde_json::from_str(&response)?;
     ensure!(head["path"] == "/api/v1/nodes" && head["authorization"] == "Bearer of-the-member", "{head:#?}");
     Ok(head["traceparent"].clone())
 }
 
-fn audited(data: &Path) -> Result<String> {
+fn audit_log(data: &Path) -> Result<String> {
     Ok(fs::read_to_string(data.join("audit/audit.log"))?)
 }
 
@@ -257,17 +264,17 @@ fn an_unavailable_receiver_is_reported_once() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     // The port is reserved, and nothing listens.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", nobody.local_addr()?);
-    drop(nobody);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    drop(listener);
     let args = ["--no-members", "--tracing-endpoint", &url, "--tracing-sampling-rate-per-million", "1000000"];
     let often = [("OTEL_BSP_SCHEDULE_DELAY", OsString::from("100"))];
     let fleet = Fleet::start_in(&data, &args, &often)?;
     let runtime = Runtime::new()?;
-    let asking = Asking::new(&runtime, &fleet)?;
-    asking.ask("GET", CLUSTERS, &Begun::new(1).header("01"), String::new())?;
-    crowsnest_tests::until("a word of it", || Ok(log(&data)?.contains("cannot export traces")))?;
-    asking.ask("GET", CLUSTERS, &Begun::new(2).header("01"), String::new())?;
+    let client = TracedClient::new(&runtime, &fleet)?;
+    client.send("GET", CLUSTERS, &TraceContext::new(1).header("01"), String::new())?;
+    crowsnest_tests::until("the failed export to be logged", || Ok(log(&data)?.contains("cannot export traces")))?;
+    client.send("GET", CLUSTERS, &TraceContext::new(2).header("01"), String::new())?;
     ensure!(fleet.stop()?.success());
     let log = log(&data)?;
     ensure!(log.matches("cannot export traces").count() == 1, "{log}");

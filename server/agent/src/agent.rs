@@ -32,7 +32,7 @@ pub use config::{Config, Rotation, SecretName};
 use crowsnest_process::serving;
 use crowsnest_process::serving::bind;
 use crowsnest_process::signals::Stop;
-use figures::Figures;
+use figures::AgentMetrics;
 use health::Tunnel;
 use replicas::Replica;
 use tunnels::{Answer, keep};
@@ -53,14 +53,15 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
 
 /// Runs the agent and, as long as it works, its probe and metrics endpoints.
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
-    let tell = watch::Sender::new(Tunnel::Registering);
-    let (told, over) = (tell.subscribe(), CancellationToken::new());
-    let figures = Figures::default();
-    let (probes, metrics) = (health::routes(told.clone()), figures::routes(figures.clone(), told));
+    let tunnel_sender = watch::Sender::new(Tunnel::Registering);
+    let (tunnel_state, over) = (tunnel_sender.subscribe(), CancellationToken::new());
+    let agent_metrics = AgentMetrics::default();
+    let (probes, metrics) =
+        (health::routes(tunnel_state.clone()), figures::routes(agent_metrics.clone(), tunnel_state));
     let probes = beside(config.health_probe_bind_address, "--health-probe-bind-address", probes, &over).await?;
     let metrics = beside(config.metrics_bind_address, "--metrics-bind-address", metrics, &over).await?;
     let working = async {
-        let worked = work(config, &tell, &figures, stop).await;
+        let worked = work(config, &tunnel_sender, &agent_metrics, stop).await;
         over.cancel();
         worked
     };
@@ -88,8 +89,8 @@ async fn beside(
 
 async fn work(
     config: Config,
-    tell: &watch::Sender<Tunnel>,
-    figures: &Figures,
+    tunnel_sender: &watch::Sender<Tunnel>,
+    agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let member = member(&config).await?;
@@ -106,16 +107,16 @@ async fn work(
         report: config.report,
         ..JoinOptions::new(config.cluster_name.clone())
     };
-    let control_plane = control_plane(&config, figures).await?;
+    let control_plane = control_plane(&config, agent_metrics).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
     let joined = joined.with_context(|| format!("cannot register cluster {}", config.cluster_name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered the cluster");
     let renewing = async {
         if let Some(rotation) = &config.rotation {
-            renewal::keep(&config, rotation, &member, figures, stop).await;
+            renewal::keep(&config, rotation, &member, agent_metrics, stop).await;
         }
     };
-    tokio::join!(keep_open(&config, &agent, tell, figures, stop), renewing);
+    tokio::join!(keep_open(&config, &agent, tunnel_sender, agent_metrics, stop), renewing);
     Ok(())
 }
 
@@ -123,45 +124,51 @@ async fn work(
 async fn keep_open(
     config: &Config,
     agent: &Agent,
-    tell: &watch::Sender<Tunnel>,
-    figures: &Figures,
+    tunnel_sender: &watch::Sender<Tunnel>,
+    agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {
-    let ask = |met: HeaderMap| async move {
+    let request_tunnel = |tunnel_headers: HeaderMap| async move {
         // The kubeconfig is read for each attempt because its certificate may have been renewed, and a new connection
         // may reach another replica.
-        let control_plane = control_plane(config, figures).await?;
-        let answer = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &config.cluster_name, met)).await;
+        let control_plane = control_plane(config, agent_metrics).await?;
+        let answer =
+            tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &config.cluster_name, tunnel_headers)).await;
         let answer = answer
             .with_context(|| format!("no response of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
         if let Answer::Opened(..) = answer {
-            figures.opened();
+            agent_metrics.record_opened_tunnel();
         }
         anyhow::Ok(answer)
     };
-    keep(ask, agent, tell, stop).await;
+    keep(request_tunnel, agent, tunnel_sender, stop).await;
 }
 
-async fn open(control_plane: &kube::Client, cluster: &ClusterName, met: HeaderMap) -> anyhow::Result<Answer<Upgraded>> {
+async fn open(
+    control_plane: &kube::Client,
+    cluster: &ClusterName,
+    tunnel_headers: HeaderMap,
+) -> anyhow::Result<Answer<Upgraded>> {
     let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/attach");
     let mut request = Request::post(&path)
         .header(header::CONNECTION, HeaderValue::from_static("Upgrade"))
         .header(header::UPGRADE, HeaderValue::from_static(PROTOCOL))
         .body(Body::empty())?;
-    request.headers_mut().extend(met);
+    request.headers_mut().extend(tunnel_headers);
     let response = control_plane.send(request).await.context("cannot request a tunnel from the control plane")?;
     let status = response.status();
     if status == StatusCode::NO_CONTENT {
-        return Ok(Answer::Met);
+        return Ok(Answer::AlreadyOpen);
     }
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let body = body::collect(response.into_body(), MAX_STATUS).await.unwrap_or_default();
-        let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-        let message = said["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
-        let mend = if status == StatusCode::NOT_FOUND { "; restart the agent to register the cluster" } else { "" };
-        bail!("the control plane refused the tunnel with status {status}: {}{mend}", message.trim());
+        let status_body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = status_body["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
+        let next_step =
+            if status == StatusCode::NOT_FOUND { "; restart the agent to register the cluster" } else { "" };
+        bail!("the control plane refused the tunnel with status {status}: {}{next_step}", message.trim());
     }
-    let replica = Replica::of_answer(response.headers());
+    let replica = Replica::from_response(response.headers());
     let upgraded = hyper::upgrade::on(response).await.context("cannot upgrade the connection")?;
     Ok(Answer::Opened(upgraded, replica))
 }
@@ -190,9 +197,9 @@ async fn member(config: &Config) -> anyhow::Result<kube::Config> {
     }
 }
 
-async fn control_plane(config: &Config, figures: &Figures) -> anyhow::Result<kube::Client> {
+async fn control_plane(config: &Config, agent_metrics: &AgentMetrics) -> anyhow::Result<kube::Client> {
     let (file, context) = (&config.control_plane_kubeconfig, config.control_plane_context.as_deref());
     let read = kubeconfig::config(Some(file), context).await?;
-    let counted = figures.counted(&read);
+    let counted = agent_metrics.request_counter(&read);
     Ok(spans::client(read, &counted)?)
 }

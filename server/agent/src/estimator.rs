@@ -83,7 +83,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         (
             config.metrics_bind_address,
             "--metrics-bind-address",
-            metrics(Told { estimator: Arc::clone(&estimator), reloads: reloader.counts(), requests }),
+            metrics(MetricsState { estimator: Arc::clone(&estimator), reloads: reloader.counts(), requests }),
         ),
     ] {
         let Some(address) = address else { continue };
@@ -148,13 +148,13 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
 type Labels = Vec<(&'static str, &'static str)>;
 
 /// Metrics of Karmada's estimator.
-struct Figures {
+struct EstimatorMetrics {
     registry: Registry,
     requests: Family<Labels, Counter>,
     durations: Family<Labels, Histogram, fn() -> Histogram>,
 }
 
-impl Figures {
+impl EstimatorMetrics {
     fn new() -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(BuildInfo));
@@ -172,11 +172,11 @@ impl Figures {
             "Estimating latency in seconds",
             durations.clone(),
         );
-        Figures { registry, requests, durations }
+        EstimatorMetrics { registry, requests, durations }
     }
 
-    fn note(&self, kind: &'static str, began: Instant, went_well: bool) {
-        let result = if went_well { "success" } else { "error" };
+    fn record(&self, kind: &'static str, began: Instant, is_success: bool) {
+        let result = if is_success { "success" } else { "error" };
         self.requests.get_or_create(&vec![("result", result), ("type", kind)]).inc();
         let labels = vec![("result", result), ("type", kind), ("step", "Total")];
         self.durations.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
@@ -187,12 +187,12 @@ impl Figures {
 pub struct Estimator {
     cluster: ClusterName,
     member: Arc<Member>,
-    figures: Figures,
+    metrics: EstimatorMetrics,
 }
 
 impl Estimator {
     pub fn new(cluster: ClusterName, member: Arc<Member>) -> Self {
-        Estimator { cluster, member, figures: Figures::new() }
+        Estimator { cluster, member, metrics: EstimatorMetrics::new() }
     }
 
     fn is_for(&self, cluster: &str) -> Result<(), Status> {
@@ -315,7 +315,7 @@ where
             let object = request.metadata().get(wire::OBJECT).and_then(|object| object.to_str().ok());
             let object = object.unwrap_or_default().to_owned();
             let answered = answer(Arc::clone(&estimator), request.into_inner()).await;
-            estimator.figures.note(kind, began, answered.is_ok());
+            estimator.metrics.record(kind, began, answered.is_ok());
             match &answered {
                 Ok(answer) => tracing::debug!(kind, object, ?answer, "answered"),
                 Err(status) => tracing::warn!(kind, object, error = status.message(), "an estimation request failed"),
@@ -344,23 +344,23 @@ async fn ready(State(member): State<Arc<Member>>) -> (StatusCode, &'static str) 
 
 /// State of the /metrics endpoint.
 #[derive(Clone)]
-struct Told {
+struct MetricsState {
     estimator: Arc<Estimator>,
     reloads: Arc<Reloads>,
     requests: Requests,
 }
 
-fn metrics(told: Told) -> Router {
-    Router::new().route("/metrics", get(exposition)).with_state(told)
+fn metrics(state: MetricsState) -> Router {
+    Router::new().route("/metrics", get(serve_metrics)).with_state(state)
 }
 
-async fn exposition(State(told): State<Told>) -> Result<Response, StatusCode> {
+async fn serve_metrics(State(state): State<MetricsState>) -> Result<Response, StatusCode> {
     let mut text = String::new();
     let mut beside = Registry::default();
-    beside.register_collector(Box::new(Scrape(told.reloads.series())));
-    beside.register_collector(Box::new(Sent(told.requests)));
+    beside.register_collector(Box::new(Scrape(state.reloads.series())));
+    beside.register_collector(Box::new(Sent(state.requests)));
     encode_registry(&mut text, &beside)
-        .and_then(|()| encode(&mut text, &told.estimator.figures.registry))
+        .and_then(|()| encode(&mut text, &state.estimator.metrics.registry))
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut response = Response::new(axum::body::Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");

@@ -73,7 +73,8 @@ async fn serve(
 ) -> Result<Response, ApiError> {
     let (resource, definition) = (found.resource, found.resource.definition());
     // The server that a request is passed on to refuses methods in its own words.
-    let is_passed_on = resource.stored().is_some() || matches!(definition.paths, Paths::Below | Paths::BelowObject(_));
+    let is_passed_on =
+        resource.stored().is_some() || matches!(definition.paths, Paths::ObjectAndSubpaths | Paths::SubpathsOf(_));
     if !is_passed_on && !definition.has_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes per read from a socket: four TLS records. rustls alone reads 4 KiB at a time.
-const AHEAD: usize = 64 * 1024;
+const READ_SIZE: usize = 64 * 1024;
 /// Buffers that each thread keeps for reuse.
-const SPARES: usize = 4;
+const MAX_SPARE_BUFFERS: usize = 4;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    static SPARE_BUFFERS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Wraps a socket below TLS to read in larger chunks.
@@ -46,21 +46,21 @@ impl Piece {
         if self.from < self.to {
             return Some(self);
         }
-        put_back(self.bytes);
+        recycle(self.bytes);
         None
     }
 }
 
 fn take_spare() -> Box<[u8]> {
-    let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
-    spare.unwrap_or_else(|| vec![0; AHEAD].into_boxed_slice())
+    let spare = SPARE_BUFFERS.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+    spare.unwrap_or_else(|| vec![0; READ_SIZE].into_boxed_slice())
 }
 
-fn put_back(bytes: Box<[u8]>) {
-    // Thread-local storage is gone when the thread ends; the buffer is freed then.
-    let _ = SPARE.try_with(|spare| {
+fn recycle(bytes: Box<[u8]>) {
+    // The thread-local storage has been destroyed if the thread is ending; the buffer is freed then.
+    let _ = SPARE_BUFFERS.try_with(|spare| {
         let mut spare = spare.borrow_mut();
-        if spare.len() < SPARES {
+        if spare.len() < MAX_SPARE_BUFFERS {
             spare.push(bytes);
         }
     });
@@ -72,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
             self.piece = piece.give(out);
             return Poll::Ready(Ok(()));
         }
-        if out.remaining() >= AHEAD {
+        if out.remaining() >= READ_SIZE {
             return Pin::new(&mut self.stream).poll_read(cx, out);
         }
         let mut bytes = take_spare();
@@ -80,7 +80,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut read);
         let to = read.filled().len();
         if to == 0 {
-            put_back(bytes);
+            recycle(bytes);
             return polled;
         }
         ready!(polled)?;
@@ -125,12 +125,12 @@ mod tests {
 
     #[rstest]
     #[case::a_few_bytes(10, 4096)]
-    #[case::one_piece(AHEAD, 4096)]
-    #[case::pieces_and_a_rest(3 * AHEAD + 1, 4096)]
-    #[case::asked_for_more_than_a_piece(2 * AHEAD, 2 * AHEAD)]
+    #[case::one_piece(READ_SIZE, 4096)]
+    #[case::several_buffers(3 * READ_SIZE + 1, 4096)]
+    #[case::reads_larger_than_the_buffer(2 * READ_SIZE, 2 * READ_SIZE)]
     #[tokio::test]
     async fn all_bytes_arrive_and_idle_connections_hold_no_buffer(#[case] length: usize, #[case] step: usize) {
-        let (mut far, near) = tokio::io::duplex(4 * AHEAD);
+        let (mut far, near) = tokio::io::duplex(4 * READ_SIZE);
         let mut near = read_ahead(near);
         let sent: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
         far.write_all(&sent).await.unwrap();
@@ -140,7 +140,7 @@ mod tests {
             got.extend_from_slice(&part[..n]);
         }
         assert!(got == sent);
-        assert!(near.read(&mut part).now_or_never().is_none(), "nothing more is there");
+        assert!(near.read(&mut part).now_or_never().is_none(), "no bytes are left");
         assert!(near.piece.is_none());
         drop(far);
         assert_eq!(near.read(&mut part).await.unwrap(), 0);

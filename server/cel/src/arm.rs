@@ -94,14 +94,14 @@ pub(super) fn arm(expr: IdedExpr, patches: bool) -> Result<IdedExpr, String> {
         Expr::Struct(object) => armed_object(object, patches)?,
         Expr::Comprehension(mut of) => {
             let turn = size(&of.loop_cond) + size(&of.loop_step);
-            let decides = turns::decides(&of);
+            let decides = short_circuit::decides(&of);
             of.iter_range = arm(of.iter_range, patches)?;
             of.accu_init = arm(of.accu_init, patches)?;
             of.loop_step = arm(of.loop_step, patches)?;
             of.result = arm(of.result, patches)?;
             of.loop_cond = arm(of.loop_cond, patches)?;
             if let Some(decides) = decides {
-                turns::keep_errors(&mut of, decides);
+                short_circuit::keep_errors(&mut of, decides);
             }
             let charge = call(CHARGE, vec![int(i64::try_from(turn).unwrap_or(i64::MAX))]);
             of.loop_cond = call(operators::LOGICAL_AND, vec![charge, of.loop_cond]);
@@ -125,8 +125,8 @@ fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
         // The crate's selection fails if a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
         // The crate does not report the first of two errors either.
-        operators::LOGICAL_AND => turns::BOTH.to_owned(),
-        operators::LOGICAL_OR => turns::EITHER.to_owned(),
+        operators::LOGICAL_AND => short_circuit::AND.to_owned(),
+        operators::LOGICAL_OR => short_circuit::OR.to_owned(),
         operators::ADD | operators::IN => {
             // Literals are small.
             let small = match name.as_str() {

@@ -21,7 +21,7 @@ mod kinds;
 mod library;
 mod macros;
 mod optionals;
-mod turns;
+mod short_circuit;
 pub mod typing;
 mod value;
 mod weave;
@@ -67,7 +67,7 @@ fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     functions::add(&mut context);
     library::add(&mut context);
-    turns::add(&mut context);
+    short_circuit::add(&mut context);
     kinds::add(&mut context);
     optionals::add(&mut context);
     authorizer::add(&mut context);
@@ -86,7 +86,7 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
         let shown: Vec<String> = placed.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
         if shown.is_empty() { unreadable() } else { shown.join("\n") }
     })?;
-    macros::unfold(parsed)
+    macros::expand(parsed)
 }
 
 /// True if the function accepts a literal argument.

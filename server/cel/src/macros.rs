@@ -56,30 +56,30 @@ fn bind(name: String, value: IdedExpr, body: IdedExpr) -> IdedExpr {
 }
 
 /// Expands all macros of an expression, innermost first.
-pub(super) fn unfold(expr: IdedExpr) -> Result<IdedExpr, String> {
+pub(super) fn expand(expr: IdedExpr) -> Result<IdedExpr, String> {
     let id = expr.id;
     let expr = match expr.expr {
         Expr::Call(mut called) => {
-            called.target = called.target.map(|target| unfold(*target).map(Box::new)).transpose()?;
-            called.args = each(called.args)?;
+            called.target = called.target.map(|target| expand(*target).map(Box::new)).transpose()?;
+            called.args = expand_all(called.args)?;
             return match called.target.is_some() {
-                true => macros(called),
+                true => expand_call(called),
                 false => Ok(IdedExpr { id, expr: Expr::Call(called) }),
             };
         }
         Expr::Select(mut select) => {
-            select.operand = Box::new(unfold(*select.operand)?);
+            select.operand = Box::new(expand(*select.operand)?);
             Expr::Select(select)
         }
         Expr::List(mut list) => {
-            list.elements = each(list.elements)?;
+            list.elements = expand_all(list.elements)?;
             Expr::List(list)
         }
         Expr::Map(mut map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    entry.key = unfold(take(&mut entry.key))?;
-                    entry.value = unfold(take(&mut entry.value))?;
+                    entry.key = expand(take(&mut entry.key))?;
+                    entry.value = expand(take(&mut entry.value))?;
                 }
             }
             Expr::Map(map)
@@ -87,14 +87,14 @@ pub(super) fn unfold(expr: IdedExpr) -> Result<IdedExpr, String> {
         Expr::Struct(mut object) => {
             for entry in &mut object.entries {
                 if let EntryExpr::StructField(field) = &mut entry.expr {
-                    field.value = unfold(take(&mut field.value))?;
+                    field.value = expand(take(&mut field.value))?;
                 }
             }
             Expr::Struct(object)
         }
         Expr::Comprehension(mut of) => {
             for part in [&mut of.iter_range, &mut of.accu_init, &mut of.loop_cond, &mut of.loop_step, &mut of.result] {
-                *part = unfold(take(part))?;
+                *part = expand(take(part))?;
             }
             Expr::Comprehension(of)
         }
@@ -103,13 +103,13 @@ pub(super) fn unfold(expr: IdedExpr) -> Result<IdedExpr, String> {
     Ok(IdedExpr { id, expr })
 }
 
-fn each(all: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
-    all.into_iter().map(unfold).collect()
+fn expand_all(all: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
+    all.into_iter().map(expand).collect()
 }
 
 /// Expands a method call if it is a macro.
-fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
-    let known = matches!(
+fn expand_call(mut called: CallExpr) -> Result<IdedExpr, String> {
+    let is_macro = matches!(
         (called.func_name.as_str(), called.args.len()),
         ("optMap" | "optFlatMap", 2)
             | ("sortBy", 2)
@@ -119,21 +119,21 @@ fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
             )
             | ("transformList" | "transformMap" | "transformMapEntry", 4)
     );
-    let Some(target) = called.target.take_if(|_| known) else { return Ok(node(Expr::Call(called))) };
+    let Some(target) = called.target.take_if(|_| is_macro) else { return Ok(node(Expr::Call(called))) };
     let name = take(&mut called.func_name);
     let mut args = called.args.into_iter();
     let mut next = || args.next().unwrap_or_default();
     if let "optMap" | "optFlatMap" = name.as_str() {
         let (variable, body) = (variable(next())?, next());
-        return Ok(of_optional(&name, *target, variable, body));
+        return Ok(expand_optional(&name, *target, variable, body));
     }
     if name == "sortBy" {
         let (variable, key) = (variable(next())?, next());
-        return Ok(of_sorted(*target, variable, key));
+        return Ok(expand_sort_by(*target, variable, key));
     }
     let (first, second) = (variable(next())?, variable(next())?);
-    let bodies: Vec<IdedExpr> = args.map(|body| in_pair(&first, &second, body)).collect();
-    Ok(of_pairs(&name, *target, bodies))
+    let bodies: Vec<IdedExpr> = args.map(|body| bind_pair(&first, &second, body)).collect();
+    Ok(expand_two_variables(&name, *target, bodies))
 }
 
 fn variable(expr: IdedExpr) -> Result<String, String> {
@@ -143,7 +143,7 @@ fn variable(expr: IdedExpr) -> Result<String, String> {
     }
 }
 
-fn of_optional(name: &str, target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
+fn expand_optional(name: &str, target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
     let optional = |method: &str, args: Vec<IdedExpr>| {
         let target = Some(Box::new(ident("optional")));
         node(Expr::Call(CallExpr { func_name: method.to_owned(), target, args }))
@@ -154,7 +154,7 @@ fn of_optional(name: &str, target: IdedExpr, variable: String, body: IdedExpr) -
 }
 
 /// Sorts a list by the values of `body` for each element.
-fn of_sorted(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
+fn expand_sort_by(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
     const INPUT: &str = "@input";
     let result = || ident(RESULT);
     let keys = node(Expr::Comprehension(Box::new(ComprehensionExpr {
@@ -171,12 +171,12 @@ fn of_sorted(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
 }
 
 /// Binds two names to the parts of the current pair in `body`.
-fn in_pair(first: &str, second: &str, body: IdedExpr) -> IdedExpr {
+fn bind_pair(first: &str, second: &str, body: IdedExpr) -> IdedExpr {
     let part = |index: i64| call(operators::INDEX, vec![ident(PAIR), int(index)]);
     bind(first.to_owned(), part(0), bind(second.to_owned(), part(1), body))
 }
 
-fn of_pairs(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>) -> IdedExpr {
+fn expand_two_variables(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>) -> IdedExpr {
     let body = bodies.pop().unwrap_or_default();
     let filter = bodies.pop();
     let result = || ident(RESULT);

@@ -29,9 +29,9 @@ pub fn to_json(value: &Cel) -> Result<Value, String> {
         Cel::Timestamp(time) => Value::String(time.to_rfc3339().replace("+00:00", "Z")),
         Cel::Opaque(opaque) => match opaque.downcast_ref::<OptionalValue>() {
             Some(optional) => optional.value().map_or(Ok(Value::Null), to_json)?,
-            None => return Err(format!("a {} is no JSON", opaque.runtime_type_name())),
+            None => return Err(format!("cannot convert a {} to JSON", opaque.runtime_type_name())),
         },
-        other => return Err(format!("a {} is no JSON", other.type_of())),
+        other => return Err(format!("cannot convert a {} to JSON", other.type_of())),
     })
 }
 

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 static PAGER: Mutex<Option<Child>> = Mutex::new(None);
 
 /// Environment variables that name the pager, in order of precedence. An empty value or `cat` disables paging.
-const NAMED_BY: [&str; 2] = ["CROWSNEST_PAGER", "PAGER"];
+const PAGER_VARIABLES: [&str; 2] = ["CROWSNEST_PAGER", "PAGER"];
 const DEFAULT: &str = "less";
 /// Default options of `less`: quit if the output fits one screen, pass colours through, keep the screen.
 const LESS: (&str, &str) = ("LESS", "FRX");
@@ -25,10 +25,12 @@ pub fn begin() {
     if dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return;
     }
-    let Some(command) = chosen(|name| std::env::var_os(name)).filter(|command| is_in_path(command)) else { return };
+    let Some(command) = pager_command(|name| std::env::var_os(name)).filter(|command| is_in_path(command)) else {
+        return;
+    };
     let mut running = PAGER.lock();
-    // Ctrl-C belongs to the pager; without this handler it would end this process and leave the terminal to a dead
-    // pipe.
+    // Ctrl-C is for the pager. Without this handler it would end this process as well, and the pager would keep the
+    // terminal with a closed pipe.
     if running.is_some() || signal(SignalKind::interrupt()).is_err() {
         return;
     }
@@ -39,13 +41,17 @@ pub fn begin() {
 }
 
 /// True if standard output is a terminal, directly or through the pager.
-pub(crate) fn for_people() -> bool {
+pub(crate) fn is_terminal_output() -> bool {
     PAGER.lock().is_some() || io::stdout().is_terminal()
 }
 
 /// Width in columns of the terminal that shows the output.
 pub(crate) fn width() -> Option<usize> {
-    let size = if for_people() { tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())).ok() } else { None };
+    let size = if is_terminal_output() {
+        tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())).ok()
+    } else {
+        None
+    };
     size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
@@ -89,8 +95,8 @@ fn start(command: &str) -> io::Result<Child> {
 }
 
 /// The pager command that the environment selects.
-fn chosen(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
-    let named = NAMED_BY.iter().find_map(|name| variable(name));
+fn pager_command(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let named = PAGER_VARIABLES.iter().find_map(|name| variable(name));
     let command = named.map_or_else(|| DEFAULT.to_owned(), |named| named.to_string_lossy().trim().to_owned());
     Some(command).filter(|command| !command.is_empty() && command != "cat")
 }
@@ -106,8 +112,9 @@ mod tests {
     #[case(&[("PAGER", "more"), ("CROWSNEST_PAGER", "")], None)]
     #[case(&[("PAGER", "cat")], None)]
     fn pager_is_chosen_by_the_environment(#[case] variables: &[(&str, &str)], #[case] expected: Option<&str>) {
-        let command =
-            chosen(|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value)));
+        let command = pager_command(|name| {
+            variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value))
+        });
         assert_eq!(command.as_deref(), expected);
     }
 }

@@ -31,10 +31,10 @@ impl SourceArgs {
     pub(crate) async fn objects(&self) -> anyhow::Result<Vec<Value>> {
         let documents = match &self.kustomize {
             Some(folder) => {
-                let made = kubectl::output(&["kustomize", folder]).await;
-                let made =
-                    made.context("-k is kubectl's: `kubectl kustomize FOLDER`, and -f - reads what that prints")?;
-                files::parse(folder, None, made)?
+                let built = kubectl::output(&["kustomize", folder]).await;
+                let built =
+                    built.context("-k runs `kubectl kustomize`; without kubectl, build the manifests with another tool and pass them with `-f -`")?;
+                files::parse(folder, None, built)?
             }
             None => files::read(&self.filenames, self.recursive).await?,
         };
@@ -53,14 +53,14 @@ fn flatten_lists(documents: impl Iterator<Item = (String, Value)>) -> anyhow::Re
         for object in items {
             for field in ["/apiVersion", "/kind", "/metadata/name"] {
                 if text(&object, field).is_empty() {
-                    bail!("{source} has something that is no object: {} is missing", field[1..].replace('/', "."));
+                    bail!("{source} contains an invalid object: {} is missing", field[1..].replace('/', "."));
                 }
             }
             objects.push(object);
         }
     }
     if objects.is_empty() {
-        bail!("the files hold no objects");
+        bail!("no objects found in the files");
     }
     Ok(objects)
 }
@@ -73,9 +73,9 @@ mod tests {
     #[rstest::rstest]
     #[case(json!({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}]}), Ok(1))]
     #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}), Ok(1))]
-    #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), Err("a.yaml has something that is no object: metadata.name is missing"))]
+    #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), Err("a.yaml contains an invalid object: metadata.name is missing"))]
     #[case(json!({"kind": "Pod"}), Err("apiVersion is missing"))]
-    #[case(json!({"apiVersion": "v1", "kind": "List", "items": []}), Err("the files hold no objects"))]
+    #[case(json!({"apiVersion": "v1", "kind": "List", "items": []}), Err("no objects found in the files"))]
     fn lists_are_flattened(#[case] body: Value, #[case] expected: Result<usize, &str>) {
         match (flatten_lists([("a.yaml".to_owned(), body)].into_iter()), expected) {
             (Ok(objects), Ok(expected)) => assert_eq!(objects.len(), expected),
@@ -104,6 +104,6 @@ mod tests {
         assert_eq!(names, ["a", "b", "c"]);
         assert!(read("missing.yaml").await.unwrap_err().to_string().contains("missing.yaml"));
         write("empty.yaml", "---\n");
-        assert_eq!(read("empty.yaml").await.unwrap_err().to_string(), "the files hold no objects");
+        assert_eq!(read("empty.yaml").await.unwrap_err().to_string(), "no objects found in the files");
     }
 }

@@ -1,5 +1,5 @@
 //! Progress indicator: in a terminal, a spinner with a status text on standard error while an operation takes longer
-//! than `MOMENT`.
+//! than `SPINNER_DELAY`.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -7,22 +7,25 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// Delay before the spinner appears.
-const MOMENT: Duration = Duration::from_millis(500);
-const EVERY: Duration = Duration::from_millis(100);
+const SPINNER_DELAY: Duration = Duration::from_millis(500);
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
 /// Returns to the start of the line and erases it.
-const CLEARED: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Runs `work` and shows `what` with a spinner until it is done.
-pub(crate) async fn shown<T>(what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
+pub(crate) async fn with_spinner<T>(what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     match io::stderr().is_terminal() && !dumb {
-        true => drawn(&mut io::stderr(), interval_at(Instant::now() + MOMENT, EVERY), what, work).await,
+        true => {
+            run_with_spinner(&mut io::stderr(), interval_at(Instant::now() + SPINNER_DELAY, FRAME_INTERVAL), what, work)
+                .await
+        }
         false => work.await,
     }
 }
 
-async fn drawn<T>(
+async fn run_with_spinner<T>(
     err: &mut impl Write,
     mut ticks: Interval,
     what: impl Fn() -> String,
@@ -37,13 +40,13 @@ async fn drawn<T>(
             _ = ticks.tick() => {
                 let frame = FRAMES[frames % FRAMES.len()];
                 // The indicator is best effort: a closed terminal must not fail the work.
-                let _ = write!(err, "{CLEARED}{frame} {}", what()).and_then(|()| err.flush());
+                let _ = write!(err, "{CLEAR_LINE}{frame} {}", what()).and_then(|()| err.flush());
                 frames += 1;
             }
         }
     };
     if frames > 0 {
-        let _ = write!(err, "{CLEARED}").and_then(|()| err.flush());
+        let _ = write!(err, "{CLEAR_LINE}").and_then(|()| err.flush());
     }
     done
 }
@@ -59,7 +62,7 @@ mod tests {
     async fn quick_work_shows_no_spinner() {
         let mut err = Vec::new();
         let ticks = interval_at(Instant::now() + LATER, LATER);
-        assert_eq!(drawn(&mut err, ticks, || "searching".to_owned(), async { 42 }).await, 42);
+        assert_eq!(run_with_spinner(&mut err, ticks, || "searching".to_owned(), async { 42 }).await, 42);
         assert!(err.is_empty(), "{err:?}");
     }
 
@@ -70,8 +73,8 @@ mod tests {
             seen.notify_one();
             "1/2 clusters answered".to_owned()
         };
-        drawn(&mut err, interval_at(Instant::now(), LATER), what, seen.notified()).await;
+        run_with_spinner(&mut err, interval_at(Instant::now(), LATER), what, seen.notified()).await;
         let shown = String::from_utf8(err).unwrap();
-        assert_eq!(shown, format!("{CLEARED}| 1/2 clusters answered{CLEARED}"));
+        assert_eq!(shown, format!("{CLEAR_LINE}| 1/2 clusters answered{CLEAR_LINE}"));
     }
 }

@@ -29,7 +29,7 @@ const URL: &str = "url";
 /// Placeholder of the password in a URL.
 const PLACEHOLDER: &str = "{password}";
 /// Number of retries after conflicting writes of a Secret.
-const TRIES: usize = 5;
+const MAX_RETRIES: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
@@ -39,11 +39,11 @@ pub enum CredentialsError {
     Wish { name: String, why: String },
     #[error("Secret {name} is unusable and was not changed: {why}")]
     Unusable { name: String, why: String },
-    #[error("issuing {name}")]
+    #[error("cannot issue {name}")]
     Issue { name: String, source: rcgen::Error },
     #[error("the lifetime of {name} is too long")]
     Date { name: String },
-    #[error("Secret {name}")]
+    #[error("cannot read or write Secret {name}")]
     Secret { name: String, source: kube::Error },
 }
 
@@ -113,24 +113,27 @@ pub fn read(text: &str) -> Result<Vec<Wish>, CredentialsError> {
     let mut authorities: BTreeSet<&str> = BTreeSet::new();
     for wish in &list.secrets {
         let name = wish.name();
-        let wrong = |why: &str| Err(CredentialsError::Wish { name: name.to_owned(), why: why.to_owned() });
+        let invalid = |why: &str| Err(CredentialsError::Wish { name: name.to_owned(), why: why.to_owned() });
         if let Some(why) = dns1123_subdomain(name).first() {
-            return wrong(why);
+            return invalid(why);
         }
         if !known.insert(name) {
-            return wrong("it is in the list twice");
+            return invalid("the list contains it twice");
         }
         match wish {
             Wish::Authority { .. } => {
                 authorities.insert(name);
             }
             Wish::Certificate(leaf) if leaf.usages.is_empty() => {
-                return wrong("usages: must be client, server, or both");
+                return invalid("usages: must be client, server, or both");
             }
             Wish::Certificate(leaf) if !authorities.contains(leaf.issuer.as_str()) => {
-                return wrong(&format!("issuer: the list has no authority {} before it", leaf.issuer));
+                return invalid(&format!(
+                    "issuer: the list must contain the authority {} before this certificate",
+                    leaf.issuer
+                ));
             }
-            Wish::Password { url, .. } if !url.contains(PLACEHOLDER) => return wrong("url: must contain {password}"),
+            Wish::Password { url, .. } if !url.contains(PLACEHOLDER) => return invalid("url: must contain {password}"),
             Wish::Certificate(_) | Wish::Password { .. } => {}
         }
     }
@@ -171,12 +174,12 @@ pub async fn ensure(
     wishes: &[Wish],
     renewal: Renewal,
     dry_run: bool,
-    mut told: impl FnMut(&str, &Outcome),
+    mut report: impl FnMut(&str, &Outcome),
 ) -> Result<(), CredentialsError> {
     let mut authorities: BTreeMap<String, Credentials> = BTreeMap::new();
     for wish in wishes {
         let (outcome, held) = ensure_one(secrets, wish, &authorities, renewal, dry_run).await?;
-        told(wish.name(), &outcome);
+        report(wish.name(), &outcome);
         if let Wish::Authority { name, .. } = wish {
             authorities.insert(name.clone(), credentials(name, &held)?);
         }
@@ -185,7 +188,7 @@ pub async fn ensure(
 }
 
 /// Data of a Secret.
-type Held = BTreeMap<String, ByteString>;
+type SecretData = BTreeMap<String, ByteString>;
 
 async fn ensure_one(
     secrets: &Api<Secret>,
@@ -193,17 +196,17 @@ async fn ensure_one(
     authorities: &BTreeMap<String, Credentials>,
     renewal: Renewal,
     dry_run: bool,
-) -> Result<(Outcome, Held), CredentialsError> {
+) -> Result<(Outcome, SecretData), CredentialsError> {
     let name = wish.name();
     let failed = |source| CredentialsError::Secret { name: name.to_owned(), source };
     let issuer = match wish {
         Wish::Certificate(leaf) => authorities.get(&leaf.issuer),
         Wish::Authority { .. } | Wish::Password { .. } => None,
     };
-    let mut tries = 0;
+    let mut retries = 0;
     loop {
-        let there = secrets.get_opt(name).await.map_err(failed)?;
-        let held = there.as_ref().and_then(|secret| secret.data.as_ref());
+        let existing = secrets.get_opt(name).await.map_err(failed)?;
+        let held = existing.as_ref().and_then(|secret| secret.data.as_ref());
         let why = match judge(wish, held, issuer, renewal)? {
             Verdict::Keep(until) => return Ok((Outcome::Kept(until), held.cloned().unwrap_or_default())),
             Verdict::Make(why) => why,
@@ -212,20 +215,22 @@ async fn ensure_one(
         if dry_run {
             return Ok((Outcome::Made(why), data));
         }
-        match write(secrets, wish, there, data.clone()).await {
+        match write(secrets, wish, existing, data.clone()).await {
             Ok(_) => return Ok((Outcome::Made(why), data)),
             // Another process creates them concurrently; its result is used.
-            Err(kube::Error::Api(status)) if tries < TRIES && (status.is_conflict() || status.is_already_exists()) => {
-                tries += 1;
+            Err(kube::Error::Api(status))
+                if retries < MAX_RETRIES && (status.is_conflict() || status.is_already_exists()) =>
+            {
+                retries += 1;
             }
             Err(source) => return Err(failed(source)),
         }
     }
 }
 
-async fn write(secrets: &Api<Secret>, wish: &Wish, there: Option<Secret>, data: Held) -> kube::Result<Secret> {
+async fn write(secrets: &Api<Secret>, wish: &Wish, existing: Option<Secret>, data: SecretData) -> kube::Result<Secret> {
     let options = PostParams { field_manager: Some("crowsnest-credentials".to_owned()), ..PostParams::default() };
-    match there {
+    match existing {
         Some(mut secret) => {
             secret.data.get_or_insert_default().extend(data);
             secrets.replace(wish.name(), &options, &secret).await
@@ -241,11 +246,11 @@ async fn write(secrets: &Api<Secret>, wish: &Wish, there: Option<Secret>, data: 
     }
 }
 
-fn text<'a>(held: &'a Held, key: &str) -> Option<&'a str> {
+fn text<'a>(held: &'a SecretData, key: &str) -> Option<&'a str> {
     held.get(key).and_then(|bytes| std::str::from_utf8(&bytes.0).ok()).filter(|text| !text.is_empty())
 }
 
-fn credentials(name: &str, held: &Held) -> Result<Credentials, CredentialsError> {
+fn credentials(name: &str, held: &SecretData) -> Result<Credentials, CredentialsError> {
     let part = |key: &str| {
         let missing = || CredentialsError::Unusable { name: name.to_owned(), why: format!("it has no {key}") };
         text(held, key).map(str::to_owned).ok_or_else(missing)

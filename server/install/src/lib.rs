@@ -42,11 +42,11 @@ pub const SERVICE: &str = "crowsnest";
 pub const SERVICE_HOST: &str = "crowsnest.karmada-system.svc";
 
 /// Time to wait until the control plane serves the applied objects.
-const PATIENCE: Duration = Duration::from_secs(60);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    #[error("applying {path}")]
+    #[error("cannot apply {path}")]
     Apply { path: String, source: kube::Error },
     #[error("cannot apply a {0}: it has no {1}")]
     Manifest(String, &'static str),
@@ -76,7 +76,7 @@ pub async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(),
         apply(client, manifest).await?;
     }
     let definitions = manifests.iter().filter(|m| m["kind"] == "CustomResourceDefinition");
-    until_each(
+    wait_for_each(
         Api::<CustomResourceDefinition>::all(client.clone()),
         definitions.filter_map(|m| m["metadata"]["name"].as_str()).collect(),
         conditions::is_crd_established(),
@@ -85,7 +85,7 @@ pub async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(),
 }
 
 /// Watches a collection until each of the named objects satisfies `holds`.
-async fn until_each<K>(
+async fn wait_for_each<K>(
     api: Api<K>,
     mut waiting: BTreeSet<&str>,
     holds: impl wait::Condition<K>,
@@ -93,7 +93,7 @@ async fn until_each<K>(
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let following = async {
+    let waiting_for_all = async {
         let mut seen = pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
         while !waiting.is_empty() {
             match seen.next().await {
@@ -106,11 +106,11 @@ where
             }
         }
     };
-    let ended = tokio::time::timeout(PATIENCE, following).await;
+    let ended = tokio::time::timeout(APPLY_TIMEOUT, waiting_for_all).await;
     match (ended, waiting.first()) {
         (Ok(()), None) => Ok(()),
         (_, missing) => {
-            Err(InstallError::Waited(PATIENCE, format!("{} {}", K::plural(&()), missing.unwrap_or(&"nothing"))))
+            Err(InstallError::Waited(APPLY_TIMEOUT, format!("{} {}", K::plural(&()), missing.unwrap_or(&"nothing"))))
         }
     }
 }
@@ -289,23 +289,23 @@ pub async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static
     let services = Api::<APIService>::all(client.clone());
     let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
     for group in aggregated_groups(true).filter(|group| group.of_metrics) {
-        let mut there = Vec::new();
+        let mut registered = Vec::new();
         for name in names(group) {
             let read = services.get_opt(&name).await;
-            there.extend(read.map_err(|source| InstallError::Registration { name, source })?);
+            registered.extend(read.map_err(|source| InstallError::Registration { name, source })?);
         }
-        match (there.iter().find_map(others), metrics) {
+        match (registered.iter().find_map(others), metrics) {
             (Some(by), true) => {
                 tracing::warn!(group = group.name, by, "the group is served by another server and is not registered");
             }
             (None, true) => groups.push(group),
             (_, false) => {
-                for name in there.iter().filter(|service| others(service).is_none()).map(ResourceExt::name_any) {
+                for name in registered.iter().filter(|service| others(service).is_none()).map(ResourceExt::name_any) {
                     tracing::info!(name, "deleted the APIService because the metrics adapter is disabled");
                     match services.delete(&name, &DeleteParams::default()).await {
                         Err(kube::Error::Api(status)) if status.code == 404 => {}
-                        gone => {
-                            gone.map_err(|source| InstallError::Registration { name, source })?;
+                        result => {
+                            result.map_err(|source| InstallError::Registration { name, source })?;
                         }
                     }
                 }
@@ -357,7 +357,7 @@ pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
 pub async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
     let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
-    until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
+    wait_for_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
     // Discovery follows available APIServices with a delay and cannot be watched.
     let wanted: Vec<&str> = groups.iter().map(|group| group.name).collect();
     let announcement = async {
@@ -371,9 +371,9 @@ pub async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) 
             tokio::time::sleep(delays.next_delay()).await;
         }
     };
-    tokio::time::timeout(PATIENCE, announcement)
+    tokio::time::timeout(APPLY_TIMEOUT, announcement)
         .await
-        .map_err(|_| InstallError::Waited(PATIENCE, "the aggregated groups in discovery".to_owned()))
+        .map_err(|_| InstallError::Waited(APPLY_TIMEOUT, "the aggregated groups in discovery".to_owned()))
 }
 
 fn is_available(service: Option<&APIService>) -> bool {
@@ -411,7 +411,7 @@ mod tests {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
         let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.of_metrics).collect();
         let manifests = aggregation(&endpoints, &groups);
-        let told: Vec<String> = manifests[1..]
+        let registrations: Vec<String> = manifests[1..]
             .iter()
             .map(|service| {
                 let spec = &service["spec"];
@@ -423,7 +423,7 @@ mod tests {
             "\"v1beta2.custom.metrics.k8s.io\" 100 200",
             "\"v1beta1.custom.metrics.k8s.io\" 100 100",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(registrations, expected);
     }
 
     #[rstest::rstest]

@@ -50,18 +50,18 @@ impl PodRuntime for RegistryRuntime {
 
 /// Serves the streaming subresources of pods and services in `registry` with `kubelet`.
 pub fn install(registry: &Registry, kubelet: &Arc<Kubelet>) {
-    let backend: Arc<dyn Connect> = Arc::new(Backend(kubelet.clone()));
+    let backend: Arc<dyn Connect> = Arc::new(PodBackend(kubelet.clone()));
     for subresource in ["log", "exec", "attach", "portforward", "proxy"] {
         registry.set_connect("", "pods", subresource, backend.clone());
     }
     registry.set_connect("", "services", "proxy", Arc::new(ServiceBackend(kubelet.clone())));
 }
 
-struct Backend(Arc<Kubelet>);
+struct PodBackend(Arc<Kubelet>);
 struct ServiceBackend(Arc<Kubelet>);
 
 #[async_trait]
-impl Connect for Backend {
+impl Connect for PodBackend {
     async fn connect(&self, request: ConnectRequest) -> Response<Body> {
         let subresource = match request.subresource.as_str() {
             "log" => Subresource::Log,
@@ -71,14 +71,14 @@ impl Connect for Backend {
             _ => {
                 let ConnectRequest { namespace, name, .. } = &request;
                 let (namespace, name) = (namespace.clone(), name.clone());
-                return match inner(request) {
-                    Ok(inner) => answer(self.0.proxy_pod(&namespace, &name, inner).await),
-                    Err(error) => status(&error),
+                return match pod_request(request) {
+                    Ok(pod_request) => into_response(self.0.proxy_pod(&namespace, &name, pod_request).await),
+                    Err(error) => error_response(&error),
                 };
             }
         };
         let pod = PodRef { namespace: request.namespace, name: request.name };
-        answer(self.0.connect(&pod, subresource, request.request).await)
+        into_response(self.0.connect(&pod, subresource, request.request).await)
     }
 }
 
@@ -86,15 +86,15 @@ impl Connect for Backend {
 impl Connect for ServiceBackend {
     async fn connect(&self, request: ConnectRequest) -> Response<Body> {
         let (namespace, name) = (request.namespace.clone(), request.name.clone());
-        match inner(request) {
-            Ok(inner) => answer(self.0.proxy_service(&namespace, &name, inner).await),
-            Err(error) => status(&error),
+        match pod_request(request) {
+            Ok(pod_request) => into_response(self.0.proxy_service(&namespace, &name, pod_request).await),
+            Err(error) => error_response(&error),
         }
     }
 }
 
-/// Rewrites a proxy request to the path after `proxy`, with the query, as the pod receives it.
-fn inner(request: ConnectRequest) -> ApiResult<http::Request<Body>> {
+/// Returns the request that the pod receives: with the path after `proxy`, and the query.
+fn pod_request(request: ConnectRequest) -> ApiResult<http::Request<Body>> {
     let ConnectRequest { rest, mut request, .. } = request;
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let uri: Uri = format!("/{rest}{query}").parse().map_err(|error| ApiError::bad_request(format!("{error}")))?;
@@ -102,11 +102,11 @@ fn inner(request: ConnectRequest) -> ApiResult<http::Request<Body>> {
     Ok(request)
 }
 
-fn answer(result: ApiResult<Response<Body>>) -> Response<Body> {
-    result.unwrap_or_else(|error| status(&error))
+fn into_response(result: ApiResult<Response<Body>>) -> Response<Body> {
+    result.unwrap_or_else(|error| error_response(&error))
 }
 
-fn status(error: &ApiError) -> Response<Body> {
+fn error_response(error: &ApiError) -> Response<Body> {
     let mut response = Response::new(Body::from(error.to_status().to_string()));
     *response.status_mut() = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));

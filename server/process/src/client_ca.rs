@@ -18,18 +18,18 @@ use crate::serving::{ServingError, Tls};
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 /// Time to wait for the ConfigMap at start-up.
-const TOLD_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+const CONFIG_MAP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// CAs as PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Believed {
+pub struct TrustedCas {
     pub front_proxies: Option<String>,
     /// Accepted common names of front proxies; empty accepts any.
     pub allowed_names: Vec<String>,
     pub users: Option<String>,
 }
 
-impl Believed {
+impl TrustedCas {
     pub fn authorities(&self) -> Result<Authorities, ServingError> {
         Ok(Authorities::new(self.front_proxies.as_deref(), self.allowed_names.clone(), self.users.as_deref())?)
     }
@@ -42,7 +42,7 @@ impl Believed {
     }
 
     /// Reads the CAs from the ConfigMap.
-    fn told(map: &ConfigMap) -> anyhow::Result<Self> {
+    fn from_config_map(map: &ConfigMap) -> anyhow::Result<Self> {
         let data = map.data.clone().unwrap_or_default();
         let front_proxies = data.get("requestheader-client-ca-file");
         let front_proxies = front_proxies.with_context(|| format!("{NAME} has no requestheader-client-ca-file"))?;
@@ -64,18 +64,18 @@ pub struct Trust {
 
 #[derive(Clone, Default)]
 struct Sources {
-    control_plane: Believed,
-    files: Believed,
+    control_plane: TrustedCas,
+    files: TrustedCas,
 }
 
 impl Trust {
     /// Creates the trust of `tls` from the control plane's ConfigMap.
-    pub fn new(tls: Tls, control_plane: Believed) -> Self {
-        Self { tls, sources: Mutex::new(Sources { control_plane, files: Believed::default() }) }
+    pub fn new(tls: Tls, control_plane: TrustedCas) -> Self {
+        Self { tls, sources: Mutex::new(Sources { control_plane, files: TrustedCas::default() }) }
     }
 
     /// Applies a change of the files.
-    pub fn read(&self, change: impl FnOnce(&mut Believed)) -> Result<(), ServingError> {
+    pub fn read(&self, change: impl FnOnce(&mut TrustedCas)) -> Result<(), ServingError> {
         self.change(|sources| change(&mut sources.files))
     }
 
@@ -83,8 +83,8 @@ impl Trust {
         let mut sources = self.sources.lock();
         let mut next = sources.clone();
         change(&mut next);
-        let believed = |sources: &Sources| sources.files.clone().or(&sources.control_plane);
-        let (before, now) = (believed(&sources), believed(&next));
+        let effective = |sources: &Sources| sources.files.clone().or(&sources.control_plane);
+        let (before, now) = (effective(&sources), effective(&next));
         if before != now {
             self.tls.believe(now.authorities()?);
         }
@@ -94,15 +94,16 @@ impl Trust {
 
     /// Watches the ConfigMap until `stop`.
     pub async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
-        let told = watch_object(maps(control_plane), NAME).default_backoff();
-        let mut told = std::pin::pin!(told);
-        while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
+        let changes = watch_object(config_maps(control_plane), NAME).default_backoff();
+        let mut changes = std::pin::pin!(changes);
+        while let Some(Some(seen)) = stop.run_until_cancelled(changes.next()).await {
             match seen {
                 // A deleted ConfigMap does not revoke trust.
                 Ok(None) => tracing::warn!("{NAMESPACE}/{NAME} was deleted; keeping its last content"),
                 Ok(Some(map)) => {
-                    let told = Believed::told(&map).and_then(|told| Ok(self.change(|s| s.control_plane = told)?));
-                    if let Err(error) = told {
+                    let applied =
+                        TrustedCas::from_config_map(&map).and_then(|cas| Ok(self.change(|s| s.control_plane = cas)?));
+                    if let Err(error) = applied {
                         let error = format!("{error:#}");
                         tracing::error!(error, "cannot use {NAMESPACE}/{NAME}; keeping the previous content");
                     }
@@ -113,16 +114,16 @@ impl Trust {
     }
 }
 
-fn maps(control_plane: kube::Client) -> Api<ConfigMap> {
+fn config_maps(control_plane: kube::Client) -> Api<ConfigMap> {
     Api::namespaced(control_plane, NAMESPACE)
 }
 
 /// Waits for the ConfigMap and reads it.
-pub async fn told(control_plane: kube::Client) -> anyhow::Result<Believed> {
-    let found = wait::await_condition(maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
-    let map = tokio::time::timeout(TOLD_WITHIN, found).await;
+pub async fn told(control_plane: kube::Client) -> anyhow::Result<TrustedCas> {
+    let found = wait::await_condition(config_maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
+    let map = tokio::time::timeout(CONFIG_MAP_TIMEOUT, found).await;
     let map = map.with_context(|| format!("timed out waiting for {NAMESPACE}/{NAME}"))??;
-    Believed::told(&map.with_context(|| format!("{NAMESPACE}/{NAME} was deleted"))?)
+    TrustedCas::from_config_map(&map.with_context(|| format!("{NAMESPACE}/{NAME} was deleted"))?)
 }
 
 #[cfg(test)]
@@ -130,35 +131,35 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn believed(front_proxies: Option<&str>, names: &[&str], users: Option<&str>) -> Believed {
+    fn cas(front_proxies: Option<&str>, names: &[&str], users: Option<&str>) -> TrustedCas {
         let allowed_names = names.iter().map(|name| (*name).to_owned()).collect();
-        Believed { front_proxies: front_proxies.map(str::to_owned), allowed_names, users: users.map(str::to_owned) }
+        TrustedCas { front_proxies: front_proxies.map(str::to_owned), allowed_names, users: users.map(str::to_owned) }
     }
 
     #[test]
     fn files_take_precedence() {
-        let told = believed(Some("front"), &["proxy"], Some("users"));
-        assert_eq!(Believed::default().or(&told), told);
-        let users = believed(None, &[], Some("mine"));
-        assert_eq!(users.or(&told), believed(Some("front"), &["proxy"], Some("mine")));
+        let from_control_plane = cas(Some("front"), &["proxy"], Some("users"));
+        assert_eq!(TrustedCas::default().or(&from_control_plane), from_control_plane);
+        let users = cas(None, &[], Some("mine"));
+        assert_eq!(users.or(&from_control_plane), cas(Some("front"), &["proxy"], Some("mine")));
         // The names belong to the CA of the same source.
-        let front = believed(Some("mine"), &[], None);
-        assert_eq!(front.or(&told), believed(Some("mine"), &[], Some("users")));
+        let front = cas(Some("mine"), &[], None);
+        assert_eq!(front.or(&from_control_plane), cas(Some("mine"), &[], Some("users")));
     }
 
     #[rstest]
     #[case(&[("requestheader-client-ca-file", "front"), ("requestheader-allowed-names", "[\"a\"]"),
-        ("client-ca-file", "users")], Ok(believed(Some("front"), &["a"], Some("users"))))]
-    #[case(&[("requestheader-client-ca-file", "front")], Ok(believed(Some("front"), &[], None)))]
+        ("client-ca-file", "users")], Ok(cas(Some("front"), &["a"], Some("users"))))]
+    #[case(&[("requestheader-client-ca-file", "front")], Ok(cas(Some("front"), &[], None)))]
     #[case(&[("client-ca-file", "users")], Err("has no requestheader-client-ca-file"))]
     #[case(&[("requestheader-client-ca-file", "front"), ("requestheader-allowed-names", "a")],
         Err("requestheader-allowed-names"))]
-    fn config_map_is_parsed(#[case] data: &[(&str, &str)], #[case] expected: Result<Believed, &str>) {
+    fn config_map_is_parsed(#[case] data: &[(&str, &str)], #[case] expected: Result<TrustedCas, &str>) {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let told = Believed::told(&ConfigMap { data: Some(data), ..ConfigMap::default() });
+        let parsed = TrustedCas::from_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() });
         match expected {
-            Ok(expected) => assert_eq!(told.unwrap(), expected),
-            Err(why) => assert!(told.unwrap_err().to_string().contains(why)),
+            Ok(expected) => assert_eq!(parsed.unwrap(), expected),
+            Err(why) => assert!(parsed.unwrap_err().to_string().contains(why)),
         }
     }
 }

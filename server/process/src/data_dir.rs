@@ -1,5 +1,5 @@
-//! Written by `up` only; the lock keeps out a second process. Everything except `control-plane/` and `members/` can be
-//! deleted and is recreated.
+//! Data directory of `crowsnest up` and `crowsnest serve`. A lock keeps out a second process. Everything except
+//! `control-plane/` and `members/` can be deleted and is created again.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -67,7 +67,7 @@ impl DataDir {
             Err(TryLockError::Error(source)) => return Err(unwritable(source)),
         }
         if reset {
-            empty_but_lock(root).map_err(unwritable)?;
+            remove_all_except_lock(root).map_err(unwritable)?;
         }
         match fs::read(&layout_path) {
             Ok(bytes) => {
@@ -131,7 +131,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-fn empty_but_lock(root: &Path) -> io::Result<()> {
+fn remove_all_except_lock(root: &Path) -> io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
         if entry.file_name() == "LOCK" {

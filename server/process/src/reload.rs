@@ -13,7 +13,7 @@ use crowsnest_component_base::metrics::Series;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-type Take = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
+type Apply = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 
 /// Polls watched files. Created at start-up; run by a single task.
 pub struct Reloader {
@@ -27,11 +27,11 @@ struct Watched {
     /// The flag that names the files.
     what: &'static str,
     files: Vec<PathBuf>,
-    take: Take,
+    apply: Apply,
     /// Content in use.
-    used: Vec<String>,
+    current: Vec<String>,
     /// Content that was rejected last; the inner `None` means that the files could not be read.
-    refused: Option<Option<Vec<String>>>,
+    rejected: Option<Option<Vec<String>>>,
     stale: Arc<AtomicBool>,
 }
 
@@ -42,15 +42,15 @@ pub struct Reloads {
     failed: AtomicU64,
     /// Reads of serving certificates, as counted by controller-runtime.
     read: AtomicU64,
-    unread: AtomicU64,
+    failed_reads: AtomicU64,
     stale: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
 }
 
 impl Reloads {
     /// Counts a read of a serving certificate, and whether it was valid.
-    pub fn read_certificate(&self, is_well: bool) {
+    pub fn read_certificate(&self, is_valid: bool) {
         self.read.fetch_add(1, Ordering::Relaxed);
-        self.unread.fetch_add(u64::from(!is_well), Ordering::Relaxed);
+        self.failed_reads.fetch_add(u64::from(!is_valid), Ordering::Relaxed);
     }
 
     pub fn series(&self) -> Vec<Series> {
@@ -77,7 +77,7 @@ impl Reloads {
                 count(
                     "certwatcher_read_certificate_errors_total",
                     "Number of failed reads of serving certificates.",
-                    &self.unread,
+                    &self.failed_reads,
                 ),
             ])
             .collect()
@@ -93,73 +93,73 @@ impl Reloader {
         Arc::clone(&self.counts)
     }
 
-    /// Passes the content of the files to `take`, now and whenever one of them changes. `what` is the flag that names
+    /// Passes the content of the files to `apply`, now and whenever one of them changes. `what` is the flag that names
     /// them.
     pub async fn watch(
         &mut self,
         what: &'static str,
         files: Vec<PathBuf>,
-        take: impl Fn(&[String]) -> anyhow::Result<()> + Send + Sync + 'static,
+        apply: impl Fn(&[String]) -> anyhow::Result<()> + Send + Sync + 'static,
     ) -> anyhow::Result<()> {
-        let used = read(&files).await.with_context(|| format!("--{what}"))?;
-        take(&used).with_context(|| format!("--{what}"))?;
+        let current = read(&files).await.with_context(|| format!("--{what}"))?;
+        apply(&current).with_context(|| format!("--{what}"))?;
         if is_certificate(what) {
             self.counts.read_certificate(true);
         }
         let stale = Arc::new(AtomicBool::new(false));
         self.counts.stale.lock().push((what, Arc::clone(&stale)));
-        self.watched.push(Watched { what, files, take: Box::new(take), used, refused: None, stale });
+        self.watched.push(Watched { what, files, apply: Box::new(apply), current, rejected: None, stale });
         Ok(())
     }
 
     /// Polls all files until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
-            self.look().await;
+            self.poll().await;
         }
     }
 
-    async fn look(&mut self) {
+    async fn poll(&mut self) {
         for watched in &mut self.watched {
-            watched.look(&self.counts).await;
+            watched.poll(&self.counts).await;
             if is_certificate(watched.what) {
-                self.counts.read_certificate(watched.refused.is_none());
+                self.counts.read_certificate(watched.rejected.is_none());
             }
         }
     }
 }
 
 impl Watched {
-    async fn look(&mut self, counts: &Reloads) {
+    async fn poll(&mut self, counts: &Reloads) {
         let what = self.what;
         let found = read(&self.files).await;
-        if found.as_ref().is_ok_and(|found| *found == self.used) {
-            self.settle(None);
+        if found.as_ref().is_ok_and(|found| *found == self.current) {
+            self.set_rejected(None);
             return;
         }
         let now = found.as_ref().ok().cloned();
-        if self.refused.as_ref() == Some(&now) {
+        if self.rejected.as_ref() == Some(&now) {
             return;
         }
-        match found.and_then(|found| (self.take)(&found).map(|()| found)) {
+        match found.and_then(|found| (self.apply)(&found).map(|()| found)) {
             Ok(found) => {
                 tracing::info!(what, "reloaded changed files");
                 counts.done.fetch_add(1, Ordering::Relaxed);
-                self.used = found;
-                self.settle(None);
+                self.current = found;
+                self.set_rejected(None);
             }
             Err(error) => {
                 let error = format!("{error:#}");
                 tracing::error!(what, error, "cannot use changed files; keeping their previous content");
                 counts.failed.fetch_add(1, Ordering::Relaxed);
-                self.settle(Some(now));
+                self.set_rejected(Some(now));
             }
         }
     }
 
-    fn settle(&mut self, refused: Option<Option<Vec<String>>>) {
-        self.stale.store(refused.is_some(), Ordering::Relaxed);
-        self.refused = refused;
+    fn set_rejected(&mut self, rejected: Option<Option<Vec<String>>>) {
+        self.stale.store(rejected.is_some(), Ordering::Relaxed);
+        self.rejected = rejected;
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    /// As a kubelet does: the files are in a folder, and a link to it is swapped.
+    /// Mounts a version of the files as a kubelet does: in a folder of its own, to which a symbolic link is swapped.
     fn mount(folder: &Path, version: &str, content: &str) {
         fs::create_dir(folder.join(version)).unwrap();
         fs::write(folder.join(version).join("ca.crt"), content).unwrap();
@@ -197,39 +197,44 @@ mod tests {
         let path = folder.path().join("ca.crt");
         mount(folder.path(), "v1", "one");
         symlink("..data/ca.crt", &path).unwrap();
-        let taken = Arc::new(Mutex::new(Vec::new()));
+        let applied = Arc::new(Mutex::new(Vec::new()));
         let mut reloader = Reloader::new(Duration::from_secs(1));
         let counts = reloader.counts();
-        let take = {
-            let taken = Arc::clone(&taken);
+        let apply = {
+            let applied = Arc::clone(&applied);
             move |found: &[String]| {
                 anyhow::ensure!(!found.iter().any(|text| text.contains("bad")), "not a certificate");
-                taken.lock().extend_from_slice(found);
+                applied.lock().extend_from_slice(found);
                 Ok(())
             }
         };
-        reloader.watch("client-ca-file", vec![path.clone()], take).await.unwrap();
+        reloader.watch("client-ca-file", vec![path.clone()], apply).await.unwrap();
         let seen = || {
             let stale = counts.series()[0].value;
-            (taken.lock().join(" "), counts.done.load(Ordering::Relaxed), counts.failed.load(Ordering::Relaxed), stale)
+            (
+                applied.lock().join(" "),
+                counts.done.load(Ordering::Relaxed),
+                counts.failed.load(Ordering::Relaxed),
+                stale,
+            )
         };
-        let mut look = async || {
-            reloader.look().await;
+        let mut poll = async || {
+            reloader.poll().await;
             // A second poll finds no change.
-            reloader.look().await;
+            reloader.poll().await;
             seen()
         };
-        assert_eq!(look().await, ("one".into(), 0, 0, 0));
+        assert_eq!(poll().await, ("one".into(), 0, 0, 0));
         mount(folder.path(), "v2", "two");
-        assert_eq!(look().await, ("one two".into(), 1, 0, 0));
+        assert_eq!(poll().await, ("one two".into(), 1, 0, 0));
         mount(folder.path(), "v3", "bad");
-        assert_eq!(look().await, ("one two".into(), 1, 1, 1));
+        assert_eq!(poll().await, ("one two".into(), 1, 1, 1));
         fs::remove_file(folder.path().join("..data")).unwrap();
-        assert_eq!(look().await, ("one two".into(), 1, 2, 1));
+        assert_eq!(poll().await, ("one two".into(), 1, 2, 1));
         mount(folder.path(), "v4", "two");
-        assert_eq!(look().await, ("one two".into(), 1, 2, 0));
+        assert_eq!(poll().await, ("one two".into(), 1, 2, 0));
         mount(folder.path(), "v5", "five");
-        assert_eq!(look().await, ("one two five".into(), 2, 2, 0));
+        assert_eq!(poll().await, ("one two five".into(), 2, 2, 0));
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! Serves a router on a TLS listener: handshakes, HTTP/1.1 and h2 on one port, upgrades, graceful shutdown.
 //!
 //! Used by the aggregated API server, the webhooks and the scheduler estimator. The client's certificate is verified
-//! once per connection (`peers`), and passed to handlers as a [`Peer`] extension. The trusted CAs may change while
-//! serving (`trust`); open connections keep their state.
+//! once per connection (`client_certificate`), and passed to handlers as a [`Peer`] extension. The trusted CAs may
+//! change while serving (`client_ca`); open connections keep their state.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,21 +29,21 @@ use tower::ServiceExt;
 use crate::client_certificate::{Authorities, Peer, roots};
 
 /// Maximum time for open requests after shutdown began.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a request head, and idle timeout between requests; longer than clients keep idle connections, so that
 /// they do not use a closed one.
-const HEADERS: Duration = Duration::from_secs(100);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(100);
 /// Maximum size of a request head in bytes, including the URL; the longest command of an exec fits.
-const HEAD: u32 = 128 * 1024;
+const MAX_HEAD_BYTES: u32 = 128 * 1024;
 /// Front proxies send a header for each group of the user.
 const MAX_HEADERS: usize = 1024;
 /// Maximum number of concurrent requests per connection, as in kube-apiserver.
-const STREAMS: u32 = 250;
+const MAX_CONCURRENT_STREAMS: u32 = 250;
 /// Interval of h2 keep-alive pings; a connection without responses is closed.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
@@ -160,8 +160,8 @@ impl Sessions {
     }
 }
 
-/// Accepts connections until `shutdown`, then lets open requests finish for `DRAIN`. `tls: None` serves plain HTTP (the
-/// UI on loopback).
+/// Accepts connections until `shutdown`, then lets open requests finish for `DRAIN_TIMEOUT`. `tls: None` serves plain
+/// HTTP (the UI on loopback).
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
     accept(listener, tls, Protocol::Http1, router, Sessions::default(), shutdown).await;
 }
@@ -221,22 +221,24 @@ async fn accept(
                     let peer = Peer { address, ..Peer::default() };
                     connection(TokioIo::new(socket), (peer, ClientChain::default()), plain, router, shutdown).await
                 }
-                Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(read_ahead(socket))).await {
-                    Ok(Ok(stream)) => {
-                        let session = stream.get_ref().1;
-                        let chain = session.peer_certificates().unwrap_or_default();
-                        let peer = match &tls.clients {
-                            Some(clients) => Peer::new(address, clients.judge(chain, UnixTime::now())),
-                            None => Peer { address, ..Peer::default() },
-                        };
-                        let shown = ClientChain(chain.iter().map(|one| one.clone().into_owned()).collect());
-                        let h2 = session.alpn_protocol() == Some(b"h2");
-                        let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
-                        connection(TokioIo::new(stream), (peer, shown), protocol, router, shutdown).await
+                Some(tls) => {
+                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor.accept(read_ahead(socket))).await {
+                        Ok(Ok(stream)) => {
+                            let session = stream.get_ref().1;
+                            let chain = session.peer_certificates().unwrap_or_default();
+                            let peer = match &tls.clients {
+                                Some(clients) => Peer::new(address, clients.judge(chain, UnixTime::now())),
+                                None => Peer { address, ..Peer::default() },
+                            };
+                            let client_chain = ClientChain(chain.iter().map(|one| one.clone().into_owned()).collect());
+                            let h2 = session.alpn_protocol() == Some(b"h2");
+                            let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
+                            connection(TokioIo::new(stream), (peer, client_chain), protocol, router, shutdown).await
+                        }
+                        Ok(Err(error)) => Err(error.into()),
+                        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
                     }
-                    Ok(Err(error)) => Err(error.into()),
-                    Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
-                },
+                }
             };
             if let Err(error) = ended {
                 tracing::debug!(error, "a connection ended");
@@ -244,7 +246,7 @@ async fn accept(
         });
     }
     tasks.close();
-    if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, tasks.wait()).await.is_err() {
         tracing::info!(open = tasks.len(), "closing connections that did not drain");
     }
 }
@@ -258,7 +260,7 @@ enum Protocol {
 
 async fn connection<IO>(
     io: TokioIo<IO>,
-    (peer, shown): (Peer, ClientChain),
+    (peer, client_chain): (Peer, ClientChain),
     protocol: Protocol,
     router: axum::Router,
     shutdown: impl Future<Output = ()>,
@@ -268,30 +270,34 @@ where
 {
     let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer.clone());
-        request.extensions_mut().insert(shown.clone());
+        request.extensions_mut().insert(client_chain.clone());
         request.map(axum::body::Body::new)
     });
     let service = TowerToHyperService::new(service);
     match protocol {
         Protocol::Http1 => {
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEADERS);
-            builder.max_headers(MAX_HEADERS).max_buf_size(HEAD as usize);
+            builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+            builder.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES as usize);
             let serving = builder.serve_connection(io, service).with_upgrades();
-            Ok(until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
+            Ok(serve_until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
         }
         Protocol::Http2 => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
-            builder.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE);
-            builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD);
+            builder.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE_INTERVAL);
+            builder.max_concurrent_streams(MAX_CONCURRENT_STREAMS).max_header_list_size(MAX_HEAD_BYTES);
             let serving = builder.serve_connection(io, service);
-            Ok(until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
+            Ok(serve_until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
         }
     }
 }
 
-/// Serves until the end, which `end` hastens after `shutdown`.
-async fn until<C: Future>(serving: C, end: impl FnOnce(Pin<&mut C>), shutdown: impl Future<Output = ()>) -> C::Output {
+/// Serves a connection until it ends. On `shutdown`, calls `end` to shut it down gracefully and waits for its end.
+async fn serve_until<C: Future>(
+    serving: C,
+    end: impl FnOnce(Pin<&mut C>),
+    shutdown: impl Future<Output = ()>,
+) -> C::Output {
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         ended = serving.as_mut() => ended,

@@ -1,4 +1,4 @@
-//! Signals that tell a process to stop.
+//! Signals that stop a process.
 
 use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};

@@ -41,15 +41,15 @@ impl ProcessMetrics {
     }
 }
 
-type OfWebhook = [(&'static str, &'static str); 1];
-type OfAnswer = Vec<(&'static str, String)>;
+type WebhookLabels = [(&'static str, &'static str); 1];
+type ResponseLabels = Vec<(&'static str, String)>;
 
 /// Counters of admission reviews, as controller-runtime exports them. Clones share the counters.
 #[derive(Clone)]
 pub struct Admissions {
-    pub answers: Family<OfAnswer, Counter>,
-    pub latency: Family<OfWebhook, Histogram, fn() -> Histogram>,
-    pub in_flight: Family<OfWebhook, Gauge>,
+    pub answers: Family<ResponseLabels, Counter>,
+    pub latency: Family<WebhookLabels, Histogram, fn() -> Histogram>,
+    pub in_flight: Family<WebhookLabels, Gauge>,
 }
 
 impl Default for Admissions {
@@ -93,9 +93,9 @@ mod tests {
             let request = Request::get(path).body(()).unwrap();
             drop(metrics.requests.layer("cp:6443").layer(api).oneshot(request).await);
         }
-        let kept = metrics.requests.layer("cp:6443");
+        let second = metrics.requests.layer("cp:6443");
         let request = Request::get("/").body(()).unwrap();
-        drop(kept.layer(api).oneshot(request).await);
+        drop(second.layer(api).oneshot(request).await);
         let mut text = String::new();
         metrics.write(&mut text).unwrap();
         // The layer of the earlier client was dropped with its counts.
@@ -104,7 +104,10 @@ mod tests {
             "{text}"
         );
         let version = concat!("karmada_build_info{git_version=\"v", env!("CARGO_PKG_VERSION"), "\",git_commit=\"");
-        let told = text.lines().find(|line| line.starts_with(version));
-        assert!(told.is_some_and(|told| told.ends_with("} 1") && told.contains(",compiler=\"rustc\",")), "{text}");
+        let build_info = text.lines().find(|line| line.starts_with(version));
+        assert!(
+            build_info.is_some_and(|line| line.ends_with("} 1") && line.contains(",compiler=\"rustc\",")),
+            "{text}"
+        );
     }
 }

@@ -14,13 +14,14 @@ use super::print::{compact, of_definition, pretty};
 
 static PACKED: &[u8] = include_bytes!("../schemas/internal.json.gz");
 
-/// Go name (empty for an embedded struct), Go type, field of the API.
+/// Go name (empty for an embedded struct), Go type, field of the API: empty for the object itself, with the prefix `^` for
+/// a field of the enclosing object.
 type Field = (String, String, String);
 
 static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
     let mut text = Vec::new();
-    flate2::read::GzDecoder::new(PACKED).read_to_end(&mut text).expect("the committed file is whole");
-    serde_json::from_slice(&text).expect("the committed file is as internal.py writes it")
+    flate2::read::GzDecoder::new(PACKED).read_to_end(&mut text).expect("internal.json.gz is a gzip file");
+    serde_json::from_slice(&text).expect("internal.json.gz has the format of internal.py")
 });
 
 /// Prints a value as a struct (`core.PodSpec`) or a list of structs (`[]core.Taint`).
@@ -57,21 +58,21 @@ fn go_value(go: &str, value: &Value, owner: &Value) -> Json {
         _ => None,
     };
     match STRUCTS.get(go) {
-        Some(fields) => members(fields, value, owner),
+        Some(fields) => struct_fields(fields, value, owner),
         None if go.starts_with("io.k8s.") => of_definition(value, go),
         None => Json::from_value(zero.unwrap_or_else(|| value.clone())),
     }
 }
 
-fn members(fields: &[Field], value: &Value, owner: &Value) -> Json {
+fn struct_fields(fields: &[Field], value: &Value, owner: &Value) -> Json {
     let mut out = Vec::with_capacity(fields.len());
     for (name, go, field) in fields {
-        let stands = match field.strip_prefix('^') {
+        let source = match field.strip_prefix('^') {
             Some(field) => owner.get(field),
             None if field.is_empty() => Some(value),
             None => value.get(field),
         };
-        let read = go_value(go, stands.unwrap_or(&Value::Null), value);
+        let read = go_value(go, source.unwrap_or(&Value::Null), value);
         match read {
             Json::Object(embedded) if name.is_empty() => out.extend(embedded),
             _ if name.is_empty() => {}

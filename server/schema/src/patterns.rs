@@ -1,21 +1,21 @@
 //! Errors of invalid patterns with the messages of Go's regular expressions. Pure.
 
 /// Maximum repeat count in Go.
-const MOST: u32 = 1000;
+const MAX_REPEAT: u32 = 1000;
 
 /// The error of a pattern, if it is invalid.
 pub fn problem(pattern: &str) -> Option<String> {
     let problem = match crowsnest_apiserver::regexp::compile(pattern) {
-        Err(error) => named(pattern, &error.to_string()),
-        Ok(_) => repeated(pattern)?,
+        Err(error) => go_message(pattern, &error.to_string()),
+        Ok(_) => rejected_repetition(pattern)?,
     };
     Some(format!("error parsing regexp: {problem}"))
 }
 
 /// Message after "error parsing regexp: " for an error of the `regex` crate.
-fn named(pattern: &str, text: &str) -> String {
+fn go_message(pattern: &str, text: &str) -> String {
     let has = |part: &str| text.contains(part);
-    let marked = || marked(text).unwrap_or_default();
+    let marked = || marked_part(text).unwrap_or_default();
     if has("unclosed character class") {
         format!("missing closing ]: `{}`", pattern.find('[').map_or("", |from| &pattern[from..]))
     } else if has("unclosed group") && pattern.contains("(?P<") && !pattern.contains('>') {
@@ -49,7 +49,7 @@ fn named(pattern: &str, text: &str) -> String {
 }
 
 /// The part of the pattern that the error marks.
-fn marked(shown: &str) -> Option<&str> {
+fn marked_part(shown: &str) -> Option<&str> {
     let mut lines = shown.lines().skip_while(|line| !line.contains("regex parse error")).skip(1);
     let (pattern, mark) = (lines.next()?, lines.next()?);
     let from = mark.find('^')?;
@@ -57,7 +57,7 @@ fn marked(shown: &str) -> Option<&str> {
 }
 
 /// Repetitions that Go rejects: nested ones, and counts above a thousand.
-fn repeated(pattern: &str) -> Option<String> {
+fn rejected_repetition(pattern: &str) -> Option<String> {
     let (mut at, mut in_class) = (0, false);
     let mut last: Option<usize> = None;
     while let Some(next) = pattern[at..].chars().next() {
@@ -74,7 +74,7 @@ fn repeated(pattern: &str) -> Option<String> {
                         continue;
                     };
                     at = here + length;
-                    if counts.iter().any(|count| *count > MOST) {
+                    if counts.iter().any(|count| *count > MAX_REPEAT) {
                         return Some(format!("invalid repeat count: `{}`", &pattern[here..at]));
                     }
                 }

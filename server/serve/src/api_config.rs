@@ -152,15 +152,15 @@ impl ApiConfig {
     }
 }
 
-/// Clients that may call the webhooks; anybody without a CA. The CA is reloaded when its file changes.
+/// Clients that may call the webhooks: any client if no CA is configured. The CA is reloaded when its file changes.
 pub async fn webhook_clients(config: Option<&CertificateNames>, reloader: &mut Reloader) -> anyhow::Result<Clients> {
     let Some(CertificateNames { ca_file, allowed_names }) = config.cloned() else {
         tracing::info!("the webhooks accept any client; use --webhook-client-ca-file to require client certificates");
         return Ok(Clients::Anybody);
     };
     let clients = Clients::certified();
-    let believing = clients.clone();
-    let take = move |read: &[String]| Ok(believing.believe(read.first().map_or("", String::as_str), &allowed_names)?);
+    let reloaded = clients.clone();
+    let take = move |read: &[String]| Ok(reloaded.believe(read.first().map_or("", String::as_str), &allowed_names)?);
     reloader.watch("webhook-client-ca-file", vec![ca_file], take).await?;
     Ok(clients)
 }

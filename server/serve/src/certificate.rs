@@ -25,15 +25,15 @@ pub(super) async fn serving(
     control_plane: &kube::Client,
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<Serving>> {
-    let Some((certificate, key)) = files else { return kept(control_plane, reloader.counts(), tasks).await };
+    let Some((certificate, key)) = files else { return load_secret(control_plane, reloader.counts(), tasks).await };
     let mut first = Vec::new();
     for file in [&certificate, &key] {
         let read = tokio::fs::read_to_string(file).await;
         first.push(read.with_context(|| format!("--tls-cert-file, --tls-private-key-file: {}", file.display()))?);
     }
     let own = Serving::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
-    let shown = Arc::clone(&own);
-    let replace = move |read: &[String]| Ok(shown.replace(&pair(read))?);
+    let reloaded = Arc::clone(&own);
+    let replace = move |read: &[String]| Ok(reloaded.replace(&pair(read))?);
     reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
     Ok(own)
 }
@@ -43,7 +43,11 @@ fn pair(read: &[String]) -> Credentials {
     Credentials { certificate: part(0), key: part(1) }
 }
 
-async fn kept(control_plane: &kube::Client, counts: Arc<Reloads>, tasks: &Tasks) -> anyhow::Result<Arc<Serving>> {
+async fn load_secret(
+    control_plane: &kube::Client,
+    counts: Arc<Reloads>,
+    tasks: &Tasks,
+) -> anyhow::Result<Arc<Serving>> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
     let found =
         secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
@@ -57,14 +61,14 @@ async fn kept(control_plane: &kube::Client, counts: Arc<Reloads>, tasks: &Tasks)
 }
 
 async fn follow(secrets: Api<Secret>, own: Arc<Serving>, counts: Arc<Reloads>, stop: CancellationToken) {
-    let mut told = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
-    while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
+    let mut changes = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
+    while let Some(Some(seen)) = stop.run_until_cancelled(changes.next()).await {
         match seen {
             Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} was deleted; keeping its certificate"),
             Ok(Some(secret)) => {
-                let taken = credentials(&secret).and_then(|next| Ok(own.replace(&next)?));
-                counts.read_certificate(taken.is_ok());
-                if let Err(error) = taken {
+                let replaced = credentials(&secret).and_then(|next| Ok(own.replace(&next)?));
+                counts.read_certificate(replaced.is_ok());
+                if let Err(error) = replaced {
                     let error = format!("{error:#}");
                     tracing::error!(
                         error,

@@ -22,8 +22,8 @@ use crowsnest_process::reply::Body;
 use crowsnest_process::serving::Sessions;
 
 /// Interval and timeout of the checks.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a response after which the process is unready.
 const SILENT_AFTER: Duration = Duration::from_secs(4);
 /// Time without a response after which requests are refused; load balancers have seen the unready state by then.
@@ -32,11 +32,11 @@ const LOST_AFTER: Duration = Duration::from_secs(9);
 /// Connectivity of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contact {
-    Heard,
+    Responding,
     Silent,
     Lost,
-    /// The checking task died.
-    Unasked,
+    /// The checking task panicked.
+    CheckFailed,
 }
 
 impl Contact {
@@ -44,27 +44,27 @@ impl Contact {
         match silence {
             silence if silence >= LOST_AFTER => Self::Lost,
             silence if silence >= SILENT_AFTER => Self::Silent,
-            _ => Self::Heard,
+            _ => Self::Responding,
         }
     }
 
     /// The reason to send requests elsewhere, if any.
     pub(super) fn problem(self) -> Option<String> {
         match self {
-            Self::Heard => None,
+            Self::Responding => None,
             Self::Silent | Self::Lost => Some("the control plane does not respond".to_owned()),
-            Self::Unasked => Some("the task that checks the control plane died".to_owned()),
+            Self::CheckFailed => Some("the task that checks the control plane died".to_owned()),
         }
     }
 }
 
-/// Reports the death of the checking task when it is dropped.
-struct Told(watch::Sender<Contact>);
+/// Reports a panic of the checking task when it is dropped.
+struct ReportPanic(watch::Sender<Contact>);
 
-impl Drop for Told {
+impl Drop for ReportPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.send_replace(Contact::Unasked);
+            self.0.send_replace(Contact::CheckFailed);
         }
     }
 }
@@ -72,31 +72,31 @@ impl Drop for Told {
 /// Checks the control plane until `stop`. While it is lost, clients are asked to reconnect.
 pub(super) async fn follow(
     control_plane: kube::Client,
-    tell: watch::Sender<Contact>,
+    sender: watch::Sender<Contact>,
     sessions: Sessions,
     stop: CancellationToken,
 ) {
-    let tell = Told(tell);
-    let mut heard = Instant::now();
-    let asking = async {
+    let sender = ReportPanic(sender);
+    let mut last_response = Instant::now();
+    let checks = async {
         loop {
-            let answered = tokio::time::timeout(ANSWERS_WITHIN, control_plane.apiserver_version()).await;
+            let answered = tokio::time::timeout(CHECK_TIMEOUT, control_plane.apiserver_version()).await;
             // An error status is a response too.
             if matches!(answered, Ok(Ok(_) | Err(kube::Error::Api(_)))) {
-                heard = Instant::now();
+                last_response = Instant::now();
             }
-            let contact = Contact::after(heard.elapsed());
-            let changed = tell.0.send_if_modified(|told| std::mem::replace(told, contact) != contact);
+            let contact = Contact::after(last_response.elapsed());
+            let changed = sender.0.send_if_modified(|current| std::mem::replace(current, contact) != contact);
             if changed {
                 tracing::info!(?contact, "the connectivity of the control plane changed");
             }
             if contact == Contact::Lost {
                 sessions.end();
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     };
-    stop.run_until_cancelled(asking).await;
+    stop.run_until_cancelled(checks).await;
 }
 
 /// State of the middleware.
@@ -114,7 +114,7 @@ impl Guard {
         }
     }
 
-    async fn over(self) {
+    async fn ended(self) {
         let stopping = self.stopping.clone();
         tokio::select! {
             () = self.lost() => {}
@@ -137,7 +137,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     if !watches || answer.status() != StatusCode::OK {
         return answer;
     }
-    answer.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.over()))))
+    answer.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.ended()))))
 }
 
 fn is_watch(query: &str) -> bool {
@@ -155,7 +155,7 @@ mod tests {
     use tower::ServiceExt;
 
     #[rstest]
-    #[case(3, Contact::Heard, None)]
+    #[case(3, Contact::Responding, None)]
     #[case(4, Contact::Silent, Some("the control plane does not respond"))]
     #[case(9, Contact::Lost, Some("the control plane does not respond"))]
     fn silence_degrades_the_contact(#[case] seconds: u64, #[case] contact: Contact, #[case] problem: Option<&str>) {
@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn death_of_the_task_is_reported() {
-        let (tell, contact) = watch::channel(Contact::Heard);
+        let (sender, contact) = watch::channel(Contact::Responding);
         let died = std::thread::spawn(move || {
-            let _tell = Told(tell);
+            let _report = ReportPanic(sender);
             panic!("on purpose");
         });
         assert!(died.join().is_err());
@@ -195,35 +195,35 @@ mod tests {
         routes.layer(axum::middleware::from_fn_with_state(guarding.clone(), guard))
     }
 
-    async fn ask(router: Router, path: &str) -> Response {
+    async fn send(router: Router, path: &str) -> Response {
         let request = http::Request::get(path).body(Body::empty()).unwrap();
         router.oneshot(request).await.unwrap()
     }
 
     #[tokio::test]
     async fn requests_are_refused_when_the_control_plane_is_lost() {
-        let (tell, contact) = watch::channel(Contact::Silent);
+        let (sender, contact) = watch::channel(Contact::Silent);
         let router = guarded(&Guard { contact, stopping: CancellationToken::new() });
-        let mut events = ask(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
+        let mut events = send(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         let hanging = async {
             // The request is sent first.
-            let lose = async { tell.send_replace(Contact::Lost) };
-            tokio::join!(ask(router.clone(), "/hangs"), lose).0
+            let lose = async { sender.send_replace(Contact::Lost) };
+            tokio::join!(send(router.clone(), "/hangs"), lose).0
         };
         assert_eq!(hanging.await.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(events.next().await.is_none(), "the watch continues");
-        assert_eq!(ask(router.clone(), "/a").await.status(), StatusCode::SERVICE_UNAVAILABLE);
-        tell.send_replace(Contact::Heard);
-        assert_eq!(ask(router, "/a").await.status(), StatusCode::OK);
+        assert_eq!(send(router.clone(), "/a").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        sender.send_replace(Contact::Responding);
+        assert_eq!(send(router, "/a").await.status(), StatusCode::OK);
     }
 
     #[tokio::test]
     async fn watches_end_when_the_process_stops() {
-        let (_tell, contact) = watch::channel(Contact::Heard);
+        let (_report, contact) = watch::channel(Contact::Responding);
         let stopping = CancellationToken::new();
         let router = guarded(&Guard { contact, stopping: stopping.clone() });
-        let mut events = ask(router, "/a?watch=true").await.into_body().into_data_stream();
+        let mut events = send(router, "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         stopping.cancel();
         assert!(events.next().await.is_none());

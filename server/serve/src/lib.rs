@@ -51,7 +51,7 @@ use crowsnest_ui::oidc::{Client, SignIn};
 use probes::{Phase, Probes};
 
 /// Backoff of start-up steps that everything else depends on.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+const STARTUP_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Runs a server with this configuration until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
@@ -96,7 +96,7 @@ struct Running {
     upstream: kube::Config,
     control_plane: kube::Client,
     /// Separate client for leader election: other requests must not delay a renewal.
-    renewing: kube::Client,
+    election_client: kube::Client,
     roles: Arc<Roles>,
     edge: Edge,
     reloader: Option<Reloader>,
@@ -134,14 +134,14 @@ impl Running {
         let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
         let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
         let running = Self {
-            renewing: upstream::client(upstream.clone(), file.clone(), counted.clone(), &mut reloader).await?,
+            election_client: upstream::client(upstream.clone(), file.clone(), counted.clone(), &mut reloader).await?,
             control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
             edge,
             reloader: Some(reloader),
             phase,
-            contact: watch::Sender::new(Contact::Heard),
+            contact: watch::Sender::new(Contact::Responding),
             sessions: Sessions::default(),
             addresses: Vec::new(),
             servers: Tasks::default(),
@@ -152,11 +152,11 @@ impl Running {
             sign_in,
             config,
         };
-        running.probe().await?;
+        running.serve_probes().await?;
         Ok(running)
     }
 
-    async fn probe(&self) -> anyhow::Result<()> {
+    async fn serve_probes(&self) -> anyhow::Result<()> {
         let probes = Probes {
             phase: self.phase.subscribe(),
             contact: self.contact.subscribe(),
@@ -178,8 +178,8 @@ impl Running {
 
     async fn start(&mut self) -> anyhow::Result<()> {
         // Bind first, so that an address in use is reported at once.
-        let enters = self.config.has_role(Role::Aggregated) || self.config.has_role(Role::Webhook);
-        let listener = if enters { Some(bind(self.config.listen, "--listen").await?) } else { None };
+        let serves_api = self.config.has_role(Role::Aggregated) || self.config.has_role(Role::Webhook);
+        let listener = if serves_api { Some(bind(self.config.listen, "--listen").await?) } else { None };
         let ui = match self.config.ui_listen.filter(|_| self.config.has_role(Role::Ui)) {
             Some(address) => Some(bind(address, "--ui-listen").await?),
             None => None,
@@ -191,22 +191,24 @@ impl Running {
         }
         let Some(mut reloader) = self.reloader.take() else { bail!("the server was started already") };
         let secure = ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
-        let own = match enters || secure {
+        let own = match serves_api || secure {
             true => Some(self.certificate(&mut reloader).await?),
             false => None,
         };
         if let (Some(listener), Some(own)) = (listener, &own) {
-            self.enter(listener, Arc::clone(own), &mut reloader).await?;
+            self.serve_api(listener, Arc::clone(own), &mut reloader).await?;
         }
         if let Some(listener) = ui {
-            self.show(listener, own.filter(|_| secure), &mut reloader).await?;
+            self.serve_ui(listener, own.filter(|_| secure), &mut reloader).await?;
         }
         let stop = self.servers.stopping();
         self.servers.keep("reload of files", reloader.run(stop.clone()));
-        let (client, tell, sessions) = (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
-        self.servers.keep("contact with the control plane", contact::follow(client, tell, sessions, stop.clone()));
+        let (client, contact_sender, sessions) =
+            (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
+        self.servers
+            .keep("contact with the control plane", contact::follow(client, contact_sender, sessions, stop.clone()));
         if self.config.has_cache() {
-            self.work().await?;
+            self.start_roles().await?;
         }
         self.phase.send_replace(Phase::Running);
         tracing::info!(replica = self.config.replica, roles = ?self.config.roles, "serving");
@@ -232,32 +234,32 @@ impl Running {
         let files = self.config.certificate.clone();
         if files.is_none() {
             // Only reading the Secret requires the control plane.
-            self.reached().await;
+            self.wait_for_control_plane().await;
         }
         certificate::serving(files, reloader, &self.control_plane, &self.servers).await
     }
 
     /// Waits until the control plane responds.
-    async fn reached(&self) {
-        let mut delays = AGAIN.delays();
+    async fn wait_for_control_plane(&self) {
+        let mut delays = STARTUP_BACKOFF.delays();
         while let Err(error) = self.control_plane.apiserver_version().await {
-            self.wait(&mut delays, format!("cannot connect to the control plane: {error}")).await;
+            self.delay_startup(&mut delays, format!("cannot connect to the control plane: {error}")).await;
         }
     }
 
-    async fn wait(&self, delays: &mut Delays, why: String) {
+    async fn delay_startup(&self, delays: &mut Delays, why: String) {
         tracing::warn!(why, "start-up is delayed; will retry");
         self.phase.send_replace(Phase::Starting(why));
         tokio::time::sleep(delays.next_delay()).await;
     }
 
     /// Serves the aggregated APIs and the webhooks, as the roles require.
-    async fn enter(&self, listener: TcpListener, own: Arc<Serving>, reloader: &mut Reloader) -> anyhow::Result<()> {
-        self.reached().await;
+    async fn serve_api(&self, listener: TcpListener, own: Arc<Serving>, reloader: &mut Reloader) -> anyhow::Result<()> {
+        self.wait_for_control_plane().await;
         let client = &self.control_plane;
-        let told = trust::told(client.clone()).await?;
-        let tls = Tls::new(Arc::clone(&own), told.authorities()?);
-        let trust = Arc::new(Trust::new(tls.clone(), told));
+        let trusted_cas = trust::told(client.clone()).await?;
+        let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
+        let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
         self.config.api.watch(reloader, &trust, vec![own]).await?;
         let (follower, stop) = (client.clone(), self.servers.stopping().clone());
         self.servers.keep("client authorities of the listener", async move { trust.follow(follower, stop).await });
@@ -285,7 +287,7 @@ impl Running {
         Ok(())
     }
 
-    async fn show(
+    async fn serve_ui(
         &mut self,
         listener: TcpListener,
         own: Option<Arc<Serving>>,
@@ -304,7 +306,7 @@ impl Running {
     }
 
     /// Starts cache and controllers; retries until their prerequisites exist.
-    async fn work(&self) -> anyhow::Result<()> {
+    async fn start_roles(&self) -> anyhow::Result<()> {
         let mut cache = self.config.cache.clone();
         if cache.data_dir.as_os_str().is_empty() {
             cache.data_dir = self.dir.dir("cache")?;
@@ -317,12 +319,12 @@ impl Running {
             local_endpoints: self.config.allow_local_endpoints,
         };
         let client = shortcut::client(&self.control_plane);
-        let mut delays = AGAIN.delays();
+        let mut delays = STARTUP_BACKOFF.delays();
         loop {
             match self.roles.start(client.clone(), config.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error @ RolesError::Running) => return Err(error.into()),
-                Err(error) => self.wait(&mut delays, format!("{:#}", anyhow::Error::new(error))).await,
+                Err(error) => self.delay_startup(&mut delays, format!("{:#}", anyhow::Error::new(error))).await,
             }
         }
     }
@@ -332,7 +334,7 @@ impl Running {
             (false, _) => Steers::Never,
             (true, false) => Steers::Always,
             (true, true) => Steers::Elected(Election {
-                control_plane: self.renewing.clone(),
+                control_plane: self.election_client.clone(),
                 namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
                 me: self.config.replica.clone(),

@@ -74,26 +74,26 @@ pub(super) fn health(probes: Probes) -> Router {
 }
 
 pub(super) fn metrics(probes: Probes) -> Router {
-    Router::new().route("/metrics", get(exposition)).with_state(probes)
+    Router::new().route("/metrics", get(serve_metrics)).with_state(probes)
 }
 
 /// Liveness fails only for dead tasks, because a restart fixes nothing else.
 async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
-    answer(probes.deaths())
+    probe_response(probes.deaths())
 }
 
 async fn ready(State(probes): State<Probes>) -> (StatusCode, String) {
-    answer(probes.problems())
+    probe_response(probes.problems())
 }
 
-fn answer(problems: Vec<String>) -> (StatusCode, String) {
+fn probe_response(problems: Vec<String>) -> (StatusCode, String) {
     match problems.is_empty() {
         true => (StatusCode::OK, "ok".to_owned()),
         false => (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n")),
     }
 }
 
-async fn exposition(State(probes): State<Probes>) -> Response {
+async fn serve_metrics(State(probes): State<Probes>) -> Response {
     let ready = Series {
         name: "crowsnest_ready",
         help: "Whether /readyz returns ok.",
@@ -102,11 +102,11 @@ async fn exposition(State(probes): State<Probes>) -> Response {
         value: u64::from(probes.problems().is_empty()),
     };
     let series = probes.edge.series().chain([ready]);
-    let told = match probes.roles.get() {
+    let metrics = match probes.roles.get() {
         Some(running) => cache::metrics(running, series, &probes.edge.metrics).await,
         None => cache::metrics_alone(series, &probes.edge.metrics),
     };
-    told.unwrap_or_else(ApiError::into_response)
+    metrics.unwrap_or_else(ApiError::into_response)
 }
 
 #[cfg(test)]
@@ -127,16 +127,21 @@ mod tests {
             metrics: Arc::new(ProcessMetrics::new()),
             timeout: Duration::from_secs(1),
         };
-        let ((_tell, phase), (_say, contact)) = (watch::channel(phase), watch::channel(contact));
+        let ((_phase_sender, phase), (_contact_sender, contact)) = (watch::channel(phase), watch::channel(contact));
         Probes { phase, contact, servers, roles: Arc::default(), caches, edge }
     }
 
     #[rstest]
     #[case(Phase::Starting("the control plane".to_owned()), Contact::Lost, true, "starting: the control plane")]
-    #[case::nothing_is_cached(Phase::Running, Contact::Heard, false, "")]
-    #[case::the_cache_has_not_been_opened(Phase::Running, Contact::Heard, true, "starting")]
-    #[case::cut_off(Phase::Running, Contact::Silent, false, "the control plane does not respond")]
-    #[case(Phase::Stopping, Contact::Heard, false, "stopping")]
+    #[case::nothing_is_cached(Phase::Running, Contact::Responding, false, "")]
+    #[case::the_cache_has_not_been_opened(Phase::Running, Contact::Responding, true, "starting")]
+    #[case::control_plane_does_not_respond(
+        Phase::Running,
+        Contact::Silent,
+        false,
+        "the control plane does not respond"
+    )]
+    #[case(Phase::Stopping, Contact::Responding, false, "stopping")]
     fn readiness_reports_the_problem(
         #[case] phase: Phase,
         #[case] contact: Contact,
@@ -152,7 +157,7 @@ mod tests {
         servers.keep("--listen", std::future::ready(()));
         servers.passing().close();
         servers.passing().wait().await;
-        let probes = probes(Phase::Running, Contact::Heard, false, servers);
+        let probes = probes(Phase::Running, Contact::Responding, false, servers);
         let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task has died".to_owned());
         assert_eq!(alive(State(probes.clone())).await, expected);
         assert_eq!(ready(State(probes)).await, expected);

@@ -21,11 +21,13 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
             let for_caller = request.headers().keys().any(is_identity_header);
             let (path, query) = (request.uri().path().to_owned(), Query::parse(request.uri().query()));
             let route = REGISTRY.route(&path);
-            let found = route.found().filter(|_| !for_caller);
-            let Some((group, found)) = found.and_then(|found| Some((found.resource.stored()?, found))) else {
+            let stored_route = route.found().filter(|_| !for_caller);
+            let Some((group, stored_route)) =
+                stored_route.and_then(|stored_route| Some((stored_route.resource.stored()?, stored_route)))
+            else {
                 return Ok(control_plane.send(request).await?.map(Body::new));
             };
-            let target = Target { tail: found.tail(&path), query: &query };
+            let target = Target { tail: stored_route.tail(&path), query: &query };
             let answered = group.serve(&control_plane, target, request.map(Body::new), None).await;
             Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
         }
@@ -64,13 +66,14 @@ mod tests {
         "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api"
     )]
     #[tokio::test]
-    async fn aggregated_kinds_are_read_from_storage(#[case] path: &str, #[case] asked: &str) {
+    async fn aggregated_kinds_are_read_from_storage(#[case] path: &str, #[case] expected_path: &str) {
         let impersonated = Request::get(path).header("impersonate-user", "mallory").body(Vec::new()).unwrap();
         let answer: Value = client(&echo()).request(impersonated).await.unwrap();
-        assert_eq!(answer["metadata"]["name"], path, "a caller's request takes the way that reviews the caller");
+        assert_eq!(answer["metadata"]["name"], path, "a request on behalf of a caller uses the aggregation layer");
         let answer: Value = client(&echo()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
-        assert_eq!(answer["metadata"]["name"], asked);
-        let version = if path == asked { "storage.crowsnest.io/v1alpha1" } else { path.split('/').nth(2).unwrap() };
+        assert_eq!(answer["metadata"]["name"], expected_path);
+        let version =
+            if path == expected_path { "storage.crowsnest.io/v1alpha1" } else { path.split('/').nth(2).unwrap() };
         assert!(answer["apiVersion"].as_str().unwrap().starts_with(version), "{answer}");
     }
 }

@@ -27,14 +27,14 @@ pub(super) async fn client(
     let Some((file, context)) = file else { return Ok(first) };
     let namespace = first.default_namespace().to_owned();
     let current = Arc::new(ArcSwap::from_pointee(first));
-    let shown = Arc::clone(&current);
-    let files = named(&file)?;
+    let reloaded = Arc::clone(&current);
+    let files = files_to_watch(&file)?;
     let take = move |_: &[String]| {
         let mut config = kubeconfig::config(Some(&file), context.as_deref())
             .now_or_never()
             .context("the kubeconfig cannot be loaded without waiting")??;
         config.default_retry = false;
-        shown.store(Arc::new(spans::client(config, &counted)?));
+        reloaded.store(Arc::new(spans::client(config, &counted)?));
         Ok(())
     };
     reloader.watch("kubeconfig", files, take).await?;
@@ -46,7 +46,7 @@ pub(super) async fn client(
 }
 
 /// The kubeconfig and the certificate and key files that it names. kube reloads token files itself.
-fn named(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn files_to_watch(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let read = KubeconfigFile::read(file)?.into_content();
     let of_users = read.auth_infos.into_iter().filter_map(|named| named.auth_info);
     let of_users = of_users.flat_map(|user| [user.client_certificate, user.client_key]);
@@ -77,7 +77,7 @@ mod tests {
              users: [{name: a, user: {client-certificate: a.crt, client-key: a.key}}, \
              {name: b, user: {client-certificate: nowhere.crt, client-key: a.key}}]}";
         std::fs::write(&file, text).unwrap();
-        let found = named(&file).unwrap();
+        let found = files_to_watch(&file).unwrap();
         let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_string_lossy()).collect();
         assert_eq!(names, ["kubeconfig", "a.crt", "a.key", "ca.crt"]);
     }

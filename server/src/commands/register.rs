@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 
-use crowsnest_agent::agent::certificate::Wanted;
+use crowsnest_agent::agent::certificate::CertificateRequest;
 use crowsnest_agent::agent::{self, Config, Rotation};
 use crowsnest_cli::duration::duration;
 use crowsnest_cli::output::terminal;
@@ -128,9 +128,12 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         writeln!(std::io::stdout(), "cluster({}) would be registered, with {how} (dry run)", args.cluster_name)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let wanted =
-        Wanted { cluster: &args.cluster_name, seconds: args.cert_expiration_seconds, within: args.discovery_timeout };
-    let issued = wanted.ask(control_plane.client(&args.token)?).await?;
+    let request = CertificateRequest {
+        cluster: &args.cluster_name,
+        seconds: args.cert_expiration_seconds,
+        timeout: args.discovery_timeout,
+    };
+    let issued = request.submit(control_plane.client(&args.token)?).await?;
     let kubeconfig = manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &issued);
     writeln!(terminal::stderr(), "received the certificate of the agent of cluster {}", args.cluster_name)?;
     if args.run {

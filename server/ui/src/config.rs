@@ -23,8 +23,8 @@ impl UiConfig {
     pub async fn seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
         let Some(file) = &self.session_key_file else { return Seal::of_data_dir(dir) };
         let seal = Seal::read(file)?;
-        let shown = seal.clone();
-        let replace = move |read: &[String]| Ok(shown.replace(read.first().map_or("", String::as_str))?);
+        let reloaded = seal.clone();
+        let replace = move |read: &[String]| Ok(reloaded.replace(read.first().map_or("", String::as_str))?);
         reloader.watch(FLAG, vec![file.clone()], replace).await?;
         Ok(seal)
     }

@@ -29,13 +29,13 @@ pub(super) struct Cookie {
 }
 
 impl Cookie {
-    /// Browsers take a cookie named `__Host-` only from the host itself, over HTTPS.
+    /// Browsers accept a cookie named `__Host-` only from the host itself, over HTTPS.
     pub(super) fn full_name(&self) -> String {
         if self.secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
     }
 
-    /// The deleted cookie.
-    pub(super) fn gone(mut self) -> Self {
+    /// A cookie that deletes this one in the browser.
+    pub(super) fn deleted(mut self) -> Self {
         self.value.clear();
         self.max_age = Some(0);
         self
@@ -128,7 +128,10 @@ mod tests {
         let cases = [
             (cookie(SameSite::Strict, None, false), "a=b; Path=/; HttpOnly; SameSite=Strict"),
             (cookie(SameSite::Lax, Some(600), true), "__Host-a=b; Path=/; HttpOnly; SameSite=Lax; Max-Age=600; Secure"),
-            (cookie(SameSite::Lax, None, true).gone(), "__Host-a=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure"),
+            (
+                cookie(SameSite::Lax, None, true).deleted(),
+                "__Host-a=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure",
+            ),
         ];
         for (cookie, expected) in cases {
             assert_eq!(cookie.header(), expected);

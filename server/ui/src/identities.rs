@@ -51,7 +51,7 @@ impl Identities {
         if let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) {
             self.sessions.invalidate(&fingerprint(&handle));
         }
-        self.cookie("").gone()
+        self.cookie("").deleted()
     }
 
     fn cookie(&self, handle: &str) -> Cookie {
@@ -71,11 +71,11 @@ pub(super) fn user_of(text: &str) -> Result<AuthInfo, ApiError> {
     let name = name.ok_or_else(|| ApiError::bad_request(format!("its context {current:?} has no user")))?;
     let user = config.auth_infos.iter().find(|one| one.name == name).and_then(|one| one.auth_info.as_ref());
     let user = user.ok_or_else(|| ApiError::bad_request(format!("its user {name:?} is not in it")))?;
-    let proven = user.client_certificate_data.is_some() && user.client_key_data.is_some();
-    if proven || user.token.is_some() {
+    let has_certificate = user.client_certificate_data.is_some() && user.client_key_data.is_some();
+    if has_certificate || user.token.is_some() {
         return Ok(AuthInfo {
-            client_certificate_data: user.client_certificate_data.clone().filter(|_| proven),
-            client_key_data: user.client_key_data.clone().filter(|_| proven),
+            client_certificate_data: user.client_certificate_data.clone().filter(|_| has_certificate),
+            client_key_data: user.client_key_data.clone().filter(|_| has_certificate),
             token: user.token.clone(),
             ..AuthInfo::default()
         });

@@ -112,7 +112,7 @@ impl Ui {
 /// All routes of the UI.
 pub fn router(ui: Ui) -> Router {
     Router::new()
-        .route("/ui/sign-in", get(session::ways).post(session::preview))
+        .route("/ui/sign-in", get(session::sign_in_methods).post(session::preview))
         .route(oidc::LOGIN, get(oidc::login))
         .route(oidc::CALLBACK, get(oidc::callback))
         .route("/ui/session", get(session::current).post(session::sign_in).delete(session::sign_out))
@@ -159,7 +159,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<ApiError> {
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
     let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
     let ours = headers.contains_key(CLIENT_HEADER)
-        || (tunnel::wanted(headers) && origin::is_said_to_be_own_page(headers, &authority));
+        || (tunnel::is_websocket_upgrade(headers) && origin::is_said_to_be_own_page(headers, &authority));
     if data && !(ours && origin::is_own_page(headers, &authority)) {
         let text =
             format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
@@ -199,7 +199,7 @@ async fn forward(State(ui): State<Ui>, request: Request) -> Response {
 
 async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiError> {
     let actor = session::actor(ui, request.headers()).await?;
-    let browser = tunnel::take(&mut request);
+    let browser = tunnel::upgrade(&mut request);
     let (parts, body) = request.into_parts();
     let body = crowsnest_process::reply::collect(body).await?;
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
@@ -207,7 +207,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiErr
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     *forwarded.uri_mut() = path.parse().map_err(|_| ApiError::bad_request("invalid path"))?;
     *forwarded.method_mut() = parts.method;
-    *forwarded.headers_mut() = upstream::passed_request_headers(&parts.headers);
+    *forwarded.headers_mut() = upstream::forwarded_request_headers(&parts.headers);
     if browser.is_some() {
         tunnel::request(forwarded.headers_mut());
     }

@@ -19,22 +19,22 @@ use crowsnest_process::data_dir::{self as datadir, DataDir};
 /// Default key file in a data directory.
 const FILE: &str = "ui-session-key";
 /// Minimum length of a key line in characters.
-const SHORTEST: usize = 32;
+const MIN_KEY_LENGTH: usize = 32;
 /// Maximum number of keys in a file: the current one and those being retired.
-const MOST_KEYS: usize = 8;
+const MAX_KEYS: usize = 8;
 /// Browsers keep cookies of 4096 bytes, name and attributes included.
-pub(super) const LONGEST: usize = 3900;
+pub(super) const MAX_VALUE_LENGTH: usize = 3900;
 /// HKDF context of the cookie keys.
 const INFO: &[u8] = b"crowsnest ui cookies, version 1";
 
 /// Reason why the lines of a file are not valid keys. Messages contain nothing from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("no key found: each line must be a key of at least {SHORTEST} characters")]
+    #[error("no key found: each line must be a key of at least {MIN_KEY_LENGTH} characters")]
     None,
-    #[error("line {0} is too short: a key must have at least {SHORTEST} characters")]
+    #[error("line {0} is too short: a key must have at least {MIN_KEY_LENGTH} characters")]
     Short(usize),
-    #[error("more than {MOST_KEYS} keys found")]
+    #[error("more than {MAX_KEYS} keys found")]
     Many,
     #[error("cannot derive the key of line {0}")]
     Derive(usize),
@@ -85,7 +85,7 @@ impl Seal {
         let path = dir.root().join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => created(&path)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => create_key_file(&path)?,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         Self::new(&text).with_context(|| format!("{}: delete the file to create a new key", path.display()))
@@ -104,12 +104,12 @@ impl Seal {
         let unique = Nonce::assume_unique_for_key(nonce);
         keys.first()?.seal_in_place_append_tag(unique, Aad::from(purpose.bytes()), &mut sealed).ok()?;
         let text = URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat());
-        (text.len() <= LONGEST).then_some(text)
+        (text.len() <= MAX_VALUE_LENGTH).then_some(text)
     }
 
     /// Opens a value that [`Seal::close`] sealed for this purpose; `None` for any other value.
     pub(super) fn open(&self, purpose: Purpose, value: &str) -> Option<Vec<u8>> {
-        if value.len() > LONGEST {
+        if value.len() > MAX_VALUE_LENGTH {
             return None;
         }
         let bytes = URL_SAFE_NO_PAD.decode(value).ok()?;
@@ -124,7 +124,7 @@ impl Seal {
     }
 }
 
-fn created(path: &Path) -> anyhow::Result<String> {
+fn create_key_file(path: &Path) -> anyhow::Result<String> {
     let text = format!("{}\n", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
     datadir::write_private(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(text)
@@ -132,16 +132,16 @@ fn created(path: &Path) -> anyhow::Result<String> {
 
 fn keys(text: &str) -> Result<Vec<LessSafeKey>, KeyError> {
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
-    let keys: Vec<LessSafeKey> = lines.map(|(at, line)| derived(at + 1, line)).collect::<Result<_, _>>()?;
+    let keys: Vec<LessSafeKey> = lines.map(|(at, line)| derive_key(at + 1, line)).collect::<Result<_, _>>()?;
     match keys.len() {
         0 => Err(KeyError::None),
-        count if count > MOST_KEYS => Err(KeyError::Many),
+        count if count > MAX_KEYS => Err(KeyError::Many),
         _ => Ok(keys),
     }
 }
 
-fn derived(at: usize, line: &str) -> Result<LessSafeKey, KeyError> {
-    if line.len() < SHORTEST {
+fn derive_key(at: usize, line: &str) -> Result<LessSafeKey, KeyError> {
+    if line.len() < MIN_KEY_LENGTH {
         return Err(KeyError::Short(at));
     }
     let secret = Salt::new(HKDF_SHA256, &[]).extract(line.as_bytes());

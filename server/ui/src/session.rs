@@ -43,11 +43,11 @@ pub struct SignIn {
 
 /// `POST /ui/session`.
 pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
-    match opened(&ui, &sign_in).await {
+    match open_session(&ui, &sign_in).await {
         Ok((user, opened)) => {
             // One session per browser: previous ones are ended.
-            let (mut set, _) = ended(&ui, &headers).await;
-            set.retain(|gone| gone.name != opened.name);
+            let (mut set, _) = end_sessions(&ui, &headers).await;
+            set.retain(|deleted| deleted.name != opened.name);
             set.push(opened);
             cookies::set(json(StatusCode::OK, &user), &set)
         }
@@ -58,17 +58,17 @@ pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_i
 /// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its address shows this
 /// user and requests a confirmation.
 pub async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
-    match identified(&ui, &sign_in).await {
+    match authenticate(&ui, &sign_in).await {
         Ok((user, _)) => json(StatusCode::OK, &user),
         Err(failure) => failure.into_response(),
     }
 }
 
 /// Authenticates a credential in the control plane; returns the user and the actor for its requests.
-async fn identified(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), ApiError> {
+async fn authenticate(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), ApiError> {
     let _attempt = ui.attempts.try_acquire().map_err(|_| ApiError::too_many_requests())?;
     let actor = match &sign_in.kubeconfig {
-        Some(kubeconfig) => ui.upstream.proven(user_of(kubeconfig)?)?,
+        Some(kubeconfig) => ui.upstream.as_kubeconfig_user(user_of(kubeconfig)?)?,
         None => ui.upstream.as_bearer(token(sign_in))?,
     };
     Ok((actor.whoami().await?, actor))
@@ -79,8 +79,8 @@ fn token(sign_in: &SignIn) -> &str {
 }
 
 /// Authenticates a credential and returns the user and the cookie of the new session.
-async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), ApiError> {
-    let (user, actor) = identified(ui, sign_in).await?;
+async fn open_session(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), ApiError> {
+    let (user, actor) = authenticate(ui, sign_in).await?;
     let sealed = match &sign_in.kubeconfig {
         Some(_) => None,
         None => ui.tokens.open(token(sign_in), Random::new()),
@@ -90,15 +90,15 @@ async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie)
 }
 
 /// Ends all sessions of a browser. Returns the cookies that delete them and the issuer's sign-out address, if any.
-async fn ended(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
-    let mut gone = vec![ui.tokens.end(headers), ui.identities.end(headers)];
-    let mut elsewhere = None;
+async fn end_sessions(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
+    let mut deleted_cookies = vec![ui.tokens.end(headers), ui.identities.end(headers)];
+    let mut sign_out_url = None;
     if let Some(oidc) = &ui.oidc {
         let (cookie, end) = oidc.sign_out(headers).await;
-        gone.push(cookie);
-        elsewhere = end;
+        deleted_cookies.push(cookie);
+        sign_out_url = end;
     }
-    (gone, elsewhere)
+    (deleted_cookies, sign_out_url)
 }
 
 /// `GET /ui/session`.
@@ -114,12 +114,12 @@ pub async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Response {
 }
 
 /// `GET /ui/sign-in`: the available ways to sign in other than with a token.
-pub async fn ways(State(ui): State<Ui>) -> Response {
+pub async fn sign_in_methods(State(ui): State<Ui>) -> Response {
     json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.offer())}))
 }
 
 /// `DELETE /ui/session`; the response contains the issuer's sign-out address, if any.
 pub async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
-    let (gone, elsewhere) = ended(&ui, &headers).await;
-    cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": elsewhere})), &gone)
+    let (deleted_cookies, sign_out_url) = end_sessions(&ui, &headers).await;
+    cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": sign_out_url})), &deleted_cookies)
 }

@@ -86,7 +86,7 @@ impl Tokens {
 
     /// Ends a browser's session and returns the cookie that deletes it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
-        let gone = self.cookie(String::new()).gone();
+        let gone = self.cookie(String::new()).deleted();
         if let Some(content) = cookies::find(headers, &gone.full_name()).and_then(|value| self.content(&value)) {
             self.ended.insert(content.id, ());
         }

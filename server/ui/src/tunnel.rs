@@ -16,7 +16,7 @@ pub struct Tunnels {
 }
 
 /// True if the request asks for a WebSocket upgrade.
-pub(super) fn wanted(headers: &HeaderMap) -> bool {
+pub(super) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     let is = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
@@ -24,9 +24,9 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
     is(header::CONNECTION, "upgrade") && is(header::UPGRADE, "websocket")
 }
 
-/// Takes the browser's side of the connection, if it requests a WebSocket.
-pub(super) fn take(request: &mut Request) -> Option<OnUpgrade> {
-    wanted(request.headers()).then(|| hyper::upgrade::on(request))
+/// Returns the browser's side of the upgraded connection, if the request asks for a WebSocket.
+pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
+    is_websocket_upgrade(request.headers()).then(|| hyper::upgrade::on(request))
 }
 
 /// Adds the headers that request a WebSocket upgrade from the other side.
@@ -40,7 +40,7 @@ impl Tunnels {
     pub(super) fn join(&self, ours: OnUpgrade, theirs: OnUpgrade) {
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
-            let moving = async {
+            let copying = async {
                 // The browser's side is upgraded after the response has been sent.
                 let (ours, theirs) = futures::try_join!(ours, theirs)?;
                 let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
@@ -48,7 +48,7 @@ impl Tunnels {
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             };
             tokio::select! {
-                ended = moving => if let Err(error) = ended {
+                ended = copying => if let Err(error) = ended {
                     tracing::debug!(error, "a WebSocket of the UI ended");
                 },
                 () = stopping.cancelled() => {}
@@ -68,22 +68,22 @@ mod tests {
     #[rstest::rstest]
     #[case::browser("Upgrade", "websocket", true)]
     #[case::through_a_proxy("keep-alive, upgrade", "WebSocket", true)]
-    #[case::another("Upgrade", "SPDY/3.1", false)]
-    #[case::not_now("keep-alive", "websocket", false)]
+    #[case::other_protocol("Upgrade", "SPDY/3.1", false)]
+    #[case::without_upgrade("keep-alive", "websocket", false)]
     fn websocket_requests_are_recognized(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
         let headers = headers(&[(header::CONNECTION, connection), (header::UPGRADE, upgrade)]);
-        assert_eq!(wanted(&headers), expected);
+        assert_eq!(is_websocket_upgrade(&headers), expected);
     }
 
     #[test]
     fn nothing_else_is_upgraded() {
-        let ask = |upgrade: &str| {
+        let request_upgrade_to = |upgrade: &str| {
             http::Request::builder()
                 .header("connection", "Upgrade")
                 .header("upgrade", upgrade)
                 .body(axum::body::Body::empty())
         };
-        assert!(take(&mut ask("h2c").unwrap()).is_none());
-        assert!(take(&mut ask("websocket").unwrap()).is_some());
+        assert!(upgrade(&mut request_upgrade_to("h2c").unwrap()).is_none());
+        assert!(upgrade(&mut request_upgrade_to("websocket").unwrap()).is_some());
     }
 }

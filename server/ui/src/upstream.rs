@@ -13,9 +13,9 @@ use kube::config::AuthInfo;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 /// Maximum size of a SelfSubjectReview response in bytes; a user may be in many groups.
-const MOST_OF_REVIEW: usize = 4 << 20;
+const MAX_REVIEW_BYTES: usize = 4 << 20;
 /// Maximum length of a bearer token.
-const LONGEST_TOKEN: usize = 8192;
+const MAX_TOKEN_LENGTH: usize = 8192;
 
 /// Address and certificate authority of the control plane.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Upstream {
     }
 
     /// Returns an actor that authenticates with the certificate or the token of a kubeconfig's user.
-    pub(super) fn proven(&self, user: AuthInfo) -> Result<Actor, ApiError> {
+    pub(super) fn as_kubeconfig_user(&self, user: AuthInfo) -> Result<Actor, ApiError> {
         let mut config = self.config.clone();
         config.auth_info = user;
         let unusable =
@@ -60,7 +60,7 @@ impl Upstream {
 /// length.
 pub(super) fn is_bearer_token(token: &str) -> bool {
     !token.is_empty()
-        && token.len() <= LONGEST_TOKEN
+        && token.len() <= MAX_TOKEN_LENGTH
         && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';' && byte != b',')
 }
 
@@ -92,11 +92,11 @@ impl Actor {
             .map_err(ApiError::internal)?;
         let answer = self.send(request).await.map_err(api_error)?;
         let status = answer.status();
-        let body = body::collect(answer.into_body(), MOST_OF_REVIEW).await.map_err(|_| unreadable())?;
+        let body = body::collect(answer.into_body(), MAX_REVIEW_BYTES).await.map_err(|_| invalid_review())?;
         if !status.is_success() {
-            return Err(refusal(status, &body));
+            return Err(response_error(status, &body));
         }
-        let review: SelfSubjectReview = serde_json::from_slice(&body).map_err(|_| unreadable())?;
+        let review: SelfSubjectReview = serde_json::from_slice(&body).map_err(|_| invalid_review())?;
         let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
         let name = user.username.unwrap_or_default();
         if name.is_empty() || name == "system:anonymous" {
@@ -106,7 +106,7 @@ impl Actor {
     }
 }
 
-fn unreadable() -> ApiError {
+fn invalid_review() -> ApiError {
     ApiError::from_parts(
         StatusCode::BAD_GATEWAY.as_u16(),
         "InternalError",
@@ -115,9 +115,9 @@ fn unreadable() -> ApiError {
 }
 
 /// Converts an error response; uses its Status if it contains one.
-fn refusal(status: StatusCode, body: &[u8]) -> ApiError {
-    let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty());
+fn response_error(status: StatusCode, body: &[u8]) -> ApiError {
+    let status_object: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |key: &str| status_object[key].as_str().filter(|text| !text.is_empty());
     let reason = text("reason").or(status.canonical_reason()).unwrap_or_default();
     let message = text("message").or(status.canonical_reason()).unwrap_or_default();
     ApiError::from_parts(status.as_u16(), reason, message)
@@ -125,7 +125,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ApiError {
 
 /// Request headers that are forwarded to the control plane. All others are dropped: credentials, impersonation,
 /// front-proxy identities, forwarding and connection headers.
-const PASSED: &[&str] = &[
+const FORWARDED_HEADERS: &[&str] = &[
     "accept",
     "content-type",
     "if-match",
@@ -146,16 +146,16 @@ const PASSED: &[&str] = &[
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The headers of a browser's request that are forwarded. Pure.
-pub(super) fn passed_request_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut passed = HeaderMap::new();
+pub(super) fn forwarded_request_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut forwarded = HeaderMap::new();
     for (name, value) in headers {
         let carries_token = *name == header::SEC_WEBSOCKET_PROTOCOL
             && value.to_str().map_or(true, |text| text.contains(BEARER_PROTOCOL));
-        if PASSED.contains(&name.as_str()) && !carries_token {
-            passed.append(name.clone(), value.clone());
+        if FORWARDED_HEADERS.contains(&name.as_str()) && !carries_token {
+            forwarded.append(name.clone(), value.clone());
         }
     }
-    passed
+    forwarded
 }
 
 #[cfg(test)]
@@ -196,9 +196,9 @@ mod tests {
             "keep-alive",
             "accept-encoding",
         ];
-        assert!(passed_request_headers(&map(&hostile)).is_empty());
+        assert!(forwarded_request_headers(&map(&hostile)).is_empty());
         let kept = ["accept", "content-type", "sec-websocket-key", "traceparent", "x-crowsnest-cluster"];
-        assert_eq!(passed_request_headers(&map(&[&kept[..], &hostile].concat())), map(&kept));
+        assert_eq!(forwarded_request_headers(&map(&[&kept[..], &hostile].concat())), map(&kept));
     }
 
     #[rstest]
@@ -206,7 +206,7 @@ mod tests {
     #[case::token("base64url.bearer.authorization.k8s.io.YQ, v5.channel.k8s.io", false)]
     fn token_subprotocols_are_dropped(#[case] protocol: &'static str, #[case] expected: bool) {
         let headers = HeaderMap::from_iter([(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol))]);
-        assert_eq!(!passed_request_headers(&headers).is_empty(), expected);
+        assert_eq!(!forwarded_request_headers(&headers).is_empty(), expected);
     }
 
     #[rstest]
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn statuses_of_the_control_plane_are_kept() {
         let body = br#"{"kind":"Status","reason":"Unauthorized","message":"Unauthorized","code":401}"#;
-        assert_eq!(refusal(StatusCode::UNAUTHORIZED, body).message, "Unauthorized");
-        assert_eq!(refusal(StatusCode::BAD_GATEWAY, b"<html>").message, "Bad Gateway");
+        assert_eq!(response_error(StatusCode::UNAUTHORIZED, body).message, "Unauthorized");
+        assert_eq!(response_error(StatusCode::BAD_GATEWAY, b"<html>").message, "Bad Gateway");
     }
 }

@@ -36,13 +36,13 @@ use crowsnest_webhook::clients::Clients;
 const ADMIN: &str = "system:admin";
 
 /// Options of the control plane that do not depend on the fleet.
-pub(super) struct Own {
+pub(super) struct ControlPlaneOptions {
     pub(super) auditor: Auditor,
     pub(super) disabled_admission: Vec<Plugin>,
     pub(super) in_flight: InFlight,
 }
 
-impl Own {
+impl ControlPlaneOptions {
     pub(super) fn new(auditor: Auditor) -> Self {
         Self { auditor, disabled_admission: Vec::new(), in_flight: InFlight::default() }
     }
@@ -63,12 +63,12 @@ impl ControlPlane {
         listener: TcpListener,
         simulated: admin::Members,
         oidc: Option<Arc<Oidc>>,
-        own: Own,
+        own: ControlPlaneOptions,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         // Control plane data must survive a power failure; simulated members need not.
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
-        let Own { auditor, disabled_admission, in_flight } = own;
+        let ControlPlaneOptions { auditor, disabled_admission, in_flight } = own;
         let mut config = Config { auditor, disabled_admission, in_flight, ..Config::new("crowsnest", data) };
         // kube-apiserver's default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
@@ -205,7 +205,7 @@ impl ControlPlane {
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.listener.stopping().cancel();
-        self.server.stop().await.context("closing the control plane's storage")?;
+        self.server.stop().await.context("cannot close the control plane's storage")?;
         self.listener.stop().await;
         match self.listener.deaths().as_slice() {
             [] => Ok(()),

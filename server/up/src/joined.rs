@@ -62,13 +62,14 @@ impl Joined {
         let registered: Api<Cluster> = Api::all(control_plane.clone());
         let registered = registered.list(&Default::default()).await.context("cannot list Clusters")?;
         let known = |name: &ClusterName| registered.iter().any(|cluster| cluster.name_any() == name.as_str());
-        let mut answering: BTreeMap<String, (&ClusterName, &kube::Config)> = BTreeMap::new();
-        let asked =
-            join_all(self.clusters.iter().map(|(name, config)| async move { (name, config, who(config).await) }));
-        for (name, config, id) in asked.await {
+        let mut reachable: BTreeMap<String, (&ClusterName, &kube::Config)> = BTreeMap::new();
+        let ids = join_all(
+            self.clusters.iter().map(|(name, config)| async move { (name, config, read_cluster_id(config).await) }),
+        );
+        for (name, config, id) in ids.await {
             match id {
                 Ok(id) => {
-                    if let Some((other, _)) = answering.insert(id, (name, config)) {
+                    if let Some((other, _)) = reachable.insert(id, (name, config)) {
                         bail!("contexts {other} and {name} lead to the same cluster ({})", config.cluster_url);
                     }
                 }
@@ -78,7 +79,7 @@ impl Joined {
                 Err(error) => return Err(error.context(format!("cannot join cluster {name}"))),
             }
         }
-        let joining = answering.into_values().map(|(name, config)| {
+        let joining = reachable.into_values().map(|(name, config)| {
             let is_known = known(name);
             async move {
                 let rights = self.rights.clone();
@@ -87,15 +88,16 @@ impl Joined {
                 if !is_known {
                     return joining.await.map(drop).with_context(|| format!("cannot join cluster {name}"));
                 }
-                let lost = match tokio::time::timeout(REFRESH_WITHIN, joining).await {
+                let failure = match tokio::time::timeout(REFRESH_WITHIN, joining).await {
                     Ok(Ok(_)) => return Ok(()),
-                    Ok(Err(error)) if !is_lost(&error) => {
+                    Ok(Err(error)) if !is_unreachable(&error) => {
                         return Err(error).with_context(|| format!("cannot join cluster {name}"));
                     }
                     Ok(Err(error)) => innermost(&error.into()),
                     Err(_) => format!("no response within {} s", REFRESH_WITHIN.as_secs()),
                 };
-                progress.warn(&format!("cluster {name} stays joined, but its credentials were not refreshed: {lost}"));
+                progress
+                    .warn(&format!("cluster {name} stays joined, but its credentials were not refreshed: {failure}"));
                 Ok(())
             }
         });
@@ -105,12 +107,12 @@ impl Joined {
 }
 
 /// Reads the cluster's id; errors contain the URL.
-async fn who(config: &kube::Config) -> anyhow::Result<String> {
-    let asking = async {
+async fn read_cluster_id(config: &kube::Config) -> anyhow::Result<String> {
+    let request = async {
         let client = kube::Client::try_from(config.clone())?;
         Ok::<_, anyhow::Error>(cluster_id(&client).await?)
     };
-    match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+    match tokio::time::timeout(ANSWER_WITHIN, request).await {
         Ok(Ok(id)) => Ok(id),
         Ok(Err(error)) => bail!("{}: {}", config.cluster_url, innermost(&error)),
         Err(_) => bail!("{}: no response within {} s", config.cluster_url, ANSWER_WITHIN.as_secs()),
@@ -118,7 +120,7 @@ async fn who(config: &kube::Config) -> anyhow::Result<String> {
 }
 
 /// True if the cluster became unreachable, false if it refused.
-fn is_lost(error: &Error) -> bool {
+fn is_unreachable(error: &Error) -> bool {
     match error {
         Error::Kube { source, .. } => !matches!(&**source, kube::Error::Api(status) if status.code < 500),
         Error::WatchEnded { .. } => true,

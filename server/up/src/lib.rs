@@ -31,7 +31,7 @@ use crowsnest_sim::member::admin;
 use tokio::net::TcpListener;
 
 pub use config::{ApiserverConfig, Config, MemberConfig, Members, Place};
-use controlplane::{ControlPlane, Own};
+use controlplane::{ControlPlane, ControlPlaneOptions};
 use crowsnest_runtime::roles::{Roles, RolesConfig};
 use crowsnest_runtime::steering::Steers;
 use crowsnest_ui::Ui;
@@ -97,7 +97,8 @@ pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> 
     let listener = bind(config.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
-    let own = Own { auditor, disabled_admission: config.disabled_admission, in_flight: config.in_flight };
+    let own =
+        ControlPlaneOptions { auditor, disabled_admission: config.disabled_admission, in_flight: config.in_flight };
     let control_plane = ControlPlane::start(&dir, listener, nobody, config.oidc, own).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
@@ -155,7 +156,8 @@ impl Fleet {
         let sign_in = oidc.as_ref().map(|_| config.sign_in.validate(ui_address)).transpose()?;
         let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
         let control_plane =
-            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), Own::new(auditor.clone())).await?;
+            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), ControlPlaneOptions::new(auditor.clone()))
+                .await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = Tasks::default();

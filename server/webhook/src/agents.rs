@@ -19,7 +19,7 @@ pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Res
     let (user, secret, before) = (user_of(request), &request["object"], &request["oldObject"]);
     let mut checked = check_secret(&user, secret, before, None);
     if let (Err(_), false, Some(own)) = (&checked, before.is_null(), agent_cluster(&user)) {
-        let cluster = registered(control_plane, own).await.map_err(api_error)?;
+        let cluster = get_cluster(control_plane, own).await.map_err(api_error)?;
         checked = check_secret(&user, secret, before, cluster.as_ref());
     }
     let answer = match checked {
@@ -33,7 +33,7 @@ pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Res
 }
 
 /// The Cluster of this name, if it is registered.
-async fn registered(control_plane: &kube::Client, name: &str) -> Result<Option<Cluster>, kube::Error> {
+async fn get_cluster(control_plane: &kube::Client, name: &str) -> Result<Option<Cluster>, kube::Error> {
     let Ok(name) = ClusterName::parse(name) else { return Ok(None) };
     match read_stored(control_plane, &CLUSTERS, &format!("/clusters/{name}")).await {
         Ok(cluster) => Ok(Cluster::deserialize(&cluster).ok()),

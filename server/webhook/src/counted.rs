@@ -45,8 +45,8 @@ impl Drop for InFlight {
 }
 
 pub(super) async fn count(State(admissions): State<Admissions>, request: Request, next: Next) -> Response {
-    let asked = request.uri().path();
-    let Some(path) = PATHS.into_iter().find(|path| *path == asked) else { return next.run(request).await };
+    let requested_path = request.uri().path();
+    let Some(path) = PATHS.into_iter().find(|path| *path == requested_path) else { return next.run(request).await };
     let label = [("webhook", path)];
     let in_flight = admissions.in_flight.get_or_create_owned(&label);
     in_flight.inc();
@@ -55,8 +55,8 @@ pub(super) async fn count(State(admissions): State<Admissions>, request: Request
     let response = next.run(request).await;
     drop(in_flight);
     admissions.latency.get_or_create(&label).observe(began.elapsed().as_secs_f64());
-    let answer = vec![("webhook", path.to_owned()), ("code", response.status().as_str().to_owned())];
-    admissions.answers.get_or_create(&answer).inc();
+    let labels = vec![("webhook", path.to_owned()), ("code", response.status().as_str().to_owned())];
+    admissions.answers.get_or_create(&labels).inc();
     response
 }
 
@@ -107,7 +107,7 @@ mod tests {
             "requests_in_flight{webhook=\"/mutate-work\"} 0",
         ] {
             let line = format!("controller_runtime_webhook_{line}");
-            assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+            assert!(text.lines().any(|printed| printed == line), "no {line} in\n{text}");
         }
         assert!(!text.contains("made-up"), "{text}");
     }

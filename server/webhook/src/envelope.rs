@@ -15,42 +15,42 @@ use tokio::sync::Semaphore;
 
 /// Maximum request size in bytes. An API server stores objects of up to 3 MiB, and a review contains the old and the
 /// new object.
-pub(super) const LONGEST: usize = 8 << 20;
+pub(super) const MAX_REQUEST_BYTES: usize = 8 << 20;
 /// Time limit for reading a request's body.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a review. API servers wait 30 s at most, and our configurations set less.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent reviews.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT_REVIEWS: usize = 256;
 /// Maximum length of a review's UID; API servers use shorter ones.
-const LONGEST_UID: usize = 256;
+const MAX_UID_BYTES: usize = 256;
 
 /// Limits the time and the number of concurrent reviews.
 #[derive(Clone)]
-pub(super) struct Bounds(Arc<Semaphore>);
+pub(super) struct ReviewLimits(Arc<Semaphore>);
 
-impl Default for Bounds {
+impl Default for ReviewLimits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self(Arc::new(Semaphore::new(MAX_CONCURRENT_REVIEWS)))
     }
 }
 
-pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request, next: Next) -> Response {
-    // Before the body, which takes memory. The semaphore is never closed.
-    let Ok(Ok(_permit)) = tokio::time::timeout(ANSWERED_WITHIN, turns.acquire()).await else {
+pub(super) async fn limit(State(ReviewLimits(permits)): State<ReviewLimits>, request: Request, next: Next) -> Response {
+    // A permit is acquired before the body is read, because bodies take memory. The semaphore is never closed.
+    let Ok(Ok(_permit)) = tokio::time::timeout(REVIEW_TIMEOUT, permits.acquire()).await else {
         return ApiError::too_many_requests().into_response();
     };
     let (parts, body) = request.into_parts();
-    let body = match tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(body, LONGEST)).await {
+    let body = match tokio::time::timeout(READ_TIMEOUT, axum::body::to_bytes(body, MAX_REQUEST_BYTES)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
-            return ApiError::bad_request(format!("cannot read the body (at most {LONGEST} bytes): {error}"))
+            return ApiError::bad_request(format!("cannot read the body (at most {MAX_REQUEST_BYTES} bytes): {error}"))
                 .into_response();
         }
         Err(_) => return ApiError::timeout().into_response(),
     };
     let request = Request::from_parts(parts, axum::body::Body::from(body));
-    tokio::time::timeout(ANSWERED_WITHIN, next.run(request))
+    tokio::time::timeout(REVIEW_TIMEOUT, next.run(request))
         .await
         .unwrap_or_else(|_| ApiError::timeout().into_response())
 }
@@ -62,7 +62,7 @@ pub(super) enum Malformed {
     Json(#[source] serde_json::Error),
     #[error("expected {kind} of {api_version}, got {found}")]
     Kind { kind: &'static str, api_version: &'static str, found: String },
-    #[error("request.uid must be a string of 1 to {LONGEST_UID} bytes")]
+    #[error("request.uid must be a string of 1 to {MAX_UID_BYTES} bytes")]
     Uid,
     #[error("cannot decode the request: {0}")]
     Request(#[source] serde_json::Error),
@@ -79,11 +79,11 @@ fn envelope(body: &Bytes, kind: &'static str, api_version: &'static str) -> Resu
     let text = |field: &str| review.get(field).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != kind || text("apiVersion") != api_version {
         let found: String =
-            format!("{:?} of {:?}", text("kind"), text("apiVersion")).chars().take(LONGEST_UID).collect();
+            format!("{:?} of {:?}", text("kind"), text("apiVersion")).chars().take(MAX_UID_BYTES).collect();
         return Err(Malformed::Kind { kind, api_version, found });
     }
     let uid = review.pointer("/request/uid").and_then(Value::as_str).unwrap_or_default();
-    match (1..=LONGEST_UID).contains(&uid.len()) {
+    match (1..=MAX_UID_BYTES).contains(&uid.len()) {
         true => Ok(review),
         false => Err(Malformed::Uid),
     }
@@ -132,7 +132,7 @@ mod tests {
     #[case::another_operation("/request/operation", json!("PATCH"), "unknown variant")]
     #[case::a_number_as_namespace("/request/namespace", json!(7), "cannot decode the request")]
     #[case::no_request("/request", json!(null), "request.uid must be")]
-    fn others_are_refused(#[case] field: &str, #[case] value: Value, #[case] expected: &str) {
+    fn malformed_reviews_are_refused(#[case] field: &str, #[case] value: Value, #[case] expected: &str) {
         let mut review = review();
         *review.pointer_mut(field).unwrap() = value;
         let error = admission_review(&bytes(&review)).unwrap_err().to_string();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn arbitrary_bytes_are_no_panic() {
+    fn arbitrary_bytes_cause_no_panic() {
         let config = ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
         proptest!(config, |(body in prop::collection::vec(any::<u8>(), 0..200))| {
             prop_assert!(admission_review(&Bytes::from(body)).is_err());
@@ -211,7 +211,7 @@ mod tests {
             let answer = crowsnest_admission::review(path, &request, &world).map(|review| review.to_wire(&request));
             prop_assert_eq!(answer.and_then(|answer| answer.pointer("/response/uid").cloned()), Some(json!("u")));
             for resource in ["clusters", "resourceregistries"] {
-                let rules = super::super::stored::Rules { modelled: true, local_endpoints: false };
+                let rules = super::super::stored::Rules { default_models: true, local_endpoints: false };
                 let answer = super::super::stored::review(resource, &review, rules, jiff::Timestamp::UNIX_EPOCH);
                 prop_assert_eq!(answer.pointer("/response/uid"), Some(&json!("u")));
             }

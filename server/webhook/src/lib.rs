@@ -76,7 +76,7 @@ pub fn routes(
     let delegated = Delegated::new(webhooks.control_plane.clone());
     let (quotas, compiling) = (quota::Quotas::default(), Share::default());
     let shared = Shared { webhooks, delegated, quotas, compiling };
-    let bounds = from_fn_with_state(envelope::Bounds::default(), envelope::bound);
+    let bounds = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
         .route(crowsnest_admission::agents::PATH, post(agent_secret))
@@ -88,7 +88,7 @@ pub fn routes(
     let conversions = Router::new().route("/convert", post(convert)).layer(bounds);
     reviews
         .merge(conversions)
-        .layer(DefaultBodyLimit::max(envelope::LONGEST))
+        .layer(DefaultBodyLimit::max(envelope::MAX_REQUEST_BYTES))
         .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(Arc::new(shared))
@@ -138,7 +138,7 @@ async fn stored_object(
         return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], &refused.to_status())));
     }
     let rules = stored::Rules {
-        modelled: shared.webhooks.gates.customized_cluster_resource_modeling,
+        default_models: shared.webhooks.gates.customized_cluster_resource_modeling,
         local_endpoints: shared.webhooks.local_endpoints,
     };
     Ok(reply(StatusCode::OK, &stored::review(&resource, &review, rules, jiff::Timestamp::now())))

@@ -25,12 +25,12 @@ use super::clients::Caller;
 use super::{Webhooks, judge, listed};
 
 /// Time limit; an API server waits 3 s.
-const WITHIN: Duration = Duration::from_millis(2500);
+const REVIEW_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Lifetime of a reservation. After this time an admitted binding has been stored or refused by another admission step.
 /// A binding that was stored and deleted earlier counts until then, except against a binding of the same name.
-const RESERVED: Duration = Duration::from_secs(1);
+const RESERVATION_LIFETIME: Duration = Duration::from_secs(1);
 /// Maximum number of bindings per read.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// State that the reviews of one process share.
 #[derive(Default)]
@@ -43,9 +43,9 @@ pub(super) struct Quotas {
 #[derive(Debug, Clone)]
 struct Reservation {
     /// resourceVersion that the admitted write replaces; empty for a new binding.
-    over: String,
+    base_version: String,
     /// Usage in addition to that version.
-    more: Usage,
+    increase: Usage,
     until: Instant,
 }
 
@@ -74,9 +74,9 @@ impl Reservation {
     fn of(request: &crowsnest_admission::Request, until: Instant) -> Option<Self> {
         let new = ResourceBinding::deserialize(&request.object).ok()?;
         let old = ResourceBinding::deserialize(&request.old_object).ok();
-        let more = plan::increase(old.as_ref().map(|old| &old.spec), &new.spec);
-        let over = old.and_then(|old| old.metadata.resource_version).unwrap_or_default();
-        Some(Self { over, more, until })
+        let increase = plan::increase(old.as_ref().map(|old| &old.spec), &new.spec);
+        let base_version = old.and_then(|old| old.metadata.resource_version).unwrap_or_default();
+        Some(Self { base_version, increase, until })
     }
 }
 
@@ -91,16 +91,17 @@ impl Reservations {
     fn open(&mut self, reviewed: &NamespacedName, stored: &Stored, now: Instant) -> Usage {
         let namespace = &reviewed.namespace;
         let version = |name: &str| stored.versions.get(name).map(String::as_str).unwrap_or_default();
-        self.0.retain(|binding, tries| {
-            let is_stored = |one: &Reservation| binding.namespace == *namespace && one.over != version(&binding.name);
-            tries.retain(|one| one.until > now && !is_stored(one));
-            !tries.is_empty()
+        self.0.retain(|binding, attempts| {
+            let is_stored =
+                |one: &Reservation| binding.namespace == *namespace && one.base_version != version(&binding.name);
+            attempts.retain(|one| one.until > now && !is_stored(one));
+            !attempts.is_empty()
         });
         let mut sum = Usage::new();
         let others = self.0.iter().filter(|(binding, _)| binding.namespace == *namespace && *binding != reviewed);
-        for (_, tries) in others {
+        for (_, attempts) in others {
             let mut most = Usage::new();
-            tries.iter().for_each(|one| plan::raise(&mut most, one.more.clone()));
+            attempts.iter().for_each(|one| plan::raise(&mut most, one.increase.clone()));
             plan::add(&mut sum, most);
         }
         sum
@@ -119,7 +120,7 @@ pub(super) struct QuotaReview<'a> {
 impl QuotaReview<'_> {
     /// Decides within the time limit.
     pub(super) async fn decide(&self) -> Result<Option<Review>, kube::Error> {
-        match tokio::time::timeout(WITHIN, self.decide_in_turn()).await {
+        match tokio::time::timeout(REVIEW_TIMEOUT, self.decide_serialized()).await {
             Ok(review) => review,
             Err(_) => Ok(Some(Review::from(Err(Refusal::internal(format!(
                 "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many changes of bindings of the namespace at once",
@@ -128,7 +129,7 @@ impl QuotaReview<'_> {
         }
     }
 
-    async fn decide_in_turn(&self) -> Result<Option<Review>, kube::Error> {
+    async fn decide_serialized(&self) -> Result<Option<Review>, kube::Error> {
         let QuotaReview { webhooks, quotas, path, request, caller } = *self;
         let client = || webhooks.control_plane.clone();
         let mut limits = listed(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
@@ -150,7 +151,7 @@ impl QuotaReview<'_> {
         if admits
             && caller == Caller::ApiServer
             && !request.is_dry_run()
-            && let Some(reservation) = Reservation::of(request, Instant::now() + RESERVED)
+            && let Some(reservation) = Reservation::of(request, Instant::now() + RESERVATION_LIFETIME)
         {
             quotas.reservations.lock().reserve(binding, reservation);
         }
@@ -161,7 +162,7 @@ impl QuotaReview<'_> {
 /// Reads all bindings of a namespace, page by page.
 async fn stored(api: &Api<ResourceBinding>) -> Result<Stored, kube::Error> {
     let mut stored = Stored::default();
-    let mut page = ListParams::default().limit(PAGE);
+    let mut page = ListParams::default().limit(PAGE_SIZE);
     loop {
         let list = api.list(&page).await?;
         list.items.into_iter().for_each(|binding| stored.add(binding));

@@ -23,7 +23,7 @@ use crowsnest_aggregated::stored::writer::Writer;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     /// Add default resource models to new Clusters.
-    pub(super) modelled: bool,
+    pub(super) default_models: bool,
     /// Allow Clusters and backend stores with endpoints on this host.
     pub(super) local_endpoints: bool,
 }
@@ -78,16 +78,17 @@ fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp
     let mut typed: Cluster = decode(object, "Cluster")?;
     let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     // Only new clusters get default models: users may remove them from existing ones.
-    let modelled = rules.modelled && (old.is_null() || !typed.spec.resource_models.is_empty());
-    cluster::prepare(&mut typed, modelled);
+    let default_models = rules.default_models && (old.is_null() || !typed.spec.resource_models.is_empty());
+    cluster::prepare(&mut typed, default_models);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
     let before: ObjectMeta = ObjectMeta::deserialize(&old["metadata"]).unwrap_or_default();
-    let (misfits, warnings) = annotations::admit(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
+    let (annotation_errors, warnings) =
+        annotations::admit(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
     let mut errors = cluster::validate(&typed);
     let old = Cluster::deserialize(old).ok();
     errors.extend(destination::validate(old.as_ref(), &typed, rules.local_endpoints));
-    errors.extend(misfits);
+    errors.extend(annotation_errors);
     invalid("clusters", &typed.metadata.name, errors)?;
     let (mut spec, mut status) = (
         serde_json::to_value(&typed.spec).map_err(ApiError::internal)?,
@@ -132,8 +133,8 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
-    const PLAIN: Rules = Rules { modelled: false, local_endpoints: false };
-    const MODELLED: Rules = Rules { modelled: true, ..PLAIN };
+    const PLAIN: Rules = Rules { default_models: false, local_endpoints: false };
+    const WITH_MODELS: Rules = Rules { default_models: true, ..PLAIN };
 
     fn registry(spec: Value) -> Value {
         let object = json!({
@@ -171,7 +172,7 @@ mod tests {
         let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "spec": {"syncMode": "Push"},
             "metadata": {"name": "m1"}});
         let request = json!({"request": {"uid": "u", "object": object, "oldObject": before}});
-        let response = &review("clusters", &request, MODELLED, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let response = &review("clusters", &request, WITH_MODELS, jiff::Timestamp::UNIX_EPOCH)["response"];
         assert_eq!(response["allowed"], true, "{response}");
         let patch = response["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap()).unwrap_or_default();
         assert_eq!(String::from_utf8(patch).unwrap().contains("resourceModels"), expected);

@@ -111,10 +111,10 @@ pub fn violations(copies: &Copies, workloads: &[Workload]) -> Vec<String> {
             let replicas: i64 = mine().map(|(_, copy)| copy.replicas).sum();
             let pods: i64 = mine().map(|(_, copy)| copy.pods).sum();
             if replicas > wanted || (has(Needs::Exclusive) && pods > wanted) {
-                found.push(format!("{name} is there too often: {:?}", mine().collect::<Vec<_>>()));
+                found.push(format!("{name} has too many replicas: {:?}", mine().collect::<Vec<_>>()));
             }
         } else if !mine().any(|(_, copy)| !copy.leaving && copy.replicas >= wanted && copy.ready >= wanted) {
-            found.push(format!("{name} has no good copy: {:?}", mine().collect::<Vec<_>>()));
+            found.push(format!("{name} has no ready copy: {:?}", mine().collect::<Vec<_>>()));
         }
     }
     found
@@ -132,19 +132,19 @@ pub struct Plans {
     works: Vec<Value>,
 }
 
-async fn listed(client: &kube::Client, path: &str) -> Result<Vec<Value>> {
+async fn list_items(client: &kube::Client, path: &str) -> Result<Vec<Value>> {
     let request = Request::get(path).body(Vec::new())?;
-    let mut answer: Value = client.request(request).await.with_context(|| format!("listing {path}"))?;
-    serde_json::from_value(answer["items"].take()).with_context(|| format!("the list of {path}"))
+    let mut answer: Value = client.request(request).await.with_context(|| format!("cannot list {path}"))?;
+    serde_json::from_value(answer["items"].take()).with_context(|| format!("cannot decode the list of {path}"))
 }
 
 impl Plans {
     pub async fn read(client: &kube::Client) -> Result<Self> {
         let bindings = format!("/apis/work.karmada.io/v1alpha2/namespaces/{NAMESPACE}/resourcebindings");
         Ok(Plans {
-            clusters: listed(client, "/apis/cluster.karmada.io/v1alpha1/clusters").await?,
-            bindings: listed(client, &bindings).await?,
-            works: listed(client, "/apis/work.karmada.io/v1alpha1/works").await?,
+            clusters: list_items(client, "/apis/cluster.karmada.io/v1alpha1/clusters").await?,
+            bindings: list_items(client, &bindings).await?,
+            works: list_items(client, "/apis/work.karmada.io/v1alpha1/works").await?,
         })
     }
 
@@ -161,10 +161,10 @@ impl Plans {
 
     /// Explanations of all clusters, for timeouts.
     pub fn judged(&self) -> Vec<String> {
-        let told =
+        let describe =
             |cluster: &Value, kind| condition(cluster, kind).map(|one| format!("{} {}", one["reason"], one["message"]));
         let one = |cluster: &Value| {
-            let (ready, signals) = (told(cluster, "Ready"), told(cluster, "HealthSignals"));
+            let (ready, signals) = (describe(cluster, "Ready"), describe(cluster, "HealthSignals"));
             let name = text(cluster, "/metadata/name");
             format!("{name}: {ready:?}, {signals:?}, taints {}", cluster["spec"]["taints"])
         };
@@ -182,18 +182,21 @@ impl Plans {
         }
         for workload in workloads {
             match self.bindings.iter().find(|binding| text(binding, "/spec/resource/name") == workload.name) {
-                Some(binding) => found.extend(self.unsettled(binding, copies, workload)),
+                Some(binding) => found.extend(self.pending_changes(binding, copies, workload)),
                 None => found.push(format!("{} has no binding", workload.name)),
             }
         }
         let known: BTreeSet<&str> = workloads.iter().map(|workload| workload.name.as_str()).collect();
         found.extend(
-            copies.keys().filter(|(name, _)| !known.contains(name.as_str())).map(|key| format!("who is {key:?}")),
+            copies
+                .keys()
+                .filter(|(name, _)| !known.contains(name.as_str()))
+                .map(|key| format!("unknown workload {key:?}")),
         );
         found
     }
 
-    fn unsettled(&self, binding: &Value, copies: &Copies, workload: &Workload) -> Vec<String> {
+    fn pending_changes(&self, binding: &Value, copies: &Copies, workload: &Workload) -> Vec<String> {
         let name = workload.name.as_str();
         let mut found = Vec::new();
         let observed =
@@ -206,7 +209,7 @@ impl Plans {
         }
         let planned: BTreeSet<&str> = list(binding, "/spec/clusters").map(|target| text(target, "/name")).collect();
         if !workload.may_be_in(&planned) {
-            found.push(format!("{name} may not be in {planned:?}"));
+            found.push(format!("{name} must not be in {planned:?}"));
         }
         let mine = |work: &&Value| {
             work["metadata"]["annotations"]["resourcebinding.karmada.io/name"] == binding["metadata"]["name"]
@@ -218,15 +221,15 @@ impl Plans {
                 found.push(format!("the Work of {name} in {member}: {} {}", work["metadata"], work["status"]));
             }
         }
-        let there: BTreeSet<&str> = copies.keys().filter(|(of, _)| of == name).map(|(_, member)| *member).collect();
-        if works != planned || there != planned {
-            found.push(format!("{name} is planned for {planned:?}, has Works for {works:?} and is in {there:?}"));
+        let present: BTreeSet<&str> = copies.keys().filter(|(of, _)| of == name).map(|(_, member)| *member).collect();
+        if works != planned || present != planned {
+            found.push(format!("{name} is planned for {planned:?}, has Works for {works:?} and is in {present:?}"));
         }
-        let well = |copy: &Copy| {
+        let is_as_planned = |copy: &Copy| {
             !copy.leaving && [copy.replicas, copy.ready, copy.pods].iter().all(|count| *count == workload.replicas)
         };
-        let unwell = copies.iter().filter(|((of, _), copy)| of == name && !well(copy));
-        found.extend(unwell.map(|(key, copy)| format!("{key:?} is not well: {copy:?}")));
+        let others = copies.iter().filter(|((of, _), copy)| of == name && !is_as_planned(copy));
+        found.extend(others.map(|(key, copy)| format!("{key:?} does not have the planned replicas: {copy:?}")));
         found
     }
 }

@@ -17,14 +17,15 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
 /// Poll interval; agents can read the request but not watch it.
-const AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A certificate to request.
-pub struct Wanted<'a> {
+/// Request for a client certificate of an agent.
+pub struct CertificateRequest<'a> {
     pub cluster: &'a ClusterName,
+    /// Requested lifetime in seconds.
     pub seconds: i32,
     /// Time to wait for the certificate.
-    pub within: Duration,
+    pub timeout: Duration,
 }
 
 /// A certificate and its private key, as PEM.
@@ -33,26 +34,26 @@ pub struct Issued {
     pub key: String,
 }
 
-impl Wanted<'_> {
+impl CertificateRequest<'_> {
     /// Generates a key and requests its certificate.
-    pub async fn ask(&self, control_plane: Client) -> anyhow::Result<Issued> {
+    pub async fn submit(&self, control_plane: Client) -> anyhow::Result<Issued> {
         let key = KeyPair::generate().context("cannot generate the agent's key")?;
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
         let requests: Api<CertificateSigningRequest> = Api::all(control_plane);
-        let made = requests.create(&PostParams::default(), &self.request(&name, &key)?).await;
-        made.map_err(|error| anyhow!("cannot create the certificate signing request: {}", reason(&error)))?;
-        let decided = tokio::time::timeout(self.within, decided(&requests, &name)).await;
+        let created = requests.create(&PostParams::default(), &self.signing_request(&name, &key)?).await;
+        created.map_err(|error| anyhow!("cannot create the certificate signing request: {}", reason(&error)))?;
+        let decided = tokio::time::timeout(self.timeout, wait_for_decision(&requests, &name)).await;
         let certificate = decided.map_err(|_| {
             anyhow!(
                 "certificate signing request {name} was not approved within {} s: cluster {} may exist already, or the token may lack a group; approve it with `kubectl certificate approve {name}`",
-                self.within.as_secs(),
+                self.timeout.as_secs(),
                 self.cluster
             )
         })??;
         Ok(Issued { certificate, key: key.serialize_pem() })
     }
 
-    fn request(&self, name: &str, key: &KeyPair) -> anyhow::Result<CertificateSigningRequest> {
+    fn signing_request(&self, name: &str, key: &KeyPair) -> anyhow::Result<CertificateSigningRequest> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, AGENT_ORGANIZATION);
@@ -70,25 +71,25 @@ impl Wanted<'_> {
     }
 }
 
-async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
+async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
     loop {
         let request = requests.get_opt(name).await;
         let request =
             request.map_err(|error| anyhow!("cannot read certificate signing request {name}: {}", reason(&error)))?;
         let request = request.with_context(|| format!("certificate signing request {name} was deleted"))?;
         if let Some(status) = request.status {
-            match (refused(&status), status.certificate) {
+            match (denial(&status), status.certificate) {
                 (Some(why), _) => bail!("certificate signing request {name} was denied: {why}"),
                 (None, Some(pem)) => return String::from_utf8(pem.0).context("cannot read the certificate"),
                 (None, None) => {}
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn refused(status: &CertificateSigningRequestStatus) -> Option<String> {
+fn denial(status: &CertificateSigningRequestStatus) -> Option<String> {
     let mut conditions = status.conditions.iter().flatten();
-    let refused = conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))?;
-    Some(refused.message.clone().unwrap_or_else(|| refused.type_.clone()))
+    let denial = conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))?;
+    Some(denial.message.clone().unwrap_or_else(|| denial.type_.clone()))
 }

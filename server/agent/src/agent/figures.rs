@@ -23,30 +23,30 @@ use crowsnest_component_base::metrics::{BuildInfo, Sent};
 
 /// The agent's metrics. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Figures(Arc<Counts>);
+pub(super) struct AgentMetrics(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
     requests: Requests,
     /// Counts of the current control plane client; each tunnel attempt creates a client, and totals are kept.
-    counted: Mutex<Option<CountRequests>>,
-    opened: AtomicU64,
+    request_counter: Mutex<Option<CountRequests>>,
+    opened_tunnels: AtomicU64,
 }
 
-impl Figures {
+impl AgentMetrics {
     /// The layer that counts the requests of a control plane client.
-    pub(super) fn counted(&self, control_plane: &kube::Config) -> CountRequests {
+    pub(super) fn request_counter(&self, control_plane: &kube::Config) -> CountRequests {
         let host = control_plane.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
-        let counted = self.0.requests.layer(host);
-        *self.0.counted.lock() = Some(counted.clone());
-        counted
+        let request_counter = self.0.requests.layer(host);
+        *self.0.request_counter.lock() = Some(request_counter.clone());
+        request_counter
     }
 
-    pub(super) fn opened(&self) {
-        self.0.opened.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn record_opened_tunnel(&self) {
+        self.0.opened_tunnels.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn text(&self, tunnel: &Tunnel) -> Result<String, fmt::Error> {
+    fn exposition(&self, tunnel: &Tunnel) -> Result<String, fmt::Error> {
         let series = |name, help, counts, value| Series { name, help, counts, labels: Vec::new(), value };
         let own = vec![
             series(
@@ -59,7 +59,7 @@ impl Figures {
                 "crowsnest_agent_tunnels_opened_total",
                 "Number of opened tunnels.",
                 true,
-                self.0.opened.load(Ordering::Relaxed),
+                self.0.opened_tunnels.load(Ordering::Relaxed),
             ),
         ];
         let mut registry = Registry::default();
@@ -72,15 +72,15 @@ impl Figures {
     }
 }
 
-type Told = (Figures, watch::Receiver<Tunnel>);
+type MetricsState = (AgentMetrics, watch::Receiver<Tunnel>);
 
-pub(super) fn routes(figures: Figures, tunnel: watch::Receiver<Tunnel>) -> Router {
-    Router::new().route("/metrics", get(exposition)).with_state((figures, tunnel))
+pub(super) fn routes(metrics: AgentMetrics, tunnel: watch::Receiver<Tunnel>) -> Router {
+    Router::new().route("/metrics", get(serve_metrics)).with_state((metrics, tunnel))
 }
 
-async fn exposition(State((figures, tunnel)): State<Told>) -> Result<Response, StatusCode> {
+async fn serve_metrics(State((metrics, tunnel)): State<MetricsState>) -> Result<Response, StatusCode> {
     let now = tunnel.borrow().clone();
-    let text = figures.text(&now).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let text = metrics.exposition(&now).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut response = Response::new(axum::body::Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -95,24 +95,24 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_have_build_info_requests_and_tunnels() {
-        let figures = Figures::default();
+        let metrics = AgentMetrics::default();
         let config = kube::Config::new("https://cp:6443".parse().unwrap());
         let api = tower::service_fn(async |_: Request<()>| Ok::<_, &str>(Answer::new(())));
         for _ in 0..2 {
             // Each tunnel has its own client.
-            let client = figures.counted(&config).layer(api);
+            let client = metrics.request_counter(&config).layer(api);
             client.oneshot(Request::get("/").body(()).unwrap()).await.unwrap();
         }
-        figures.opened();
-        let text = figures.text(&Tunnel::Closed("refused".to_owned())).unwrap();
+        metrics.record_opened_tunnel();
+        let text = metrics.exposition(&Tunnel::Closed("refused".to_owned())).unwrap();
         for line in [
             "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"cp:6443\"} 2",
             "crowsnest_agent_tunnel_open 0",
             "crowsnest_agent_tunnels_opened_total 1",
         ] {
-            assert!(text.lines().any(|told| told == line), "{text}");
+            assert!(text.lines().any(|printed| printed == line), "{text}");
         }
         assert!(text.contains("karmada_build_info{") && text.ends_with("# EOF\n"), "{text}");
-        assert!(figures.text(&Tunnel::Open).unwrap().contains("crowsnest_agent_tunnel_open 1\n"));
+        assert!(metrics.exposition(&Tunnel::Open).unwrap().contains("crowsnest_agent_tunnel_open 1\n"));
     }
 }

@@ -57,8 +57,8 @@ mod tests {
         #[case] status: u16,
         #[case] expected: &str,
     ) {
-        let (_tell, told) = watch::channel(tunnel);
-        let answer = routes(told).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let (_sender, state) = watch::channel(tunnel);
+        let answer = routes(state).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(answer.status().as_u16(), status);
         let text = answer.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(String::from_utf8_lossy(&text), expected);

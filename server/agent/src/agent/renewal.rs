@@ -20,9 +20,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::certificate::{Issued, Wanted};
+use super::certificate::{CertificateRequest, Issued};
 use super::config::{Config, Rotation, SecretName};
-use super::figures::Figures;
+use super::figures::AgentMetrics;
 use crowsnest_process::data_dir::write_private;
 
 /// Time to wait for the signed certificate.
@@ -58,14 +58,14 @@ pub(super) async fn keep(
     config: &Config,
     rotation: &Rotation,
     member: &kube::Config,
-    figures: &Figures,
+    agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {
     let mut is_told = false;
     loop {
         let now = jiff::Timestamp::now().as_second();
-        let looked = stop.run_until_cancelled(look((config, rotation), member, figures, now)).await;
-        match looked {
+        let outcome = stop.run_until_cancelled(look((config, rotation), member, agent_metrics, now)).await;
+        match outcome {
             None => return,
             Some(Ok(Outcome::Renewed(validity))) => {
                 let until = jiff::Timestamp::from_second(validity.until).unwrap_or(jiff::Timestamp::MAX);
@@ -95,7 +95,7 @@ pub(super) async fn keep(
 async fn look(
     (config, rotation): (&Config, &Rotation),
     member: &kube::Config,
-    figures: &Figures,
+    agent_metrics: &AgentMetrics,
     now: i64,
 ) -> anyhow::Result<Outcome> {
     let (kept, text) = Kept::read(config, rotation, member).await?;
@@ -109,8 +109,12 @@ async fn look(
     if validity.until <= now {
         bail!("the certificate has expired; delete the agent and register the cluster again with `crowsnest register`");
     }
-    let wanted = Wanted { cluster: &config.cluster_name, seconds: rotation.expiration_seconds, within: SIGNED_WITHIN };
-    let issued = wanted.ask(super::control_plane(config, figures).await?).await?;
+    let request = CertificateRequest {
+        cluster: &config.cluster_name,
+        seconds: rotation.expiration_seconds,
+        timeout: SIGNED_WITHIN,
+    };
+    let issued = request.submit(super::control_plane(config, agent_metrics).await?).await?;
     let renewed = with_certificate(kubeconfig, context, &issued)?;
     let next = Validity::of(issued.certificate.as_bytes())?;
     Ok(if kept.write(yaml::written(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Overtaken })

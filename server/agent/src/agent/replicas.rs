@@ -1,6 +1,6 @@
 //! Discovery of the replicas of the control plane that an agent opens tunnels to. Each replica needs its own tunnel,
 //! and all are behind one address, so an agent requests tunnels until it reaches no new replica, and at intervals after
-//! that. Replicas that know each other report their number, so that the agent looks for missing ones at once.
+//! that. Replicas that know each other report their number, so that the agent searches for missing ones at once.
 //!
 //! An agent sends the replicas it has tunnels to, and a replica answers with its name; a replica that is listed already
 //! opens no tunnel. Written by the agent's loop; the headers are also used by the server side.
@@ -16,16 +16,16 @@ use tokio_util::sync::CancellationToken;
 
 /// Request header: replicas to which the agent has a tunnel. Replicas of earlier versions ignore it and open another
 /// tunnel.
-const MET: HeaderName = HeaderName::from_static("crowsnest-tunnel-replicas");
+const TUNNEL_REPLICAS: HeaderName = HeaderName::from_static("crowsnest-tunnel-replicas");
 /// Response header: name of the replica.
 const REPLICA: HeaderName = HeaderName::from_static("crowsnest-tunnel-replica");
 /// Longest interval between attempts to find further replicas.
-const LOOK: Duration = Duration::from_secs(10);
+const MAX_DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of quick attempts to find a reported replica, which may not be ready yet while the address leads to any of
 /// them.
-const TRIES: u32 = 4;
+const QUICK_ATTEMPTS: u32 = 4;
 /// Maximum number of replicas in the header.
-const MAX_MET: usize = 64;
+const MAX_REPLICAS: usize = 64;
 const MAX_NAME: usize = 64;
 
 /// One process of the control plane, from start to exit.
@@ -40,20 +40,20 @@ impl Replica {
     }
 
     /// The replica in a response; `None` without a valid name.
-    pub(super) fn of_answer(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn from_response(headers: &HeaderMap) -> Option<Self> {
         let name = headers.get(REPLICA)?.to_str().ok()?;
         let plain = !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric());
         plain.then(|| Self(name.to_owned()))
     }
 
     /// True if the agent has a tunnel to this replica.
-    pub fn is_met(&self, headers: &HeaderMap) -> bool {
-        let values = headers.get_all(MET).into_iter().filter_map(|value| value.to_str().ok());
+    pub fn has_tunnel(&self, headers: &HeaderMap) -> bool {
+        let values = headers.get_all(TUNNEL_REPLICAS).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|name| name.trim() == self.0)
     }
 
     /// Adds the name of this replica to a response.
-    pub fn tell(&self, headers: &mut HeaderMap) {
+    pub fn write_header(&self, headers: &mut HeaderMap) {
         if let Ok(name) = HeaderValue::from_str(&self.0) {
             headers.insert(REPLICA, name);
         }
@@ -72,91 +72,92 @@ pub(super) type Number = u64;
 /// State of an agent's tunnels, and the time of the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
-    /// Tunnels by replica; `None` is a replica that sends no name.
-    met: BTreeMap<Option<Replica>, (Number, CancellationToken)>,
+    /// Open tunnels by replica; `None` is a replica that sends no name.
+    tunnels: BTreeMap<Option<Replica>, (Number, CancellationToken)>,
     next: Number,
     /// Consecutive failures; reset by a long-lived tunnel or a known replica.
     failures: u32,
     /// True if the last attempt failed.
     failed: bool,
     /// Consecutive responses of known replicas.
-    again: u32,
+    known_responses: u32,
     /// Number of replicas, if one has reported it.
-    there: usize,
+    replica_count: usize,
     /// Remaining quick attempts.
-    tries: u32,
+    quick_attempts: u32,
 }
 
 impl Replicas {
     pub(super) fn is_empty(&self) -> bool {
-        self.met.is_empty()
+        self.tunnels.is_empty()
     }
 
-    /// True if there may be further replicas. Earlier versions send no names, so one tunnel is all there is.
-    pub(super) fn looks(&self) -> bool {
-        !self.met.contains_key(&None) && self.met.len() < MAX_MET
+    /// True if there may be further replicas. A replica without a name ends the search: earlier versions send none, and an
+    /// agent opens one tunnel to them.
+    pub(super) fn may_find_more(&self) -> bool {
+        !self.tunnels.contains_key(&None) && self.tunnels.len() < MAX_REPLICAS
     }
 
     /// Adds the known replicas to a request.
-    pub(super) fn tell(&self, headers: &mut HeaderMap) {
-        let names: Vec<&str> = self.met.keys().flatten().map(|replica| replica.0.as_str()).collect();
+    pub(super) fn write_header(&self, headers: &mut HeaderMap) {
+        let names: Vec<&str> = self.tunnels.keys().flatten().map(|replica| replica.0.as_str()).collect();
         if let Ok(names) = HeaderValue::from_str(&names.join(",")) {
-            headers.insert(MET, names);
+            headers.insert(TUNNEL_REPLICAS, names);
         }
     }
 
     /// Records an open tunnel. An earlier tunnel to the same replica is dead, because the replica dropped it.
-    pub(super) fn opened(&mut self, replica: Option<Replica>, stop: CancellationToken) -> Number {
+    pub(super) fn record_opened(&mut self, replica: Option<Replica>, stop: CancellationToken) -> Number {
         self.next += 1;
-        (self.again, self.failed) = (0, false);
-        if let Some((_, earlier)) = self.met.insert(replica, (self.next, stop)) {
+        (self.known_responses, self.failed) = (0, false);
+        if let Some((_, earlier)) = self.tunnels.insert(replica, (self.next, stop)) {
             earlier.cancel();
         }
         self.next
     }
 
     /// Records the number of replicas, which a replica reports for a while after another has started.
-    pub(super) fn told(&mut self, there: usize) {
-        (self.there, self.tries) = (there.min(MAX_MET), TRIES);
+    pub(super) fn record_replica_count(&mut self, replica_count: usize) {
+        (self.replica_count, self.quick_attempts) = (replica_count.min(MAX_REPLICAS), QUICK_ATTEMPTS);
     }
 
     /// Records a response of a known replica.
-    pub(super) fn met_again(&mut self) {
+    pub(super) fn record_known_replica(&mut self) {
         (self.failures, self.failed) = (0, false);
-        self.tries = self.tries.saturating_sub(1);
-        self.again = self.again.saturating_add(1);
+        self.quick_attempts = self.quick_attempts.saturating_sub(1);
+        self.known_responses = self.known_responses.saturating_add(1);
     }
 
     /// Records the end of a tunnel; `stable` if it was open for long. Another replica may take its place soon.
-    pub(super) fn ended(&mut self, number: Number, stable: bool) {
-        self.met.retain(|_, (known, _)| *known != number);
-        self.again = 0;
+    pub(super) fn record_ended(&mut self, number: Number, stable: bool) {
+        self.tunnels.retain(|_, (known, _)| *known != number);
+        self.known_responses = 0;
         self.failures = if stable { 0 } else { self.failures };
-        self.failed();
+        self.record_failure();
     }
 
     /// Closes all tunnels and forgets all replicas.
-    pub(super) fn start_over(&mut self) {
-        for (_, stop) in std::mem::take(&mut self.met).into_values() {
+    pub(super) fn close_all(&mut self) {
+        for (_, stop) in std::mem::take(&mut self.tunnels).into_values() {
             stop.cancel();
         }
-        self.again = 0;
-        self.failed();
+        self.known_responses = 0;
+        self.record_failure();
     }
 
-    pub(super) fn failed(&mut self) {
+    pub(super) fn record_failure(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.failed = true;
     }
 
     /// Delay before the next attempt; `random` is between 0 and 1.
-    pub(super) fn pause(&self, random: f64) -> Duration {
+    pub(super) fn retry_delay(&self, random: f64) -> Duration {
         if self.failed {
             backoff(self.failures.saturating_sub(1), random)
-        } else if self.tries > 0 && self.met.len() < self.there {
+        } else if self.quick_attempts > 0 && self.tunnels.len() < self.replica_count {
             backoff(1, random)
         } else {
-            backoff(self.again, random).min(LOOK)
+            backoff(self.known_responses, random).min(MAX_DISCOVERY_INTERVAL)
         }
     }
 }
@@ -173,112 +174,112 @@ mod tests {
     fn replicas_recognize_their_name() {
         let mut replicas = Replicas::default();
         let mut headers = HeaderMap::new();
-        replicas.tell(&mut headers);
-        assert!(!Replica::own().is_met(&headers));
-        replicas.opened(replica("other"), CancellationToken::new());
-        replicas.tell(&mut headers);
-        assert!(!Replica::own().is_met(&headers));
+        replicas.write_header(&mut headers);
+        assert!(!Replica::own().has_tunnel(&headers));
+        replicas.record_opened(replica("other"), CancellationToken::new());
+        replicas.write_header(&mut headers);
+        assert!(!Replica::own().has_tunnel(&headers));
         let mut answer = HeaderMap::new();
-        Replica::own().tell(&mut answer);
-        let said = Replica::of_answer(&answer);
-        assert_eq!(said.as_ref(), Some(Replica::own()));
-        replicas.opened(said, CancellationToken::new());
-        replicas.tell(&mut headers);
-        assert!(Replica::own().is_met(&headers));
+        Replica::own().write_header(&mut answer);
+        let replica_name = Replica::from_response(&answer);
+        assert_eq!(replica_name.as_ref(), Some(Replica::own()));
+        replicas.record_opened(replica_name, CancellationToken::new());
+        replicas.write_header(&mut headers);
+        assert!(Replica::own().has_tunnel(&headers));
     }
 
     #[test]
     fn invalid_names_are_ignored() {
         for name in ["", "a,b", &"a".repeat(MAX_NAME + 1)] {
             let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from_str(name).unwrap())]);
-            assert_eq!(Replica::of_answer(&headers), None, "{name}");
+            assert_eq!(Replica::from_response(&headers), None, "{name}");
         }
     }
 
     #[test]
     fn replicas_without_names_end_the_search() {
         let mut replicas = Replicas::default();
-        assert!(replicas.looks() && replicas.is_empty());
-        replicas.opened(replica("a"), CancellationToken::new());
-        assert!(replicas.looks() && !replicas.is_empty());
-        let earlier = replicas.opened(None, CancellationToken::new());
-        assert!(!replicas.looks());
-        replicas.ended(earlier, true);
-        assert!(replicas.looks());
+        assert!(replicas.may_find_more() && replicas.is_empty());
+        replicas.record_opened(replica("a"), CancellationToken::new());
+        assert!(replicas.may_find_more() && !replicas.is_empty());
+        let earlier = replicas.record_opened(None, CancellationToken::new());
+        assert!(!replicas.may_find_more());
+        replicas.record_ended(earlier, true);
+        assert!(replicas.may_find_more());
     }
 
     #[test]
     fn later_tunnels_replace_earlier_ones() {
         let (first, second) = (CancellationToken::new(), CancellationToken::new());
         let mut replicas = Replicas::default();
-        let earlier = replicas.opened(replica("a"), first.clone());
-        let later = replicas.opened(replica("a"), second.clone());
+        let earlier = replicas.record_opened(replica("a"), first.clone());
+        let later = replicas.record_opened(replica("a"), second.clone());
         assert!(first.is_cancelled() && !second.is_cancelled());
-        replicas.ended(earlier, true);
+        replicas.record_ended(earlier, true);
         assert!(!replicas.is_empty());
-        replicas.ended(later, true);
+        replicas.record_ended(later, true);
         assert!(replicas.is_empty());
     }
 
     #[test]
-    fn start_over_ignores_earlier_tunnels() {
+    fn close_all_ignores_earlier_tunnels() {
         let (first, mut replicas) = (CancellationToken::new(), Replicas::default());
-        let earlier = replicas.opened(None, first.clone());
-        replicas.start_over();
-        assert!(first.is_cancelled() && replicas.is_empty() && replicas.looks());
-        replicas.opened(replica("a"), CancellationToken::new());
-        replicas.ended(earlier, true);
+        let earlier = replicas.record_opened(None, first.clone());
+        replicas.close_all();
+        assert!(first.is_cancelled() && replicas.is_empty() && replicas.may_find_more());
+        replicas.record_opened(replica("a"), CancellationToken::new());
+        replicas.record_ended(earlier, true);
         assert!(!replicas.is_empty());
     }
 
     #[test]
     fn reported_replicas_are_searched_quickly() {
         let mut replicas = Replicas::default();
-        replicas.opened(replica("a"), CancellationToken::new());
-        replicas.opened(replica("b"), CancellationToken::new());
+        replicas.record_opened(replica("a"), CancellationToken::new());
+        replicas.record_opened(replica("b"), CancellationToken::new());
         let rests = |replicas: &mut Replicas| {
-            (0..20).for_each(|_| replicas.met_again());
-            assert_eq!(replicas.pause(0.0), LOOK);
+            (0..20).for_each(|_| replicas.record_known_replica());
+            assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         };
         rests(&mut replicas);
-        replicas.told(2);
-        assert_eq!(replicas.pause(0.0), LOOK);
-        replicas.told(3);
-        for _ in 0..TRIES {
-            assert_eq!(replicas.pause(0.0), Duration::from_secs(1));
-            replicas.met_again();
+        replicas.record_replica_count(2);
+        assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
+        replicas.record_replica_count(3);
+        for _ in 0..QUICK_ATTEMPTS {
+            assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(1));
+            replicas.record_known_replica();
         }
-        assert_eq!(replicas.pause(0.0), LOOK);
-        replicas.told(3);
-        replicas.opened(replica("c"), CancellationToken::new());
+        assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
+        replicas.record_replica_count(3);
+        replicas.record_opened(replica("c"), CancellationToken::new());
         rests(&mut replicas);
         // Reports cannot make it retry forever.
-        replicas.told(usize::MAX);
+        replicas.record_replica_count(usize::MAX);
         rests(&mut replicas);
     }
 
     #[test]
     fn delays_are_short_after_a_change() {
         let mut replicas = Replicas::default();
-        let number = replicas.opened(replica("a"), CancellationToken::new());
-        assert_eq!(replicas.pause(0.0), Duration::from_millis(500));
+        let number = replicas.record_opened(replica("a"), CancellationToken::new());
+        assert_eq!(replicas.retry_delay(0.0), Duration::from_millis(500));
         for _ in 0..20 {
-            replicas.met_again();
+            replicas.record_known_replica();
         }
-        assert_eq!(replicas.pause(0.0), LOOK);
-        replicas.ended(number, true);
-        assert_eq!(replicas.pause(0.0), Duration::from_millis(500));
+        assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
+        replicas.record_ended(number, true);
+        assert_eq!(replicas.retry_delay(0.0), Duration::from_millis(500));
         for _ in 0..20 {
-            replicas.failed();
+            replicas.record_failure();
         }
-        assert_eq!(replicas.pause(0.0), Duration::from_secs(30));
-        // After a replica answered again, the others are requested soon; a tunnel that ends at once still counts as a
+        assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(30));
+        // After a replica responded again, the others are requested soon; a tunnel that ends at once still counts as a
         // failure.
-        let number = replicas.opened(replica("b"), CancellationToken::new());
-        assert_eq!(replicas.pause(0.0), Duration::from_millis(500));
-        replicas.ended(number, false);
-        assert_eq!(replicas.pause(0.0), Duration::from_secs(30));
-        replicas.met_again();
-        assert_eq!(replicas.pause(0.0), Duration::from_secs(1));
+        let number = replicas.record_opened(replica("b"), CancellationToken::new());
+        assert_eq!(replicas.retry_delay(0.0), Duration::from_millis(500));
+        replicas.record_ended(number, false);
+        assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(30));
+        replicas.record_known_replica();
+        assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(1));
     }
 }

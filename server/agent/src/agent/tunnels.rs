@@ -24,22 +24,22 @@ const STABLE: Duration = Duration::from_secs(30);
 pub(super) enum Answer<IO> {
     Opened(IO, Option<Replica>),
     /// The replica has a tunnel already.
-    Met,
+    AlreadyOpen,
 }
 
-/// Requests tunnels with `ask`, which gets the request headers, and serves them until the agent stops.
+/// Requests tunnels with `request_tunnel`, which is given the request headers, and serves them until the agent stops.
 pub(super) async fn keep<IO, F>(
-    ask: impl Fn(HeaderMap) -> F,
+    request_tunnel: impl Fn(HeaderMap) -> F,
     agent: &Agent,
-    tell: &watch::Sender<Tunnel>,
+    state: &watch::Sender<Tunnel>,
     stop: &CancellationToken,
 ) where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     F: Future<Output = anyhow::Result<Answer<IO>>>,
 {
     let (mut replicas, mut tunnels) = (Replicas::default(), JoinSet::new());
-    let mut told = agent.replicas();
-    let mut asking: Option<Pin<Box<F>>> = None;
+    let mut replica_count = agent.replicas();
+    let mut pending_request: Option<Pin<Box<F>>> = None;
     let mut next = pin!(tokio::time::sleep(Duration::ZERO));
     while !stop.is_cancelled() {
         tokio::select! {
@@ -47,49 +47,49 @@ pub(super) async fn keep<IO, F>(
             Some(ended) = tunnels.join_next() => {
                 match ended {
                     Ok((number, lasted, why)) => {
-                        replicas.ended(number, lasted >= STABLE);
-                        tell_of(&replicas, why, tell);
+                        replicas.record_ended(number, lasted >= STABLE);
+                        report_closed(&replicas, why, state);
                     }
                     // It is unknown which tunnel the task served.
                     Err(error) => {
                         tracing::error!(%error, "a tunnel task panicked; reopening all tunnels");
-                        replicas.start_over();
-                        tell_of(&replicas, "a tunnel task panicked".to_owned(), tell);
+                        replicas.close_all();
+                        report_closed(&replicas, "a tunnel task panicked".to_owned(), state);
                     }
                 }
-                next.as_mut().reset(Instant::now() + replicas.pause(rand::random()));
+                next.as_mut().reset(Instant::now() + replicas.retry_delay(rand::random()));
             }
-            Ok(()) = told.changed() => {
-                replicas.told(*told.borrow_and_update());
+            Ok(()) = replica_count.changed() => {
+                replicas.record_replica_count(*replica_count.borrow_and_update());
                 // Repeated reports must not postpone the next attempt.
-                let soon = Instant::now() + replicas.pause(rand::random());
+                let soon = Instant::now() + replicas.retry_delay(rand::random());
                 if soon < next.deadline() {
                     next.as_mut().reset(soon);
                 }
             }
-            () = &mut next, if asking.is_none() && replicas.looks() => {
-                let mut met = HeaderMap::new();
-                replicas.tell(&mut met);
-                asking = Some(Box::pin(ask(met)));
+            () = &mut next, if pending_request.is_none() && replicas.may_find_more() => {
+                let mut headers = HeaderMap::new();
+                replicas.write_header(&mut headers);
+                pending_request = Some(Box::pin(request_tunnel(headers)));
             }
-            Some(answer) = OptionFuture::from(asking.as_mut()) => {
-                asking = None;
+            Some(answer) = OptionFuture::from(pending_request.as_mut()) => {
+                pending_request = None;
                 match answer {
                     Ok(Answer::Opened(io, replica)) => {
                         let name = replica.as_ref().map(tracing::field::display);
                         tracing::info!(replica = name, "opened a tunnel");
                         let stop = stop.child_token();
-                        let number = replicas.opened(replica, stop.clone());
+                        let number = replicas.record_opened(replica, stop.clone());
                         tunnels.spawn(serve(agent.clone(), io, number, stop));
-                        tell.send_replace(Tunnel::Open);
+                        state.send_replace(Tunnel::Open);
                     }
-                    Ok(Answer::Met) => replicas.met_again(),
+                    Ok(Answer::AlreadyOpen) => replicas.record_known_replica(),
                     Err(error) => {
-                        replicas.failed();
-                        tell_of(&replicas, format!("{error:#}"), tell);
+                        replicas.record_failure();
+                        report_closed(&replicas, format!("{error:#}"), state);
                     }
                 }
-                next.as_mut().reset(Instant::now() + replicas.pause(rand::random()));
+                next.as_mut().reset(Instant::now() + replicas.retry_delay(rand::random()));
             }
         }
     }
@@ -109,10 +109,10 @@ where
 }
 
 /// Logs that a tunnel is missing, and publishes the state if none is left.
-fn tell_of(replicas: &Replicas, why: String, tell: &watch::Sender<Tunnel>) {
+fn report_closed(replicas: &Replicas, why: String, state: &watch::Sender<Tunnel>) {
     if replicas.is_empty() {
         tracing::warn!(error = %why, "no tunnel is open; will retry");
-        tell.send_replace(Tunnel::Closed(why));
+        state.send_replace(Tunnel::Closed(why));
     } else {
         tracing::info!(%why, "a tunnel to a replica was closed; will retry");
     }

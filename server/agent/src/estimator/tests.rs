@@ -27,7 +27,7 @@ enum Security {
 
 /// An estimator of a member with two nodes of 4 CPUs, one of them half used, and a Deployment with two unschedulable
 /// pods, one of them of the current template.
-struct Site {
+struct TestEstimator {
     _member: ApiServer,
     address: SocketAddr,
     files: tempfile::TempDir,
@@ -68,10 +68,10 @@ async fn fill(member: &Objects) {
         )
         .await;
     }
-    let mut taking = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+    let mut running_pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
         "spec": container("2"), "status": {"phase": "Running"}});
-    taking["spec"]["nodeName"] = json!("n1");
-    create(member, &pod, taking).await;
+    running_pod["spec"]["nodeName"] = json!("n1");
+    create(member, &pod, running_pod).await;
     let labels = json!({"app": "web"});
     let template = json!({"metadata": {"labels": labels}, "spec": container("8")});
     let deployment = create(
@@ -111,7 +111,7 @@ async fn fill(member: &Objects) {
     }
 }
 
-impl Site {
+impl TestEstimator {
     async fn start(security: Security) -> Self {
         // Another test of this process may have installed the provider.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -143,16 +143,16 @@ impl Site {
         };
         let stop = CancellationToken::new();
         let tls = tls(security.as_ref(), &mut Reloader::new(RELOAD)).await.unwrap();
-        let followed = Member::new(member.admin(), Gates::default());
-        let (following, until) = (Arc::clone(&followed), stop.clone());
+        let member_cache = Member::new(member.admin(), Gates::default());
+        let (following, until) = (Arc::clone(&member_cache), stop.clone());
         member.spawn("the estimator's member", async move { following.run(until).await });
-        followed.listed().await;
+        member_cache.listed().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let routes = router(Arc::new(Estimator::new("m1".parse().unwrap(), followed)));
+        let routes = router(Arc::new(Estimator::new("m1".parse().unwrap(), member_cache)));
         let serving = serving::serve_grpc(listener, tls, routes, stop.clone());
         member.spawn("the estimator", serving);
-        Site { _member: member, address, files, stop }
+        TestEstimator { _member: member, address, files, stop }
     }
 
     fn service(&self) -> Service {
@@ -163,7 +163,7 @@ impl Site {
     }
 
     /// Estimator clients with this CA and client certificate, by name.
-    fn asking(&self, ca: Option<&str>, client: Option<&str>) -> Estimators {
+    fn clients(&self, ca: Option<&str>, client: Option<&str>) -> Estimators {
         let file = |name: &str| self.files.path().join(name);
         let options = EstimatorOptions {
             ca_file: ca.map(|ca| file(&format!("{ca}-ca.crt"))),
@@ -176,18 +176,18 @@ impl Site {
     async fn replicas(&self, estimators: &Estimators, cluster: &str, cpu: &str) -> Result<i32, String> {
         let requirements: work::ReplicaRequirements =
             serde_json::from_value(json!({"resourceRequest": {"cpu": cpu}, "namespace": "default"})).unwrap();
-        let question = wire::MaxAvailableReplicasRequest {
+        let request = wire::MaxAvailableReplicasRequest {
             cluster: cluster.to_owned(),
             replica_requirements: Some(wire::ReplicaRequirements::from(&requirements)),
             assumed_workloads: Vec::new(),
         };
         let service = self.service();
         let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=default/web" };
-        estimators.max_available_replicas(asked, question).await.map_err(|error| error.to_string())
+        estimators.max_available_replicas(asked, request).await.map_err(|error| error.to_string())
     }
 }
 
-impl Drop for Site {
+impl Drop for TestEstimator {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -195,20 +195,20 @@ impl Drop for Site {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimates_are_answered() {
-    let site = Site::start(Security::Mutual).await;
-    let estimators = site.asking(Some("ours"), Some("ours"));
+    let estimator = TestEstimator::start(Security::Mutual).await;
+    let estimators = estimator.clients(Some("ours"), Some("ours"));
     // The first node has two CPUs left, the second four.
-    assert_eq!(site.replicas(&estimators, "m1", "1").await, Ok(6));
-    assert_eq!(site.replicas(&estimators, "m1", "3").await, Ok(1));
-    assert_eq!(site.replicas(&estimators, "m1", "9").await, Ok(0));
-    let wrong = site.replicas(&estimators, "m2", "1").await.unwrap_err();
+    assert_eq!(estimator.replicas(&estimators, "m1", "1").await, Ok(6));
+    assert_eq!(estimator.replicas(&estimators, "m1", "3").await, Ok(1));
+    assert_eq!(estimator.replicas(&estimators, "m1", "9").await, Ok(0));
+    let wrong = estimator.replicas(&estimators, "m2", "1").await.unwrap_err();
     assert_eq!(
         wrong,
         "gRPC request cluster(m1) estimator error when calling MaxAvailableReplicas: \
          cluster name does not match, got: m2, desire: m1"
     );
 
-    let service = site.service();
+    let service = estimator.service();
     let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=FlinkDeployment, name=default/f" };
     let component = |cpu: &str, replicas: i32| -> wire::Component {
         let component = json!({"name": "c", "replicas": replicas,
@@ -235,23 +235,23 @@ async fn estimates_are_answered() {
         }),
         unschedulable_threshold: threshold,
     };
-    let count = async |question| estimators.unschedulable_replicas(asked, question).await.map_err(|e| e.to_string());
-    assert_eq!(count(unschedulable("Deployment", "web", 0)).await, Ok(1), "the old template's does not count");
+    let count = async |request| estimators.unschedulable_replicas(asked, request).await.map_err(|e| e.to_string());
+    assert_eq!(count(unschedulable("Deployment", "web", 0)).await, Ok(1), "pods of the previous template do not count");
     assert_eq!(count(unschedulable("Deployment", "web", i64::MAX)).await, Ok(0));
-    let why = count(unschedulable("StatefulSet", "web", 0)).await.unwrap_err();
-    assert!(why.ends_with("kind(StatefulSet) of workload(default/web) is not supported"), "{why}");
-    let why = count(unschedulable("Deployment", "none", 0)).await.unwrap_err();
-    assert!(why.ends_with("deployments.apps \"none\" not found"), "{why}");
+    let error = count(unschedulable("StatefulSet", "web", 0)).await.unwrap_err();
+    assert!(error.ends_with("kind(StatefulSet) of workload(default/web) is not supported"), "{error}");
+    let error = count(unschedulable("Deployment", "none", 0)).await.unwrap_err();
+    assert!(error.ends_with("deployments.apps \"none\" not found"), "{error}");
     let nothing = wire::UnschedulableReplicasRequest { resource: None, ..unschedulable("", "", 0) };
     assert!(count(nothing).await.unwrap_err().ends_with("resource is nil"));
 }
 
 #[rstest]
-#[case::known(Security::Mutual, Some("ours"), Some("ours"), true)]
-#[case::without_a_certificate(Security::Mutual, Some("ours"), None, false)]
-#[case::with_another_authoritys(Security::Mutual, Some("ours"), Some("theirs"), false)]
-#[case::who_trusts_another(Security::Mutual, Some("theirs"), Some("ours"), false)]
-#[case::in_plain_text(Security::Mutual, None, None, false)]
+#[case::trusted_client(Security::Mutual, Some("ours"), Some("ours"), true)]
+#[case::client_without_certificate(Security::Mutual, Some("ours"), None, false)]
+#[case::client_certificate_of_another_ca(Security::Mutual, Some("ours"), Some("theirs"), false)]
+#[case::client_trusts_another_ca(Security::Mutual, Some("theirs"), Some("ours"), false)]
+#[case::client_in_plain_text(Security::Mutual, None, None, false)]
 #[case::clients_need_no_certificate(Security::ServerOnly, Some("ours"), None, true)]
 #[case::both_in_plain_text(Security::Plain, None, None, true)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -261,13 +261,17 @@ async fn clients_are_verified(
     #[case] client: Option<&str>,
     #[case] expected: bool,
 ) {
-    let site = Site::start(security).await;
-    let answer = site.replicas(&site.asking(ca, client), "m1", "1").await;
+    let estimator = TestEstimator::start(security).await;
+    let answer = estimator.replicas(&estimator.clients(ca, client), "m1", "1").await;
     assert_eq!(answer.as_ref().ok(), expected.then_some(&6), "{answer:?}");
 }
 
 /// True if a handshake with this TLS version succeeds.
-async fn agrees(site: &Site, version: &'static rustls::SupportedProtocolVersion, files: &Path) -> bool {
+async fn handshake_succeeds(
+    estimator: &TestEstimator,
+    version: &'static rustls::SupportedProtocolVersion,
+    files: &Path,
+) -> bool {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     let mut roots = rustls::RootCertStore::empty();
@@ -277,24 +281,24 @@ async fn agrees(site: &Site, version: &'static rustls::SupportedProtocolVersion,
     let builder = rustls::ClientConfig::builder_with_protocol_versions(&[version]).with_root_certificates(roots);
     let mut config = builder.with_client_auth_cert(chain, key).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let socket = tokio::net::TcpStream::connect(site.address).await.unwrap();
+    let socket = tokio::net::TcpStream::connect(estimator.address).await.unwrap();
     let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await.is_ok()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn older_tls_versions_are_rejected() {
-    let site = Site::start(Security::Mutual).await;
-    assert!(agrees(&site, &rustls::version::TLS13, site.files.path()).await);
-    assert!(!agrees(&site, &rustls::version::TLS12, site.files.path()).await);
+    let estimator = TestEstimator::start(Security::Mutual).await;
+    assert!(handshake_succeeds(&estimator, &rustls::version::TLS13, estimator.files.path()).await);
+    assert!(!handshake_succeeds(&estimator, &rustls::version::TLS12, estimator.files.path()).await);
 }
 
 #[test]
 fn metrics_match_karmada() {
-    let figures = Figures::new();
-    figures.note("MaxAvailableReplicas", Instant::now(), true);
+    let metrics = EstimatorMetrics::new();
+    metrics.record("MaxAvailableReplicas", Instant::now(), true);
     let mut text = String::new();
-    encode(&mut text, &figures.registry).unwrap();
+    encode(&mut text, &metrics.registry).unwrap();
     let counted =
         "karmada_scheduler_estimator_estimating_request_total{result=\"success\",type=\"MaxAvailableReplicas\"} 1";
     assert!(text.contains(counted), "{text}");

@@ -38,11 +38,11 @@ impl Resource for Attach {
             let cluster = context.name();
             let fleet = &server.running()?.fleet;
             let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
-            own.tell(response.headers_mut());
+            own.write_header(response.headers_mut());
             // Agents poll every few seconds, and name the replicas to which they have tunnels. A tunnel that the agent names can have ended
             // here, because the connection broke or the Cluster was deleted, so it has to be open, too.
             let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
-            if own.is_met(request.headers()) && open {
+            if own.has_tunnel(request.headers()) && open {
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }

@@ -15,7 +15,7 @@ impl Resource for ClusterProxy {
         const DEFINITION: Definition = Definition {
             subresource: "proxy",
             route: "clusters/proxy",
-            ..Definition::new("clusters", "Cluster", CONNECT, Paths::Below)
+            ..Definition::new("clusters", "Cluster", CONNECT, Paths::ObjectAndSubpaths)
         };
         &DEFINITION
     }

@@ -1,4 +1,4 @@
-//! A request on its way to its resource: who sends it, what it is about, and the layers that it passes.
+//! Processing of requests before they reach a resource: authentication, attributes, limits, audit log and traces.
 
 pub mod audit;
 pub mod authentication;

@@ -118,15 +118,15 @@ pub struct Definition {
 /// Paths of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paths {
-    /// None; the resource is listed in discovery only.
+    /// No path: the resource is in discovery only.
     Listed,
     Collection,
     Object,
     CollectionAndObject,
     /// An object, and the path of another API below it.
-    Below,
-    /// As `Below`, for the object of this name only.
-    BelowObject(&'static str),
+    ObjectAndSubpaths,
+    /// As `ObjectAndSubpaths`, for the object of this name only.
+    SubpathsOf(&'static str),
 }
 
 pub const GET: &[&str] = &["get"];
@@ -210,8 +210,8 @@ impl Definition {
             Paths::Listed | Paths::Collection => false,
             Paths::Object => below.is_empty(),
             Paths::CollectionAndObject => matches!(below, "" | "/"),
-            Paths::Below => true,
-            Paths::BelowObject(only) => name == only,
+            Paths::ObjectAndSubpaths => true,
+            Paths::SubpathsOf(only) => name == only,
         };
         found.then(|| tail.len() - below.len())
     }

@@ -157,7 +157,8 @@ impl Found {
     /// True if the attributes that are authorized name this resource.
     pub fn agrees_with(&self, info: &RequestInfo) -> bool {
         let Definition { resource, subresource, paths, .. } = self.resource.definition();
-        let has_subresource = !(subresource.is_empty() && matches!(paths, Paths::Below | Paths::BelowObject(_)));
+        let has_subresource =
+            !(subresource.is_empty() && matches!(paths, Paths::ObjectAndSubpaths | Paths::SubpathsOf(_)));
         info.group == self.group.api.name
             && (resource.is_empty() || info.resource == *resource)
             && (resource.is_empty() || !has_subresource || info.subresource == *subresource)

@@ -34,29 +34,36 @@ impl Resource for Cache {
     }
 }
 
-/// Counts the records of every collection: a scrape costs as much as the state of the cache.
+/// Metrics of a process with a cache. A scrape counts the records of each collection, which costs as much as a request
+/// for `cache`.
 pub async fn metrics(
     running: &Running,
-    more: impl Iterator<Item = Series>,
-    own: &ProcessMetrics,
+    more_series: impl Iterator<Item = Series>,
+    process_metrics: &ProcessMetrics,
 ) -> Result<Response, ApiError> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut series = running.index.series(now_ms).await.map_err(ApiError::internal)?;
     series.extend(tunnels(&running.fleet));
     series.extend(running.steering.series());
     series.extend(running.backend_store_series());
-    series.extend(more);
+    series.extend(more_series);
     let metrics = running.steering.metrics();
-    exposed(series, |text| own.write(text).and_then(|()| metrics.write(text)))
+    metrics_response(series, |text| process_metrics.write(text).and_then(|()| metrics.write(text)))
 }
 
 /// Metrics of a process without a cache.
-pub fn metrics_alone(series: impl Iterator<Item = Series>, own: &ProcessMetrics) -> Result<Response, ApiError> {
-    exposed(series.collect(), |text| own.write(text))
+pub fn metrics_alone(
+    series: impl Iterator<Item = Series>,
+    process_metrics: &ProcessMetrics,
+) -> Result<Response, ApiError> {
+    metrics_response(series.collect(), |text| process_metrics.write(text))
 }
 
-fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, ApiError> {
-    let text = exposition(series, more).map_err(ApiError::internal)?;
+fn metrics_response(
+    series: Vec<Series>,
+    write_more: impl FnOnce(&mut String) -> fmt::Result,
+) -> Result<Response, ApiError> {
+    let text = exposition(series, write_more).map_err(ApiError::internal)?;
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -79,12 +86,12 @@ fn tunnels(fleet: &Fleet) -> Vec<Series> {
     open.chain(carried).collect()
 }
 
-fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<String, fmt::Error> {
+fn exposition(series: Vec<Series>, write_more: impl FnOnce(&mut String) -> fmt::Result) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(series)));
     let mut text = String::new();
     encode_registry(&mut text, &registry)?;
-    more(&mut text)?;
+    write_more(&mut text)?;
     encode_eof(&mut text)?;
     Ok(text)
 }
@@ -94,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_what_prometheus_reads() {
+    fn metrics_are_valid_openmetrics() {
         let series = |name, counts, labels, value| Series { name, help: "Help.", counts, labels, value };
         let all = vec![
             series("a", false, vec![("cluster", "m\"1".to_owned()), ("resource", "pods".to_owned())], 1),

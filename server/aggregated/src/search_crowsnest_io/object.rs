@@ -19,7 +19,7 @@ pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Res
     index.searcher().past(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| unknown(key))
 }
 
-/// A version by the seq that began it, or `now`.
+/// The revision that starts at the sequence number `wanted`, or the current object for `now`.
 pub(super) fn version<'p>(past: &'p Past, wanted: &str, key: &RecordKey) -> Result<&'p Object, ApiError> {
     let now = past.now.iter();
     let found = match wanted {

@@ -1,6 +1,6 @@
 //! `status`: clusters and numbers of objects, as in the overview of the UI. Counts are searches, so they cover what the caller may read.
 //!
-//! Followers with the same rights share one computation, which counts again after the cache has changed.
+//! Watchers with the same rights share one computation, which counts again after the cache has changed.
 
 use crowsnest_apimachinery::status::ApiError;
 use std::collections::BTreeMap;
@@ -30,12 +30,12 @@ use crate::resource::{Definition, Requested};
 use crowsnest_process::reply::json as json_response;
 use crowsnest_runtime::roles::Running;
 
-/// Minimum interval between two statuses of a follower.
+/// Minimum interval between two statuses that a watcher receives.
 const PERIOD: Duration = Duration::from_secs(2);
 /// Maximum interval: ages change even if nothing else does.
 const LONGEST_PERIOD: Duration = Duration::from_secs(6);
 
-/// Counted queries with their labels. Each is a link to its objects.
+/// Labels and queries of the counts. The UI links each count to the search for its objects.
 const COUNTS: &[(&str, &str)] = &[
     ("pods", "kind:pod"),
     ("pods running", "kind:pod status:Running"),
@@ -76,18 +76,19 @@ impl SearchOperation for Status {
             return Ok(stream(events).into_response());
         }
         let counts = Counts::of(&running.index, user).await.map_err(ApiError::internal)?;
-        Ok(json_response(StatusCode::OK, &shown(&running.index, &counts)))
+        Ok(json_response(StatusCode::OK, &fleet_status(&running.index, &counts)))
     }
 }
 
 /// The current status, and the next one after each change.
 fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
-    let (index, reader) = (running.index.clone(), rights_of(reader));
+    let (index, reader) = (running.index.clone(), authorization_key(reader));
     running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
 }
 
-/// The parts of a user that decide rights: neither IDs nor the order of groups.
-fn rights_of(reader: &UserInfo) -> UserInfo {
+/// The user reduced to what authorization depends on, without the UID, extras and the order of groups. Users with an
+/// equal key share a computation.
+fn authorization_key(reader: &UserInfo) -> UserInfo {
     if reader.is_master() {
         return UserInfo::system();
     }
@@ -106,7 +107,7 @@ async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Opt
             None => Counts::of(&index, &reader).await,
         };
         let status = match counts {
-            Ok(counts) => Ok(Arc::new(shown(&index, counted.insert(counts)))),
+            Ok(counts) => Ok(Arc::new(fleet_status(&index, counted.insert(counts)))),
             Err(error) => Err(error.to_string()),
         };
         sender.send_replace(Some(status));
@@ -144,7 +145,7 @@ impl Counts {
     }
 }
 
-fn shown(index: &Index, counts: &Counts) -> Value {
+fn fleet_status(index: &Index, counts: &Counts) -> Value {
     let contacts = last_contacts(index);
     let now = jiff::Timestamp::now().as_millisecond();
     let clusters: Vec<Value> = counts

@@ -30,7 +30,7 @@ impl Resource for FleetProxy {
         const DEFINITION: Definition = Definition {
             subresource: "proxy",
             route: "proxying/proxy",
-            ..Definition::new("proxying", "Proxying", CONNECT, Paths::Below)
+            ..Definition::new("proxying", "Proxying", CONNECT, Paths::ObjectAndSubpaths)
         };
         &DEFINITION
     }

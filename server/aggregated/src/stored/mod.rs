@@ -70,7 +70,7 @@ impl StoredGroup {
         writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, ApiError> {
         let caller = writer;
-        let writer = self.reviewed(writer, request.method(), tail)?;
+        let writer = self.writer_to_review(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
         let watch = parts.method == Method::GET && query.flag("watch");
         let table = match parts.method {
@@ -82,7 +82,7 @@ impl StoredGroup {
             return Err(ApiError::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
         }
         let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
-        let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
+        let (mut bytes, content_type) = self.translate_body(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
             kind: self.kind,
@@ -102,17 +102,17 @@ impl StoredGroup {
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None).await;
             }
-            follow(&mut sent, &answer.into_body().collect().await.map_err(api_error)?.to_bytes())?;
+            copy_resource_version(&mut sent, &answer.into_body().collect().await.map_err(api_error)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(ApiError::internal)?;
-        } else if main_of(tail).is_none() {
+        } else if parent_path(tail).is_none() {
             bytes = self.check_create(caller, &forward, tail, bytes).await?;
         }
-        if main_of(tail).is_some() {
-            // The write does not affect tokens: the control plane keeps the rest of the object unchanged.
+        if parent_path(tail).is_some() {
+            // A write to the status cannot change references to tokens: the control plane keeps the rest of the object.
             forward.writer = None;
         }
         if forward.method == Method::DELETE {
-            own_precondition(&forward, tail, &mut bytes).await?;
+            translate_uid_precondition(&forward, tail, &mut bytes).await?;
         }
         let answer = forward.send(tail, &bytes).await?;
         if watch && answer.status().is_success() {
@@ -123,7 +123,7 @@ impl StoredGroup {
 
     /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses agents
     /// that write another cluster.
-    fn reviewed<'w>(
+    fn writer_to_review<'w>(
         self,
         writer: Option<Writer<'w>>,
         method: &Method,
@@ -171,22 +171,26 @@ impl StoredGroup {
         tail: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, ApiError> {
-        let main = main_of(tail).filter(|_| self.kind.group == cluster_karmada_io::NAME);
+        let main = parent_path(tail).filter(|_| self.kind.group == cluster_karmada_io::NAME);
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
         let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
-        let besides = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
-        let more = body.as_object().is_some_and(|body| body.keys().any(besides));
-        let taken = match forward.writer {
+        let is_other_field = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
+        let more = body.as_object().is_some_and(|body| body.keys().any(is_other_field));
+        let accepted = match forward.writer {
             Some(writer) if more => writer.may_write(&forward.method, name_of(main)).await?,
             _ => more,
         };
-        Ok(taken.then_some((main, body)))
+        Ok(accepted.then_some((main, body)))
     }
 
     /// Renames group and kind in a request body.
-    fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), ApiError> {
+    fn translate_body(
+        self,
+        headers: &HeaderMap,
+        bytes: Bytes,
+    ) -> Result<(Vec<u8>, Option<http::HeaderValue>), ApiError> {
         let content_type = headers.get(header::CONTENT_TYPE).cloned();
         let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -211,8 +215,8 @@ impl StoredGroup {
             return Ok((bytes.to_vec(), content_type));
         };
         self.to_stored().object(&mut value);
-        for (field, note) in NOTED {
-            if noted(&value, note).is_some_and(|shown| value["metadata"][field] == shown)
+        for (field, key) in MIGRATED_FIELDS {
+            if annotation(&value, key).is_some_and(|shown| value["metadata"][field] == shown)
                 && let Some(metadata) = value["metadata"].as_object_mut()
             {
                 // The control plane has a UID and a creation time of its own.
@@ -220,8 +224,8 @@ impl StoredGroup {
             }
         }
         let text = serde_json::to_vec(&value).map_err(ApiError::internal)?;
-        let sent_as = if kind == "application/yaml" { "application/json" } else { kind };
-        Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(ApiError::internal)?)))
+        let media_type = if kind == "application/yaml" { "application/json" } else { kind };
+        Ok((text, Some(http::HeaderValue::from_str(media_type).map_err(ApiError::internal)?)))
     }
 
     async fn translate_whole(
@@ -234,7 +238,7 @@ impl StoredGroup {
         let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
             return Ok(with_headers(Response::new(Body::from(bytes)), parts.status, &parts.headers));
         };
-        self.incoming(&mut value);
+        self.translate_response(&mut value);
         if let (Some(table), true) = (table, parts.status.is_success()) {
             value = table.whole(&value, jiff::Timestamp::now());
         }
@@ -248,11 +252,11 @@ impl StoredGroup {
     fn translate_watch(self, answer: Response<KubeBody>, table: Option<TableRequest>) -> Response<Body> {
         let (parts, body) = answer.into_parts();
         let mut first = true;
-        let events = lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
+        let events = split_lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
             let line = line?;
             let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return Ok(line) };
             if let Some(object) = event.get_mut("object") {
-                self.incoming(object);
+                self.translate_response(object);
                 if let (Some(table), true) = (&table, object["kind"] != "Status") {
                     *object = table.event(object, std::mem::take(&mut first), jiff::Timestamp::now());
                 }
@@ -265,27 +269,27 @@ impl StoredGroup {
     }
 
     /// Renames group and kind in an answer: an object, a list, a table or a Status.
-    pub fn incoming(self, value: &mut Value) {
+    pub fn translate_response(self, value: &mut Value) {
         if value.get("kind").and_then(Value::as_str) == Some("Status") {
             self.status(value);
             return;
         }
-        self.show(value);
+        self.translate_object(value);
         for list in ["items", "rows"] {
             for item in value.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                 let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
                 if let Some(object) = object {
-                    self.show(object);
+                    self.translate_object(object);
                 }
             }
         }
     }
 
     /// Translates one object, with the UID and creation time that it had before a migration.
-    fn show(self, object: &mut Value) {
+    fn translate_object(self, object: &mut Value) {
         self.to_public().object(object);
-        for (field, note) in NOTED {
-            if let Some(shown) = noted(object, note).map(Value::from) {
+        for (field, key) in MIGRATED_FIELDS {
+            if let Some(shown) = annotation(object, key).map(Value::from) {
                 object["metadata"][field] = shown;
             }
         }
@@ -321,7 +325,7 @@ impl StoredGroup {
     }
 }
 
-/// Names before and after, of an object that is stored or shown.
+/// Group and kind before and after a translation between the stored and the public form, as `(from, to)`.
 struct Renaming {
     group: (&'static str, &'static str),
     kind: (&'static str, &'static str),
@@ -351,7 +355,7 @@ impl Renaming {
         }
     }
 
-    /// The kind, or that of its list.
+    /// Renames a kind, or the kind of its list.
     fn kind(&self, kind: &mut Value) {
         let (from, to) = self.kind;
         match kind.as_str().and_then(|kind| kind.strip_prefix(from)) {
@@ -363,18 +367,18 @@ impl Renaming {
 }
 
 /// Fields that a migrated object keeps, with the annotations that record them.
-const NOTED: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
+const MIGRATED_FIELDS: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
 
-fn noted<'a>(object: &'a Value, note: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("annotations")?.get(note)?.as_str()
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
-/// Translates the UID in the precondition of a deletion, which is the one that clients see.
-async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), ApiError> {
+/// Replaces the UID in the precondition of a deletion: clients send the UID from before a migration.
+async fn translate_uid_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), ApiError> {
     let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
     let found = forward.read(tail).await?;
-    if noted(&found, MIGRATED_UID).is_some_and(|uid| *wanted == uid) {
+    if annotation(&found, MIGRATED_UID).is_some_and(|uid| *wanted == uid) {
         *wanted = found["metadata"]["uid"].clone();
         *bytes = serde_json::to_vec(&options).map_err(ApiError::internal)?;
     }
@@ -382,7 +386,7 @@ async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>
 }
 
 /// Updates the resourceVersion in `body`, if it has one, to that of the object in `answer`.
-fn follow(body: &mut Value, answer: &[u8]) -> Result<(), ApiError> {
+fn copy_resource_version(body: &mut Value, answer: &[u8]) -> Result<(), ApiError> {
     let written: Value = serde_json::from_slice(answer).map_err(ApiError::internal)?;
     if let (Some(version), Some(now)) =
         (body.pointer_mut("/metadata/resourceVersion"), written.pointer("/metadata/resourceVersion"))
@@ -406,7 +410,7 @@ fn rename_operands(patch: &mut Value, renaming: &Renaming) {
 }
 
 /// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
-fn main_of(tail: &str) -> Option<&str> {
+fn parent_path(tail: &str) -> Option<&str> {
     let main = tail.strip_suffix("/status")?;
     matches!(main.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(main)
 }
@@ -417,7 +421,7 @@ fn name_of(tail: &str) -> &str {
 }
 
 /// Splits a byte stream into its lines; drops a last line without an end, which is truncated.
-fn lines(
+fn split_lines(
     stream: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
     let state = (Box::pin(stream), BytesMut::new());

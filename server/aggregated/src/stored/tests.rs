@@ -50,7 +50,7 @@ fn answers_speak_the_public_group() {
         ),
     ];
     for (mut given, expected) in cases {
-        CLUSTERS.incoming(&mut given);
+        CLUSTERS.translate_response(&mut given);
         assert_eq!(given, expected);
     }
 }
@@ -65,7 +65,7 @@ fn answers_speak_the_public_group() {
 #[case("/clusters/m1%2Fstatus", None, "m1%2Fstatus")]
 #[case("/clusters", None, "")]
 fn statuses_are_told_from_objects(#[case] tail: &str, #[case] main: Option<&str>, #[case] name: &str) {
-    assert_eq!((main_of(tail), name_of(tail)), (main, name));
+    assert_eq!((parent_path(tail), name_of(tail)), (main, name));
 }
 
 #[tokio::test]

@@ -25,11 +25,11 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Longest logged `User-Agent` in bytes, as in kube-apiserver.
-const USER_AGENT: usize = 1024;
+const MAX_USER_AGENT: usize = 1024;
 /// Most source addresses taken from one request's headers.
-const SOURCES: usize = 16;
+const MAX_SOURCE_IPS: usize = 16;
 /// Longest logged request URI in bytes; the longest command of an exec fits.
-const REQUEST_URI: usize = 32 * 1024;
+const MAX_REQUEST_URI: usize = 32 * 1024;
 /// Query parameters that carry credentials; their values are redacted.
 const SECRET_PARAMETERS: [&str; 10] = [
     "token",
@@ -122,10 +122,10 @@ impl ObjectReference {
 
     /// Fills the fields that the path leaves empty from an object's metadata.
     fn complete(&mut self, object: &Value, versioned: bool) {
-        let said = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let field_of = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let fill = |own: &mut String, field: &str| {
             if own.is_empty() {
-                *own = said(field);
+                *own = field_of(field);
             }
         };
         fill(&mut self.namespace, "namespace");
@@ -138,7 +138,7 @@ impl ObjectReference {
 }
 
 /// A logged body: raw JSON.
-pub(super) type Kept = Arc<RawValue>;
+pub(super) type RawBody = Arc<RawValue>;
 
 /// The fields are declared in the order in which kube-apiserver writes them.
 #[derive(Debug, Clone, Serialize)]
@@ -165,18 +165,18 @@ pub(super) struct Event {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) response_status: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) request_object: Option<Kept>,
+    pub(super) request_object: Option<RawBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) response_object: Option<Kept>,
-    #[serde(serialize_with = "micro")]
+    pub(super) response_object: Option<RawBody>,
+    #[serde(serialize_with = "serialize_micros")]
     pub(super) request_received_timestamp: Timestamp,
-    #[serde(serialize_with = "micro")]
+    #[serde(serialize_with = "serialize_micros")]
     pub(super) stage_timestamp: Timestamp,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: BTreeMap<String, String>,
     /// Permits of the memory limit for logged bodies, held until the event is written.
     #[serde(skip)]
-    pub(super) room: Vec<Arc<OwnedSemaphorePermit>>,
+    pub(super) body_permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
 /// The parts of a request that are known when it is received.
@@ -217,7 +217,7 @@ impl Event {
             user: User::from(user.unwrap_or(&UserInfo::default())),
             impersonated_user: None,
             source_ips: source_ips(request.headers, request.peer),
-            user_agent: truncated(&agent.unwrap_or_default(), USER_AGENT),
+            user_agent: truncated(&agent.unwrap_or_default(), MAX_USER_AGENT),
             object_ref: ObjectReference::of(asked),
             response_status: None,
             request_object: None,
@@ -225,13 +225,13 @@ impl Event {
             request_received_timestamp: request.received,
             stage_timestamp: request.received,
             annotations: request.beyond.map(|beyond| beyond.annotations.clone()).unwrap_or_default(),
-            room: Vec::new(),
+            body_permits: Vec::new(),
         }
     }
 
     /// Completes the object reference from a request or response object. `versioned` also takes its
     /// `resourceVersion`, which is that of the object sent.
-    pub(super) fn about(&mut self, object: &Value, versioned: bool) {
+    pub(super) fn complete_reference(&mut self, object: &Value, versioned: bool) {
         if let Some(reference) = &mut self.object_ref {
             reference.complete(object, versioned);
         }
@@ -268,13 +268,17 @@ pub(super) fn response_status(code: u16, failure: Option<&Value>) -> Value {
 
 /// Addresses of the client: those in forwarding headers, then the address of the connection.
 fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
-    let said = |name: &HeaderName| -> Vec<IpAddr> {
+    let addresses_in = |name: &HeaderName| -> Vec<IpAddr> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).filter_map(|one| one.trim().parse().ok()).take(SOURCES).collect()
+        values
+            .flat_map(|value| value.split(','))
+            .filter_map(|one| one.trim().parse().ok())
+            .take(MAX_SOURCE_IPS)
+            .collect()
     };
-    let mut all = said(&FORWARDED_FOR);
+    let mut all = addresses_in(&FORWARDED_FOR);
     if all.is_empty() {
-        all = said(&REAL_IP).into_iter().take(1).collect();
+        all = addresses_in(&REAL_IP).into_iter().take(1).collect();
     }
     if let Some(peer) = peer.map(|peer| peer.to_canonical())
         && all.last() != Some(&peer)
@@ -286,20 +290,20 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
 
 /// Path and query; values of parameters that carry credentials are redacted.
 fn request_uri(uri: &Uri) -> String {
-    let Some(query) = uri.query() else { return truncated(uri.path(), REQUEST_URI) };
+    let Some(query) = uri.query() else { return truncated(uri.path(), MAX_REQUEST_URI) };
     let is_secret = |name: &str| SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str());
     let query = Query::redacted(query, is_secret);
-    truncated(&format!("{}?{query}", uri.path()), REQUEST_URI)
+    truncated(&format!("{}?{query}", uri.path()), MAX_REQUEST_URI)
 }
 
-fn truncated(text: &str, most: usize) -> String {
-    if text.len() <= most {
+fn truncated(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    format!("{}...TRUNCATED", &text[..text.floor_char_boundary(most)])
+    format!("{}...TRUNCATED", &text[..text.floor_char_boundary(max)])
 }
 
-fn micro<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_micros<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.6}"))
 }
 
@@ -368,7 +372,7 @@ mod tests {
             Some(&UserInfo::new("alice", ["dev"])),
             Level::Metadata,
         );
-        event.about(&json!({"metadata": {"name": "other", "uid": "u-1", "resourceVersion": "7"}}), true);
+        event.complete_reference(&json!({"metadata": {"name": "other", "uid": "u-1", "resourceVersion": "7"}}), true);
         event.stage = Stage::ResponseComplete;
         event.response_status = Some(response_status(403, Some(&json!({"reason": "Forbidden", "details": {}}))));
         insta::assert_json_snapshot!(event);

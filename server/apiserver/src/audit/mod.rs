@@ -64,13 +64,13 @@ struct On {
     /// Records of requests that are being forwarded to another server, by a random key. `None` if the request is not
     /// logged.
     handed: Mutex<HashMap<String, Option<Arc<Record>>>>,
-    room: Arc<Semaphore>,
+    body_permits: Arc<Semaphore>,
 }
 
 impl Auditor {
     pub fn new(policy: Policy, log: AuditLog, lookout: impl Lookout + 'static) -> Self {
-        let (lookout, handed, room) = (Box::new(lookout), Mutex::default(), Arc::new(Semaphore::new(ROOM)));
-        Self { on: Some(Arc::new(On { policy, log, lookout, handed, room })) }
+        let (lookout, handed, body_permits) = (Box::new(lookout), Mutex::default(), Arc::new(Semaphore::new(ROOM)));
+        Self { on: Some(Arc::new(On { policy, log, lookout, handed, body_permits })) }
     }
 
     pub fn log(&self) -> Option<&AuditLog> {
@@ -89,7 +89,7 @@ impl Auditor {
         let beyond = request.beyond.and_then(|beyond| beyond.asked.as_ref());
         let asked: Vec<&Attributes> = [Some(request.asked), beyond].into_iter().flatten().collect();
         let decision = on.policy.decide(user.unwrap_or(&UserInfo::default()), &asked)?;
-        Some(Record::begin(on.log.clone(), Arc::clone(&on.room), decision, request, user, lasts).await)
+        Some(Record::begin(on.log.clone(), Arc::clone(&on.body_permits), decision, request, user, lasts).await)
     }
 
     /// Registers the record of a request that is forwarded; `None` registers that the request is not logged.

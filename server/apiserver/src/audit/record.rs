@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
 
 use super::UNIT;
-use super::event::{self, Event, Kept, Level, Request, Stage, User};
+use super::event::{self, Event, Level, RawBody, Request, Stage, User};
 use super::log::{AuditLog, Place};
 use super::policy::Decision;
 
@@ -22,7 +22,7 @@ pub(super) const LARGEST: usize = 1 << 20;
 /// Audit record of one request. The last event is written when the last reference is dropped.
 pub struct Record {
     log: AuditLog,
-    room: Arc<Semaphore>,
+    body_permits: Arc<Semaphore>,
     decision: Decision,
     lasts: bool,
     state: Mutex<State>,
@@ -46,7 +46,7 @@ impl fmt::Debug for Record {
 impl Record {
     pub(super) async fn begin(
         log: AuditLog,
-        room: Arc<Semaphore>,
+        body_permits: Arc<Semaphore>,
         decision: Decision,
         request: &Request<'_>,
         user: Option<&UserInfo>,
@@ -54,7 +54,7 @@ impl Record {
     ) -> Arc<Self> {
         let event = Event::received(request, user, decision.level);
         let state = Mutex::new(State { event, last: None, begun: false, panicked: false });
-        let record = Self { log, room, decision, lasts, state };
+        let record = Self { log, body_permits, decision, lasts, state };
         record.write_now(Stage::RequestReceived).await;
         // No slot is reserved for long-running requests, which would hold it for hours.
         if !lasts && record.writes(Stage::ResponseComplete) {
@@ -109,7 +109,7 @@ impl Record {
 
     /// Records the request object.
     pub fn requested(&self, object: &Value) {
-        self.state.lock().event.about(object, true);
+        self.state.lock().event.complete_reference(object, true);
         if self.wants_request()
             && let Some(kept) = self.encode(object.clone())
         {
@@ -128,7 +128,7 @@ impl Record {
 
     /// Records the identity of a created object: its generated name and UID.
     pub fn created(&self, object: &Value) {
-        self.state.lock().event.about(object, false);
+        self.state.lock().event.complete_reference(object, false);
     }
 
     /// Records the response body.
@@ -146,19 +146,19 @@ impl Record {
     }
 
     /// Encodes a body for the log; `None` if it or the sum of queued bodies is too large.
-    fn encode(&self, object: Value) -> Option<Kept> {
+    fn encode(&self, object: Value) -> Option<RawBody> {
         let object = if self.decision.omit_managed_fields { event::without_managed_fields(object) } else { object };
         let raw: Option<Box<RawValue>> = to_raw_value(&object).ok().filter(|raw| raw.get().len() <= LARGEST);
-        let room = raw.as_ref().and_then(|raw| {
+        let body_permits = raw.as_ref().and_then(|raw| {
             let units = u32::try_from(raw.get().len().div_ceil(UNIT)).ok()?;
-            Arc::clone(&self.room).try_acquire_many_owned(units).ok()
+            Arc::clone(&self.body_permits).try_acquire_many_owned(units).ok()
         });
-        let (Some(raw), Some(room)) = (raw, room) else {
+        let (Some(raw), Some(body_permits)) = (raw, body_permits) else {
             self.truncated();
             return None;
         };
-        self.state.lock().event.room.push(Arc::new(room));
-        Some(Kept::from(raw))
+        self.state.lock().event.body_permits.push(Arc::new(body_permits));
+        Some(RawBody::from(raw))
     }
 
     /// Records the start of the response. When several servers forward a response, the status of the first one is

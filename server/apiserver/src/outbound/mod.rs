@@ -29,9 +29,9 @@ pub use resolver::{Endpoint, InProcessServer, InProcessServices, ResolveError, S
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// Most clients in the pool; the least recently used one is evicted.
-const CLIENTS: usize = 64;
+const MAX_CLIENTS: usize = 64;
 /// Idle connections kept per host.
-const IDLE: usize = 16;
+const MAX_IDLE_PER_HOST: usize = 16;
 
 /// A Service with the port and path to call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -121,13 +121,13 @@ struct ClientKey {
     ca_bundle: Vec<u8>,
     insecure: bool,
     server_name: Option<String>,
-    shows: Shows,
+    client_certificate: ClientCertificate,
     upgrades: bool,
 }
 
 /// Client certificate that is presented to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Shows {
+enum ClientCertificate {
     Nothing,
     /// Front-proxy certificate, for extension API servers.
     FrontProxy,
@@ -138,10 +138,10 @@ enum Shows {
 /// Pool of HTTPS clients for webhooks and extension API servers.
 pub struct Outbound {
     resolver: Arc<dyn ServiceResolver>,
-    connecting: Mutex<Connecting>,
+    pool: Mutex<ClientPool>,
 }
 
-struct Connecting {
+struct ClientPool {
     /// Front-proxy certificate, presented to extension API servers.
     identity: Option<Identity>,
     /// Identities for webhooks, by `host:port`.
@@ -157,25 +157,25 @@ impl std::fmt::Debug for Outbound {
 
 impl Outbound {
     pub fn new(resolver: Arc<dyn ServiceResolver>, identity: Option<Identity>) -> Self {
-        let size = std::num::NonZeroUsize::new(CLIENTS).unwrap_or(std::num::NonZeroUsize::MIN);
+        let size = std::num::NonZeroUsize::new(MAX_CLIENTS).unwrap_or(std::num::NonZeroUsize::MIN);
         Self {
             resolver,
-            connecting: Mutex::new(Connecting { identity, webhooks: HashMap::new(), clients: LruCache::new(size) }),
+            pool: Mutex::new(ClientPool { identity, webhooks: HashMap::new(), clients: LruCache::new(size) }),
         }
     }
 
     /// Replaces the front-proxy certificate; connections with the previous one are closed when they become idle.
     pub fn present(&self, identity: Identity) {
-        let mut connecting = self.connecting.lock();
-        connecting.identity = Some(identity);
-        connecting.clients.clear();
+        let mut pool = self.pool.lock();
+        pool.identity = Some(identity);
+        pool.clients.clear();
     }
 
     /// Sets the certificate that is presented to webhooks at an address (`host:port`), and to no other server.
     pub fn identify(&self, address: &str, identity: Identity) {
-        let mut connecting = self.connecting.lock();
-        connecting.webhooks.insert(address.to_owned(), identity);
-        connecting.clients.clear();
+        let mut pool = self.pool.lock();
+        pool.webhooks.insert(address.to_owned(), identity);
+        pool.clients.clear();
     }
 
     /// Sends a review to a webhook, with the client certificate registered for its address, if any.
@@ -188,8 +188,8 @@ impl Outbound {
             Place::Url(url) => url.parse::<http::Uri>().ok().and_then(|url| url.authority().map(ToString::to_string)),
             Place::Service(_) => None,
         };
-        let known = address.filter(|address| self.connecting.lock().webhooks.contains_key(address));
-        self.exchange(target, request, known.map_or(Shows::Nothing, Shows::Webhook)).await
+        let known = address.filter(|address| self.pool.lock().webhooks.contains_key(address));
+        self.exchange(target, request, known.map_or(ClientCertificate::Nothing, ClientCertificate::Webhook)).await
     }
 
     /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents the
@@ -200,24 +200,29 @@ impl Outbound {
         request: http::Request<Body>,
         with_identity: bool,
     ) -> Result<http::Response<Body>, OutboundError> {
-        self.exchange(target, request, if with_identity { Shows::FrontProxy } else { Shows::Nothing }).await
+        self.exchange(
+            target,
+            request,
+            if with_identity { ClientCertificate::FrontProxy } else { ClientCertificate::Nothing },
+        )
+        .await
     }
 
     async fn exchange(
         &self,
         target: &Target,
         mut request: http::Request<Body>,
-        shows: Shows,
+        client_certificate: ClientCertificate,
     ) -> Result<http::Response<Body>, OutboundError> {
         let suffix = request.uri().path_and_query().map_or(String::new(), ToString::to_string);
         let suffix = if suffix == "/" { "" } else { suffix.as_str() };
         let suffix = suffix.strip_prefix("/?").map_or(suffix.to_owned(), |query| format!("?{query}"));
         let verb = go_verb(request.method());
-        let shown = shown(&target.url(), &suffix);
+        let display_url = display_url(&target.url(), &suffix);
         let (base, server_name) = match &target.place {
             Place::Url(url) => (url.clone(), None),
             Place::Service(service) => match self.resolver.resolve(&service.namespace, &service.name, service.port) {
-                Err(why) => return Err(OutboundError::Resolve { verb, url: shown, why }),
+                Err(why) => return Err(OutboundError::Resolve { verb, url: display_url, why }),
                 Ok(Endpoint::InProcess(service)) => return Ok(service.serve(request).await),
                 Ok(Endpoint::Address { host, port }) => {
                     let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -233,19 +238,21 @@ impl Outbound {
         let url = format!("{base}{suffix}");
         *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
         let upgrades = request.headers().contains_key(http::header::UPGRADE);
-        let client = self.client(target, server_name.clone(), shows.clone(), upgrades)?;
+        let client = self.client(target, server_name.clone(), client_certificate.clone(), upgrades)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let again = replayable(&request);
-        let answered = match (client.request(request).await, again) {
-            // On a new connection: all pooled ones may be equally old.
-            (Err(error), Some(again)) if was_hung_up(&error) => {
-                self.client(target, server_name, shows, true)?.request(again).await
+        let retry = retry_copy(&request);
+        let answered = match (client.request(request).await, retry) {
+            // The retry uses a new connection: the server may have closed all pooled ones.
+            (Err(error), Some(retry)) if was_closed_by_server(&error) => {
+                self.client(target, server_name, client_certificate, true)?.request(retry).await
             }
             (answered, _) => answered,
         };
         match answered {
             Ok(response) => Ok(response.map(Body::new)),
-            Err(error) => Err(OutboundError::Call { verb, url: shown, why: tls::describe_error(&error, &address) }),
+            Err(error) => {
+                Err(OutboundError::Call { verb, url: display_url, why: tls::describe_error(&error, &address) })
+            }
         }
     }
 
@@ -262,21 +269,21 @@ impl Outbound {
         &self,
         target: &Target,
         server_name: Option<String>,
-        shows: Shows,
+        client_certificate: ClientCertificate,
         upgrades: bool,
     ) -> Result<HttpsClient, OutboundError> {
-        let mut connecting = self.connecting.lock();
-        let Connecting { identity, webhooks, clients } = &mut *connecting;
-        let identity = match &shows {
-            Shows::Nothing => None,
-            Shows::FrontProxy => identity.as_ref(),
-            Shows::Webhook(address) => webhooks.get(address),
+        let mut pool = self.pool.lock();
+        let ClientPool { identity, webhooks, clients } = &mut *pool;
+        let identity = match &client_certificate {
+            ClientCertificate::Nothing => None,
+            ClientCertificate::FrontProxy => identity.as_ref(),
+            ClientCertificate::Webhook(address) => webhooks.get(address),
         };
         let key = ClientKey {
             ca_bundle: target.ca_bundle.clone(),
             insecure: target.insecure,
             server_name,
-            shows: if identity.is_some() { shows } else { Shows::Nothing },
+            client_certificate: if identity.is_some() { client_certificate } else { ClientCertificate::Nothing },
             upgrades,
         };
         if let Some(client) = clients.get(&key) {
@@ -306,7 +313,7 @@ impl Outbound {
             .pool_idle_timeout(Duration::from_secs(60))
             // Upgrades use a new connection each, as in kube-apiserver: connections to one address may reach
             // different backends.
-            .pool_max_idle_per_host(if key.upgrades { 0 } else { IDLE })
+            .pool_max_idle_per_host(if key.upgrades { 0 } else { MAX_IDLE_PER_HOST })
             .set_host(key.server_name.is_none())
             .build(connector);
         clients.put(key, HttpsClient::clone(&client));
@@ -316,21 +323,21 @@ impl Outbound {
 
 /// Copy of a request that may be retried: idempotent and without a body. A pooled connection may be closed by the
 /// server while the next request is in flight, in which case Go's client retries (net/http, `shouldRetryRequest`).
-fn replayable(request: &http::Request<Body>) -> Option<http::Request<Body>> {
+fn retry_copy(request: &http::Request<Body>) -> Option<http::Request<Body>> {
     use http_body::Body as _;
-    let asks = matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS);
-    let whole = request.body().is_end_stream() && !request.headers().contains_key(http::header::UPGRADE);
-    (asks && whole).then(|| {
-        let mut again = http::Request::new(Body::empty());
-        *again.method_mut() = request.method().clone();
-        *again.uri_mut() = request.uri().clone();
-        *again.headers_mut() = request.headers().clone();
-        again
+    let is_read = matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS);
+    let has_no_body = request.body().is_end_stream() && !request.headers().contains_key(http::header::UPGRADE);
+    (is_read && has_no_body).then(|| {
+        let mut retry = http::Request::new(Body::empty());
+        *retry.method_mut() = request.method().clone();
+        *retry.uri_mut() = request.uri().clone();
+        *retry.headers_mut() = request.headers().clone();
+        retry
     })
 }
 
 /// True if the server closed the connection before it responded.
-fn was_hung_up(error: &HttpError) -> bool {
+fn was_closed_by_server(error: &HttpError) -> bool {
     let mut source = error.source();
     while let (Some(inner), false) = (source, error.is_connect()) {
         if inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message) {
@@ -346,7 +353,7 @@ fn was_hung_up(error: &HttpError) -> bool {
 }
 
 /// A URL with its path and query as error messages show it, with at least `/` as the path.
-fn shown(base: &str, suffix: &str) -> String {
+fn display_url(base: &str, suffix: &str) -> String {
     let base = base.trim_end_matches('/');
     let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     let slash = if has_path || suffix.starts_with('/') { "" } else { "/" };

@@ -83,7 +83,7 @@ fn identity(authority: &Authority) -> Identity {
     Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() }
 }
 
-fn shown(identity: &Identity) -> Vec<u8> {
+fn presented_certificate(identity: &Identity) -> Vec<u8> {
     use rustls_pki_types::pem::PemObject;
     rustls_pki_types::CertificateDer::from_pem_slice(&identity.certificate).unwrap().to_vec()
 }
@@ -106,10 +106,10 @@ async fn renewed_client_certificates_are_presented() {
         outbound.send(&target, request, with_identity).await.unwrap().status().as_u16()
     };
     assert_eq!(request(true).await, 200);
-    assert_eq!(certificates.recv().await.unwrap(), shown(&first));
+    assert_eq!(certificates.recv().await.unwrap(), presented_certificate(&first));
     outbound.present(second.clone());
     assert_eq!(request(true).await, 200);
-    assert_eq!(certificates.recv().await.unwrap(), shown(&second));
+    assert_eq!(certificates.recv().await.unwrap(), presented_certificate(&second));
     assert_eq!(request(false).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), Vec::<u8>::new(), "webhooks are not shown who calls");
     server.abort();

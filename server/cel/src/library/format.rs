@@ -10,9 +10,9 @@ use super::super::functions::{spend, type_name, written_type};
 use super::{Outcome, text};
 
 /// Default number of decimals.
-const PRECISION: usize = 6;
+const DEFAULT_PRECISION: usize = 6;
 /// Maximum number of decimals.
-const MOST_DIGITS: usize = 1000;
+const MAX_PRECISION: usize = 1000;
 
 fn failed(why: impl Into<String>) -> ExecutionError {
     ExecutionError::function_error("format", why.into())
@@ -38,8 +38,9 @@ pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outc
             return Err(failed("unexpected end of string"));
         }
         let unparsed = |why: String| failed(format!("could not parse formatting clause: {why}"));
-        let (precision, clause, after) = clause(after).map_err(unparsed)?;
-        let shown = shown(clause, precision, value).map_err(|why| failed(format!("error during formatting: {why}")))?;
+        let (precision, clause, after) = parse_clause(after).map_err(unparsed)?;
+        let shown =
+            format_value(clause, precision, value).map_err(|why| failed(format!("error during formatting: {why}")))?;
         spend(shown.len() as u64 / 10)?;
         out.push_str(&shown);
         rest = after;
@@ -49,13 +50,13 @@ pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outc
 }
 
 /// Parses the precision and the letter of a clause; returns them with the remaining text.
-pub(crate) fn clause(text: &str) -> Result<(Option<usize>, char, &str), String> {
+pub(crate) fn parse_clause(text: &str) -> Result<(Option<usize>, char, &str), String> {
     let (precision, rest) = match text.strip_prefix('.') {
         None => (None, text),
         Some(rest) => {
             let digits = rest.find(|c: char| !c.is_ascii_digit());
             let digits = digits.ok_or("error while parsing precision: could not find end of precision specifier")?;
-            let read = rest[..digits].parse::<usize>().ok().filter(|digits| *digits <= MOST_DIGITS);
+            let read = rest[..digits].parse::<usize>().ok().filter(|digits| *digits <= MAX_PRECISION);
             let unread = || {
                 let number = &rest[..digits];
                 let why = if number.is_empty() { "invalid syntax" } else { "value out of range" };
@@ -73,12 +74,12 @@ pub(crate) fn clause(text: &str) -> Result<(Option<usize>, char, &str), String> 
     Ok((precision, letter, &rest[letter.len_utf8()..]))
 }
 
-fn shown(clause: char, precision: Option<usize>, value: &Cel) -> Result<String, String> {
+fn format_value(clause: char, precision: Option<usize>, value: &Cel) -> Result<String, String> {
     let given = || type_name(value);
     Ok(match (clause, value) {
         ('s', value) => string(value)?,
-        ('d' | 'b' | 'o' | 'x' | 'X', Cel::Int(number)) => whole(clause, *number < 0, number.unsigned_abs()),
-        ('d' | 'b' | 'o' | 'x' | 'X', Cel::UInt(number)) => whole(clause, false, *number),
+        ('d' | 'b' | 'o' | 'x' | 'X', Cel::Int(number)) => integer(clause, *number < 0, number.unsigned_abs()),
+        ('d' | 'b' | 'o' | 'x' | 'X', Cel::UInt(number)) => integer(clause, false, *number),
         ('d', _) => return Err(format!("decimal clause can only be used on integers, was given {}", given())),
         ('b', Cel::Bool(value)) => u8::from(*value).to_string(),
         ('b', _) => return Err(format!("only integers and bools can be formatted as binary, was given {}", given())),
@@ -95,7 +96,7 @@ fn shown(clause: char, precision: Option<usize>, value: &Cel) -> Result<String, 
             let number =
                 number.ok_or_else(|| format!("{name} clause can only be used on doubles, was given {}", given()))?;
             // The precision of scientific notation is ignored.
-            if clause == 'f' { fixed(number, precision.unwrap_or(PRECISION)) } else { scientific(number) }
+            if clause == 'f' { fixed(number, precision.unwrap_or(DEFAULT_PRECISION)) } else { scientific(number) }
         }
         (other, _) => return Err(format!("unrecognized formatting clause \"{other}\"")),
     })
@@ -114,7 +115,7 @@ fn number(value: &Cel) -> Option<f64> {
     }
 }
 
-fn whole(clause: char, negative: bool, number: u64) -> String {
+fn integer(clause: char, negative: bool, number: u64) -> String {
     let digits = match clause {
         'b' => format!("{number:b}"),
         'o' => format!("{number:o}"),
@@ -131,7 +132,7 @@ fn hex(bytes: &[u8], upper: bool) -> String {
 }
 
 /// Text for NaN and infinities.
-fn endless(number: f64) -> Option<String> {
+fn non_finite(number: f64) -> Option<String> {
     if number.is_nan() {
         return Some("NaN".to_owned());
     }
@@ -139,7 +140,7 @@ fn endless(number: f64) -> Option<String> {
 }
 
 fn fixed(number: f64, precision: usize) -> String {
-    if let Some(text) = endless(number) {
+    if let Some(text) = non_finite(number) {
         return text;
     }
     let text = format!("{:.precision$}", number.abs());
@@ -157,16 +158,17 @@ fn fixed(number: f64, precision: usize) -> String {
 }
 
 fn scientific(number: f64) -> String {
-    if let Some(text) = endless(number) {
+    if let Some(text) = non_finite(number) {
         return text;
     }
-    let text = format!("{number:.PRECISION$e}");
+    let text = format!("{number:.DEFAULT_PRECISION$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |exponent| ("⁻", exponent));
-    const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
-    let raised = format!("{exponent:0>2}");
-    let raised: String = raised.chars().filter_map(|digit| RAISED.get(digit.to_digit(10)? as usize)).collect();
-    format!("{digits}×10{sign}{raised}")
+    const SUPERSCRIPTS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let superscripts = format!("{exponent:0>2}");
+    let superscripts: String =
+        superscripts.chars().filter_map(|digit| SUPERSCRIPTS.get(digit.to_digit(10)? as usize)).collect();
+    format!("{digits}×10{sign}{superscripts}")
 }
 
 /// Text of a value.
@@ -216,7 +218,7 @@ fn literal(value: &Cel) -> Result<String, String> {
         Cel::Timestamp(_) => format!("timestamp({:?})", string(value)?),
         Cel::Duration(_) => format!("duration({:?})", string(value)?),
         Cel::Float(number) if !number.is_finite() => format!("{:?}", string(value)?),
-        Cel::Float(number) => format!("{number:.PRECISION$}"),
+        Cel::Float(number) => format!("{number:.DEFAULT_PRECISION$}"),
         Cel::Int(_) | Cel::UInt(_) | Cel::Bool(_) | Cel::Null | Cel::List(_) | Cel::Map(_) => string(value)?,
         other => match written_type(other) {
             Some(name) => name,

@@ -15,7 +15,7 @@ mod version;
 
 use std::sync::Arc;
 
-pub(super) use format::clause;
+pub(super) use format::parse_clause;
 use kube::core::cel::cel::extractors::Arguments;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 

@@ -11,7 +11,7 @@ const PATTERN: f64 = 0.25;
 /// Assumed pattern length of a named format.
 const LONGEST_PATTERN: f64 = 128.0;
 /// Cost of an authorization check.
-const QUESTION: u64 = 350_000;
+const AUTHORIZATION_CHECK: u64 = 350_000;
 
 /// An argument of a call.
 #[derive(Debug)]
@@ -45,15 +45,15 @@ pub(super) struct Call<'c, 'a> {
     pub costs: &'c [Span],
 }
 
-type Priced = Option<(Span, Option<Span>)>;
+type CallCost = Option<(Span, Option<Span>)>;
 
 /// Cost of a function with its own cost rule, and the size of its result.
-pub(super) fn priced(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> Priced {
-    listed(call).or_else(|| kubernetes(estimate, call))
+pub(super) fn specific_cost(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> CallCost {
+    by_overload(call).or_else(|| by_function(estimate, call))
 }
 
 /// Costs by overload, for sets and lists.
-fn listed(call: &Call<'_, '_>) -> Priced {
+fn by_overload(call: &Call<'_, '_>) -> CallCost {
     let (target, args) = (call.target, call.args);
     let allocating = |factor: f64, size: Span| Some((size.by(factor).plus(Span::fixed(11)), Some(size)));
     let number = |arg: &Argument<'_>, otherwise: u64| match arg.number() {
@@ -94,30 +94,30 @@ fn listed(call: &Call<'_, '_>) -> Priced {
 }
 
 /// Costs by function name.
-fn kubernetes(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> Priced {
+fn by_function(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> CallCost {
     let first = call.args.first().map(Argument::size_or_unknown);
     let target = call.target.map(Argument::size_or_unknown);
     let one = Some((Span::fixed(1), None));
     match call.name {
-        "check" => Some((Span::fixed(QUESTION), None)),
+        "check" => Some((Span::fixed(AUTHORIZATION_CHECK), None)),
         "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
         | "reason" | "error" | "errored" => one,
         "fieldSelector" | "labelSelector" => first.map(|size| (selector(size), None)),
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
-            call.target.map(|list| (compared(estimate, list), None))
+            call.target.map(|list| (compare_elements(estimate, list), None))
         }
         "url" | "jsonpatch.escapeKey" => first.map(|size| (size.by(TRAVERSAL), Some(size))),
         "lowerAscii" | "upperAscii" | "substring" | "trim" => target.map(|size| (size.by(TRAVERSAL), Some(size))),
         "replace" if call.args.len() >= 2 => {
             let (old, new) = (call.args[0].size_or_unknown(), call.args[1].size_or_unknown());
-            target.map(|size| (size.by(2.0 * TRAVERSAL), Some(replaced(size, old, new))))
+            target.map(|size| (size.by(2.0 * TRAVERSAL), Some(replaced_size(size, old, new))))
         }
         "split" => target.map(|size| {
             let limit = call.args.get(1).and_then(Argument::number);
             let most = limit.map_or(size.most, |limit| limit as u64);
             (size.by(2.0 * TRAVERSAL), Some(Span { least: 0, most }))
         }),
-        "join" => call.target.map(|list| joined(estimate, list, first)),
+        "join" => call.target.map(|list| join_cost(estimate, list, first)),
         "find" | "findAll" => target.zip(first).map(|(size, pattern)| {
             let text = size.plus(Span::fixed(1)).by(TRAVERSAL);
             (text.times(pattern.by(PATTERN)), Some(Span { least: 0, most: size.most }))
@@ -135,7 +135,7 @@ fn kubernetes(estimate: &Estimate<'_>, call: &Call<'_, '_>) -> Priced {
         | "isLinkLocalMulticast"
         | "isLinkLocalUnicast"
         | "isGlobalUnicast" => one,
-        "containsIP" | "containsCIDR" => first.map(|size| (contained(call, size), None)),
+        "containsIP" | "containsCIDR" => first.map(|size| (containment(call, size), None)),
         "validate" => first.map(|size| (size.by(TRAVERSAL).by(LONGEST_PATTERN * PATTERN), None)),
         "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan"
         | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" | "getScheme" | "getHostname" | "getHost"
@@ -151,7 +151,7 @@ fn selector(length: Span) -> Span {
 }
 
 /// Elements are compared pairwise, or characters are traversed.
-fn compared(estimate: &Estimate<'_>, list: &Argument<'_>) -> Span {
+fn compare_elements(estimate: &Estimate<'_>, list: &Argument<'_>) -> Span {
     let size = list.size_or_unknown();
     match element(estimate, list) {
         Some((Type::Text | Type::Bytes, item)) => size.times(Span::fixed(1).plus(item.by(TRAVERSAL))),
@@ -174,7 +174,7 @@ fn element(estimate: &Estimate<'_>, list: &Argument<'_>) -> Option<(Type, Span)>
 }
 
 /// Size of a text after replacements.
-fn replaced(size: Span, old: Span, new: Span) -> Span {
+fn replaced_size(size: Span, old: Span, new: Span) -> Span {
     let share = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
     let (mut count, mut kept) = (Span::NONE, Span::NONE);
     if old.least == 0 {
@@ -194,7 +194,7 @@ fn replaced(size: Span, old: Span, new: Span) -> Span {
     count.times(new).plus(kept)
 }
 
-fn joined(estimate: &Estimate<'_>, list: &Argument<'_>, separator: Option<Span>) -> (Span, Option<Span>) {
+fn join_cost(estimate: &Estimate<'_>, list: &Argument<'_>, separator: Option<Span>) -> (Span, Option<Span>) {
     let count = list.size_or_unknown();
     let mut size = element(estimate, list).map_or(Span::NONE, |(_, item)| count.times(item));
     if let Some(separator) = separator {
@@ -205,7 +205,7 @@ fn joined(estimate: &Estimate<'_>, list: &Argument<'_>, separator: Option<Span>)
 }
 
 /// Compares the bytes of an address, which is parsed first if it is a text.
-fn contained(call: &Call<'_, '_>, given: Span) -> Span {
+fn containment(call: &Call<'_, '_>, given: Span) -> Span {
     let bytes = Span { least: 4, most: 16 };
     let mut cost = bytes.plus(bytes).by(TRAVERSAL);
     if call.name == "containsCIDR" {
@@ -240,7 +240,7 @@ fn equal(call: &Call<'_, '_>) -> Option<Span> {
 }
 
 /// Cost of a standard function without its arguments, and the size of its result.
-pub(super) fn plain(call: &Call<'_, '_>) -> (Span, Option<Span>) {
+pub(super) fn standard_cost(call: &Call<'_, '_>) -> (Span, Option<Span>) {
     let target = call.target.map(Argument::size_or_unknown);
     let args: Vec<Span> = call.args.iter().map(Argument::size_or_unknown).collect();
     let pattern = |text: Span, pattern: Span| text.plus(Span::fixed(1)).by(TRAVERSAL).times(pattern.by(PATTERN));

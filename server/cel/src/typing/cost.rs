@@ -257,7 +257,7 @@ impl<'a> Estimate<'a> {
     /// Cost of one overload with its arguments, and the size of its result.
     fn overload(&mut self, node: &Node, call: &Call<'_, 'a>, args: &'a [Node]) -> (Span, Option<Span>) {
         let all = call.costs.iter().fold(Span::NONE, |sum, cost| sum.plus(*cost));
-        if let Some((cost, size)) = calls::priced(self, call) {
+        if let Some((cost, size)) = calls::specific_cost(self, call) {
             return (cost.plus(all), size);
         }
         match (call.overload, call.costs) {
@@ -278,7 +278,7 @@ impl<'a> Estimate<'a> {
                 (cost.plus(all), Some(size))
             }
             _ => {
-                let (cost, size) = calls::plain(call);
+                let (cost, size) = calls::standard_cost(call);
                 (cost.plus(all), size)
             }
         }

@@ -11,12 +11,14 @@ use crate::json::escape_field;
 
 /// Request size limit in bytes.
 pub const MAX_REQUEST: i64 = MAX_REQUEST_BODY as i64;
-/// Quotes of a string.
+/// Length of the quotes of a JSON string.
 const QUOTES: i64 = 2;
+/// Maximum length of a date-time or duration in JSON, with quotes.
 const MAX_TIME: i64 = 32;
-const DATE: i64 = 12;
+/// Length of a date in JSON, with quotes.
+const DATE_SIZE: i64 = 12;
 
-/// A value in a schema.
+/// Type and size limits of a value that a schema declares.
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub of: Type,
@@ -32,7 +34,7 @@ pub struct Declared {
 /// Fields of objects by object name.
 pub type Objects = BTreeMap<Arc<str>, BTreeMap<String, Type>>;
 
-fn word<'a>(schema: &'a Value, key: &str) -> &'a str {
+fn string_keyword<'a>(schema: &'a Value, key: &str) -> &'a str {
     schema.get(key).and_then(Value::as_str).unwrap_or("")
 }
 
@@ -54,13 +56,13 @@ impl Declared {
             return Some(Self::simple(Type::Dyn, max, 1));
         }
         let with_names;
-        let schema = if resource && !names_itself(schema) {
-            with_names = named(schema);
+        let schema = if resource && !declares_metadata(schema) {
+            with_names = with_metadata(schema);
             &with_names
         } else {
             schema
         };
-        match word(schema, "type") {
+        match string_keyword(schema, "type") {
             "array" => Self::list(schema, name),
             "object" => match schema.get("additionalProperties").filter(|values| values.is_object()) {
                 Some(values) => Self::map(schema, values, name),
@@ -114,10 +116,10 @@ impl Declared {
     }
 
     fn text(schema: &Value) -> Self {
-        match word(schema, "format") {
+        match string_keyword(schema, "format") {
             "byte" => Self::simple(Type::Bytes, limit(schema, "maxLength").unwrap_or(MAX_REQUEST - QUOTES), QUOTES),
             "duration" => Self::simple(Type::Duration, MAX_TIME, 3),
-            "date" => Self::simple(Type::Timestamp, DATE, DATE),
+            "date" => Self::simple(Type::Timestamp, DATE_SIZE, DATE_SIZE),
             "date-time" => Self::simple(Type::Timestamp, MAX_TIME, 21),
             _ => {
                 let listed = schema.get("enum").and_then(Value::as_array).filter(|all| !all.is_empty());
@@ -134,7 +136,7 @@ impl Declared {
     }
 
     /// Maximum number of such values in a request.
-    pub fn most_in_a_request(&self) -> u64 {
+    pub fn max_count_per_request(&self) -> u64 {
         u64::try_from(MAX_REQUEST / (self.min_size + 1)).unwrap_or(0)
     }
 
@@ -165,8 +167,8 @@ impl Declared {
 }
 
 /// True if the schema of a resource declares kind and metadata itself.
-fn names_itself(schema: &Value) -> bool {
-    let of = |pointer: &str| schema.pointer(pointer).map_or("", |property| word(property, "type"));
+fn declares_metadata(schema: &Value) -> bool {
+    let of = |pointer: &str| schema.pointer(pointer).map_or("", |property| string_keyword(property, "type"));
     of("/properties/kind") == "string"
         && of("/properties/apiVersion") == "string"
         && of("/properties/metadata") == "object"
@@ -174,7 +176,7 @@ fn names_itself(schema: &Value) -> bool {
         && of("/properties/metadata/properties/generateName") == "string"
 }
 
-fn named(schema: &Value) -> Value {
+fn with_metadata(schema: &Value) -> Value {
     let text = || serde_json::json!({"type": "string"});
     let mut schema = schema.clone();
     if !schema["properties"].is_object() {

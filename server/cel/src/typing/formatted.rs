@@ -1,6 +1,6 @@
 //! Type checks of literal templates, `'%d'.format([…])`, as in cel-go. Pure.
 
-use super::super::library::clause;
+use super::super::library::parse_clause;
 use super::checker::Facts;
 use super::syntax::{Expr, Issue, Literal, Node};
 use super::types::Type;
@@ -33,7 +33,7 @@ fn checked(at: usize, template: &str, items: &[Node], facts: &Facts) -> Result<(
         }
         let item = items.get(next).ok_or_else(|| issue(format!("index {next} out of range")))?;
         let (_, letter, after) =
-            clause(after).map_err(|why| issue(format!("could not parse formatting clause: {why}")))?;
+            parse_clause(after).map_err(|why| issue(format!("could not parse formatting clause: {why}")))?;
         fits(letter, item, facts)
             .map_err(|Issue { at, text }| Issue { at, text: format!("error during formatting: {text}") })?;
         (rest, next) = (after, next + 1);

@@ -12,26 +12,26 @@ pub(super) enum Token {
     Text(String),
     Bytes(usize),
     /// An operator or bracket.
-    Mark(&'static str),
+    Symbol(&'static str),
     End,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Word {
+pub(super) struct PositionedToken {
     pub at: usize,
     pub token: Token,
 }
 
-/// Longer ones first.
-const MARKS: &[&str] = &[
+/// Operators and brackets, longer ones first.
+const SYMBOLS: &[&str] = &[
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "+", "*", "/", "%", "!",
     "?", ":",
 ];
 
 /// All tokens, terminated by [`Token::End`]; `None` for an invalid one.
-pub(super) fn words(source: &str) -> Option<Vec<Word>> {
+pub(super) fn tokenize(source: &str) -> Option<Vec<PositionedToken>> {
     let letters: Vec<char> = source.chars().collect();
-    let mut words = Vec::new();
+    let mut tokens = Vec::new();
     let mut at = 0;
     while at < letters.len() {
         let next = letters[at];
@@ -40,37 +40,37 @@ pub(super) fn words(source: &str) -> Option<Vec<Word>> {
         } else if letters[at..].starts_with(&['/', '/']) {
             at += letters[at..].iter().take_while(|c| **c != '\n').count();
         } else if let Some((token, length)) = text(&letters[at..])? {
-            words.push(Word { at, token });
+            tokens.push(PositionedToken { at, token });
             at += length;
         } else if next.is_ascii_alphabetic() || next == '_' {
             let length = letters[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '_').count();
-            words.push(Word { at, token: Token::Name(letters[at..at + length].iter().collect()) });
+            tokens.push(PositionedToken { at, token: Token::Name(letters[at..at + length].iter().collect()) });
             at += length;
         } else if next.is_ascii_digit() || (next == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit)) {
             let (token, length) = number(&letters[at..])?;
-            words.push(Word { at, token });
+            tokens.push(PositionedToken { at, token });
             at += length;
         } else {
-            let mark = MARKS.iter().find(|mark| mark.chars().eq(letters[at..].iter().copied().take(mark.len())))?;
-            words.push(Word { at, token: Token::Mark(mark) });
+            let mark = SYMBOLS.iter().find(|mark| mark.chars().eq(letters[at..].iter().copied().take(mark.len())))?;
+            tokens.push(PositionedToken { at, token: Token::Symbol(mark) });
             at += mark.len();
         }
     }
-    words.push(Word { at: letters.len(), token: Token::End });
-    Some(words)
+    tokens.push(PositionedToken { at: letters.len(), token: Token::End });
+    Some(tokens)
 }
 
 /// Rewrites repeated signs for the evaluating parser, which treats any number of them as one. Positions do not
 /// change.
 pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
-    let Some(words) = words(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
-    let is = |at: usize, mark: &'static str| matches!(words.get(at), Some(word) if word.token == Token::Mark(mark));
-    let mut taken = Vec::new();
+    let Some(tokens) = tokenize(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
+    let is = |at: usize, mark: &'static str| matches!(tokens.get(at), Some(word) if word.token == Token::Symbol(mark));
+    let mut removed = Vec::new();
     let (mut at, mut operand) = (0, false);
-    while at < words.len() {
-        let Token::Mark(mark @ ("-" | "!")) = words[at].token else {
-            operand = match &words[at].token {
-                Token::Mark(mark) => matches!(*mark, ")" | "]" | "}"),
+    while at < tokens.len() {
+        let Token::Symbol(mark @ ("-" | "!")) = tokens[at].token else {
+            operand = match &tokens[at].token {
+                Token::Symbol(mark) => matches!(*mark, ")" | "]" | "}"),
                 Token::Name(name) => name != "in",
                 _ => true,
             };
@@ -82,14 +82,14 @@ pub(crate) fn single_signs(source: &str) -> Cow<'_, str> {
         at = (from..).find(|at| !is(*at, mark)).unwrap_or(from).max(at + 1);
         let signs = at.saturating_sub(from);
         let stays = signs % 2;
-        taken.extend(words[from..from + signs - stays].iter().map(|word| word.at));
+        removed.extend(tokens[from..from + signs - stays].iter().map(|word| word.at));
         operand = false;
     }
-    if taken.is_empty() {
+    if removed.is_empty() {
         return source.into();
     }
     let mut letters: Vec<char> = source.chars().collect();
-    taken.into_iter().for_each(|at| letters[at] = ' ');
+    removed.into_iter().for_each(|at| letters[at] = ' ');
     letters.into_iter().collect::<String>().into()
 }
 

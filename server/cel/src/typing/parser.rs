@@ -2,7 +2,7 @@
 //!
 //! The evaluating parser also checks the syntax and reports its errors.
 
-use super::lexer::{Token, Word, words};
+use super::lexer::{PositionedToken, Token, tokenize};
 use super::macros;
 use super::syntax::{Entry, Expr, Field, Issue, Literal, Node};
 
@@ -37,15 +37,15 @@ pub(super) enum Unreadable {
 type Read<T> = Result<T, Unreadable>;
 
 pub(super) struct Parser {
-    words: Vec<Word>,
+    tokens: Vec<PositionedToken>,
     now: usize,
     pub(super) next_id: usize,
 }
 
 /// Parses an expression; returns its root node and the number of node IDs.
 pub(super) fn parse(source: &str) -> Read<(Node, usize)> {
-    let words = words(source).ok_or(Unreadable::Syntax)?;
-    let mut parser = Parser { words, now: 0, next_id: 0 };
+    let tokens = tokenize(source).ok_or(Unreadable::Syntax)?;
+    let mut parser = Parser { tokens, now: 0, next_id: 0 };
     let node = parser.expression()?;
     match parser.peek() {
         Token::End => Ok((node, parser.next_id)),
@@ -64,15 +64,15 @@ impl Parser {
     }
 
     fn peek(&self) -> &Token {
-        &self.words[self.now.min(self.words.len() - 1)].token
+        &self.tokens[self.now.min(self.tokens.len() - 1)].token
     }
 
     fn at(&self) -> usize {
-        self.words[self.now.min(self.words.len() - 1)].at
+        self.tokens[self.now.min(self.tokens.len() - 1)].at
     }
 
     fn looks(&self, ahead: usize, mark: &'static str) -> bool {
-        self.words.get(self.now + ahead).is_some_and(|word| word.token == Token::Mark(mark))
+        self.tokens.get(self.now + ahead).is_some_and(|word| word.token == Token::Symbol(mark))
     }
 
     /// Consumes a token if it is next, and returns its position.
@@ -134,12 +134,12 @@ impl Parser {
 
     fn relation(&mut self) -> Read<Node> {
         self.operators(Self::sum, |token| match token {
-            Token::Mark("<") => Some("_<_"),
-            Token::Mark("<=") => Some("_<=_"),
-            Token::Mark(">") => Some("_>_"),
-            Token::Mark(">=") => Some("_>=_"),
-            Token::Mark("==") => Some("_==_"),
-            Token::Mark("!=") => Some("_!=_"),
+            Token::Symbol("<") => Some("_<_"),
+            Token::Symbol("<=") => Some("_<=_"),
+            Token::Symbol(">") => Some("_>_"),
+            Token::Symbol(">=") => Some("_>=_"),
+            Token::Symbol("==") => Some("_==_"),
+            Token::Symbol("!=") => Some("_!=_"),
             Token::Name(name) if name == "in" => Some("@in"),
             _ => None,
         })
@@ -147,17 +147,17 @@ impl Parser {
 
     fn sum(&mut self) -> Read<Node> {
         self.operators(Self::product, |token| match token {
-            Token::Mark("+") => Some("_+_"),
-            Token::Mark("-") => Some("_-_"),
+            Token::Symbol("+") => Some("_+_"),
+            Token::Symbol("-") => Some("_-_"),
             _ => None,
         })
     }
 
     fn product(&mut self) -> Read<Node> {
         self.operators(Self::unary, |token| match token {
-            Token::Mark("*") => Some("_*_"),
-            Token::Mark("/") => Some("_/_"),
-            Token::Mark("%") => Some("_%_"),
+            Token::Symbol("*") => Some("_*_"),
+            Token::Symbol("/") => Some("_/_"),
+            Token::Symbol("%") => Some("_%_"),
             _ => None,
         })
     }
@@ -194,7 +194,7 @@ impl Parser {
     }
 
     fn number_follows(&self) -> bool {
-        matches!(self.words.get(self.now + 1).map(|word| &word.token), Some(Token::Int(_) | Token::Double))
+        matches!(self.tokens.get(self.now + 1).map(|word| &word.token), Some(Token::Int(_) | Token::Double))
     }
 
     fn member(&mut self) -> Read<Node> {
@@ -258,7 +258,7 @@ impl Parser {
         match self.peek() {
             Token::Name(name) if matches!(name.as_str(), "true" | "false" | "null") => self.literal(at),
             Token::Name(_) => self.named(at, false),
-            Token::Mark(".") if leading => {
+            Token::Symbol(".") if leading => {
                 self.now += 1;
                 self.named(at, true)
             }
@@ -320,7 +320,7 @@ impl Parser {
     fn object_ahead(&self) -> Option<usize> {
         let mut length = 1;
         while self.looks(length, ".")
-            && matches!(self.words.get(self.now + length + 1).map(|word| &word.token), Some(Token::Name(_)))
+            && matches!(self.tokens.get(self.now + length + 1).map(|word| &word.token), Some(Token::Name(_)))
         {
             length += 2;
         }

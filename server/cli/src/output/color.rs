@@ -31,7 +31,7 @@ impl ColorArgs {
         match self.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => !no_color && !dumb && pager::for_people(),
+            Color::Auto => !no_color && !dumb && pager::is_terminal_output(),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::sources::SourceArgs;
 use crate::{pager, waiting};
 
 /// Maximum number of concurrent requests.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 #[derive(Debug, Args)]
 #[command(
@@ -69,54 +69,58 @@ pub(crate) async fn run(args: DescribeArgs) -> anyhow::Result<ExitCode> {
     match describe(&args).await {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        told => told,
+        result => result,
     }
 }
 
 /// Rendered objects, and the clusters that failed with the reason.
 #[derive(Default)]
-struct Told {
+struct Descriptions {
     descriptions: Vec<String>,
-    left_out: Vec<(String, String)>,
+    failed_clusters: Vec<(String, String)>,
 }
 
 async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
-    let told = waiting::shown(|| "asking clusters".to_owned(), tell(args)).await?;
+    let result = waiting::with_spinner(|| "querying clusters".to_owned(), describe_selected(args)).await?;
     pager::begin();
     let mut out = terminal::stdout();
-    write!(out, "{}", told.descriptions.join("\n\n"))?;
+    write!(out, "{}", result.descriptions.join("\n\n"))?;
     out.flush()?;
     let mut err = terminal::stderr();
-    for (cluster, why) in &told.left_out {
+    for (cluster, why) in &result.failed_clusters {
         writeln!(err, "warning: {cluster}: {why}")?;
     }
-    if told.descriptions.is_empty() && told.left_out.is_empty() {
+    if result.descriptions.is_empty() && result.failed_clusters.is_empty() {
         writeln!(err, "No resources found{}", args.within())?;
     }
-    Ok(if told.left_out.is_empty() || args.allow_partial { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+    Ok(if result.failed_clusters.is_empty() || args.allow_partial {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(PARTIAL)
+    })
 }
 
-async fn tell(args: &DescribeArgs) -> anyhow::Result<Told> {
-    let of_a_kind = args.selector.is_some() || args.all_namespaces;
+async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> {
+    let needs_kind = args.selector.is_some() || args.all_namespaces;
     if !args.sources.is_empty() {
-        if of_a_kind {
+        if needs_kind {
             bail!("-l and -A require a KIND, not files");
         }
-        let mut told = Told::default();
+        let mut result = Descriptions::default();
         for object in args.sources.objects().await? {
-            let one = named(args, &ObjectArgs::of_object(&object, args.namespace.as_deref())?).await?;
-            told.descriptions.extend(one.descriptions);
-            told.left_out.extend(one.left_out);
+            let one = describe_named(args, &ObjectArgs::of_object(&object, args.namespace.as_deref())?).await?;
+            result.descriptions.extend(one.descriptions);
+            result.failed_clusters.extend(one.failed_clusters);
         }
-        return Ok(told);
+        return Ok(result);
     }
     let object = ObjectArgs::of(args.object.clone(), args.namespace.clone());
     match object.kind_alone() {
-        Some(word) => every(args, word).await,
-        None if of_a_kind => {
+        Some(word) => describe_kind(args, word).await,
+        None if needs_kind => {
             bail!("-l and -A require a KIND without NAME, as in `crowsnest describe pods -l app=web`")
         }
-        None => named(args, &object).await,
+        None => describe_named(args, &object).await,
     }
 }
 
@@ -136,26 +140,26 @@ impl DescribeArgs {
 }
 
 /// Describes the object of this name; without an exact match, the objects whose names start with it.
-async fn named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Result<Told> {
+async fn describe_named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Result<Descriptions> {
     let asked = object.resolve(&args.connection, &args.clusters).await?;
-    let nowhere = match exactly(args, &asked).await {
-        Ok(told) => return Ok(told),
+    let not_found = match describe_exact(args, &asked).await {
+        Ok(result) => return Ok(result),
         Err(error) => error,
     };
     let (config, kind) = (&asked.config, &asked.kind);
     let sources = sources(args, config, &asked.control_plane).await?;
     let path = kind.gvr.path(asked.namespace.as_deref());
-    match listing(args, kind, &path, &sources, Some(&asked.name)).await {
-        Ok(told) if !told.descriptions.is_empty() => Ok(told),
-        _ => Err(nowhere),
+    match describe_list(args, kind, &path, &sources, Some(&asked.name)).await {
+        Ok(result) if !result.descriptions.is_empty() => Ok(result),
+        _ => Err(not_found),
     }
 }
 
-async fn exactly(args: &DescribeArgs, asked: &Asked) -> anyhow::Result<Told> {
-    let mut told = Told::default();
+async fn describe_exact(args: &DescribeArgs, asked: &Asked) -> anyhow::Result<Descriptions> {
+    let mut result = Descriptions::default();
     if args.operation_scope != OperationScope::Members {
         match asked.read(&asked.control_plane, None).await? {
-            Some(object) => told.descriptions.push(one(args, &asked.control_plane, None, &object).await),
+            Some(object) => result.descriptions.push(describe_object(args, &asked.control_plane, None, &object).await),
             None if args.operation_scope == OperationScope::Karmada => {
                 bail!("the control plane has no {}", asked.called());
             }
@@ -164,22 +168,22 @@ async fn exactly(args: &DescribeArgs, asked: &Asked) -> anyhow::Result<Told> {
     }
     if args.operation_scope != OperationScope::Karmada {
         let found = asked.clusters(&args.clusters).await?;
-        told.left_out.extend(found.skipped);
+        result.failed_clusters.extend(found.skipped);
         let described = |cluster: String| async move {
             let member = reach::member(&asked.config, &cluster)?;
             let object = asked.read_in(&cluster).await?;
-            anyhow::Ok(one(args, &member, Some(&cluster), &object).await)
+            anyhow::Ok(describe_object(args, &member, Some(&cluster), &object).await)
         };
-        let all = futures::stream::iter(found.clusters.clone()).map(described).buffered(AT_ONCE);
+        let all = futures::stream::iter(found.clusters.clone()).map(described).buffered(MAX_CONCURRENT_REQUESTS);
         for (cluster, described) in found.clusters.iter().zip(all.collect::<Vec<_>>().await) {
             match described {
-                Ok(description) => told.descriptions.push(description),
-                Err(error) if found.clusters.len() == 1 && told.descriptions.is_empty() => return Err(error),
-                Err(error) => told.left_out.push((cluster.clone(), format!("{error:#}"))),
+                Ok(description) => result.descriptions.push(description),
+                Err(error) if found.clusters.len() == 1 && result.descriptions.is_empty() => return Err(error),
+                Err(error) => result.failed_clusters.push((cluster.clone(), format!("{error:#}"))),
             }
         }
     }
-    Ok(told)
+    Ok(result)
 }
 
 /// Clients to read from, with the cluster's name; the control plane has none.
@@ -204,7 +208,7 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
 }
 
 /// Describes all objects of a kind, cluster by cluster.
-async fn every(args: &DescribeArgs, word: &str) -> anyhow::Result<Told> {
+async fn describe_kind(args: &DescribeArgs, word: &str) -> anyhow::Result<Descriptions> {
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let scope = args.named().map_or(Scope::All, Scope::Named);
@@ -214,50 +218,50 @@ async fn every(args: &DescribeArgs, word: &str) -> anyhow::Result<Told> {
     let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", percent_encoded(labels)));
     let path = format!("{}{}", kind.gvr.path(namespace), selector.unwrap_or_default());
     let sources = sources(args, &config, &control_plane).await?;
-    listing(args, &kind, &path, &sources, None).await
+    describe_list(args, &kind, &path, &sources, None).await
 }
 
-/// Describes the objects of a list from each source; with `beginning`, those whose names start with it.
-async fn listing(
+/// Describes the objects of a list from each source; with `prefix`, those whose names start with it.
+async fn describe_list(
     args: &DescribeArgs,
     kind: &Kind,
     path: &str,
     sources: &Sources,
-    beginning: Option<&str>,
-) -> anyhow::Result<Told> {
+    prefix: Option<&str>,
+) -> anyhow::Result<Descriptions> {
     let asked = futures::stream::iter(sources)
-        .map(|(cluster, client)| async move { (cluster, client, listed(client, path, args.chunk_size).await) })
-        .buffered(AT_ONCE)
+        .map(|(cluster, client)| async move { (cluster, client, list(client, path, args.chunk_size).await) })
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<_>>()
         .await;
-    let (mut told, mut found) = (Told::default(), Vec::new());
+    let (mut result, mut found) = (Descriptions::default(), Vec::new());
     for (cluster, client, listed) in asked {
         match listed {
             Ok(objects) => found.extend(objects.into_iter().map(|object| (cluster.as_deref(), client, object))),
             Err(error) if sources.len() == 1 => return Err(anyhow!("{}", failure(cluster.as_deref(), &error))),
             Err(error) => {
-                let whom = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
-                told.left_out.push((whom, said(&error)));
+                let server_name = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
+                result.failed_clusters.push((server_name, said(&error)));
             }
         }
     }
-    if let Some(beginning) = beginning {
-        found.retain(|(_, _, object)| text(object, "/metadata/name").starts_with(beginning));
+    if let Some(prefix) = prefix {
+        found.retain(|(_, _, object)| text(object, "/metadata/name").starts_with(prefix));
     }
-    told.descriptions = futures::stream::iter(found)
+    result.descriptions = futures::stream::iter(found)
         .map(|(cluster, client, mut object)| async move {
             // Items of a list omit apiVersion and kind.
             object["apiVersion"] = kind.gvr.api_version().into();
             object["kind"] = kind.kind.as_str().into();
-            one(args, client, cluster, &object).await
+            describe_object(args, client, cluster, &object).await
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    Ok(told)
+    Ok(result)
 }
 
-async fn one(args: &DescribeArgs, client: &kube::Client, cluster: Option<&str>, object: &Value) -> String {
+async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Option<&str>, object: &Value) -> String {
     let related = related(client, object).await;
     let events = if args.show_events { Some(events(client, object).await) } else { None };
     render::description(object, cluster, &related, events.as_ref(), jiff::Timestamp::now())
@@ -267,14 +271,14 @@ async fn one(args: &DescribeArgs, client: &kube::Client, cluster: Option<&str>, 
 async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
     let wanted = kinds::wanted(object).into_iter();
     let asked = wanted.map(|(what, path)| async move {
-        let listed = listed(client, &path, 0).await;
+        let listed = list(client, &path, 0).await;
         (what, listed.map_err(|error| said(&error)))
     });
     futures::future::join_all(asked).await.into_iter().collect()
 }
 
 /// The items of a list, read page by page, or the single object at the path. Empty if the kind is not served.
-async fn listed(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
+async fn list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
         let gap = if path.contains('?') { '&' } else { '?' };
@@ -313,7 +317,7 @@ async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, Str
     }
     let path =
         format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encoded(&selector));
-    let mut events = listed(client, &path, 0).await.map_err(|error| said(&error))?;
+    let mut events = list(client, &path, 0).await.map_err(|error| said(&error))?;
     events.sort_by_cached_key(render::seen);
     Ok(events)
 }

@@ -111,18 +111,18 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let query = args.search((!args.all_namespaces).then_some(namespace.as_str()));
     let client = kube::Client::try_from(config)?;
-    let told = match args.watch {
+    let outcome = match args.watch {
         true => watch::follow(&args, &client, &query).await,
-        false => once(&args, &client, &query).await,
+        false => list_events(&args, &client, &query).await,
     };
-    match told {
+    match outcome {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        told => told,
+        outcome => outcome,
     }
 }
 
-async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
+async fn list_events(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
     let mut events = export(client, query, args.limit).await?;
     events.sort_by_cached_key(seen);
     let partial = print_warnings(client, query, events.len()).await?;
@@ -220,7 +220,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Asked {
+    struct Cli {
         #[command(flatten)]
         events: EventsArgs,
     }
@@ -236,7 +236,7 @@ mod tests {
         "kind:event namespace:=shop cluster:m1,m2 type:Warning last:<15m sort:-last"
     )]
     fn arguments_become_a_query(#[case] line: &str, #[case] expected: &str) {
-        let args = Asked::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
+        let args = Cli::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
         assert_eq!(args.search(Some("shop")), expected);
     }
 

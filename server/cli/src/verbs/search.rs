@@ -100,7 +100,7 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let resource = if args.explain { "explain" } else { "query" };
     let path = path(resource, query, &format!("&limit={}", args.limit));
-    let answer = waiting::shown(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
+    let answer = waiting::with_spinner(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
     pager::begin();
     let mut out = terminal::stdout();
     if args.explain {
@@ -108,13 +108,13 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
             Format::Table | Format::Wide => explain(&mut out, &answer)?,
             format => format.print(&mut out, &answer, called)?,
         }
-        complain(&mut terminal::stderr(), &answer, query)?;
+        print_warnings(&mut terminal::stderr(), &answer, query)?;
         return Ok(ExitCode::SUCCESS);
     }
     let shown = Shown { output: &args.output, headers: !args.no_headers, painted: args.color.painted() };
     print(&mut out, &answer, &shown, jiff::Timestamp::now())?;
     out.flush()?;
-    let partial = complain(&mut terminal::stderr(), &answer, query)?;
+    let partial = print_warnings(&mut terminal::stderr(), &answer, query)?;
     Ok(args.code(hits(&answer).is_empty(), partial))
 }
 
@@ -293,7 +293,7 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
 }
 
 /// Reports on standard error what the result lacks; true if it is partial.
-pub(crate) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
+pub(crate) fn print_warnings(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
     let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for notice in list("notices") {
         if let Some(message) = notice.get("message").and_then(Value::as_str) {
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn missing_results_are_reported() {
         let mut err = Vec::new();
-        assert!(complain(&mut err, &answer(), "x").unwrap());
+        assert!(print_warnings(&mut err, &answer(), "x").unwrap());
         assert_eq!(String::from_utf8(err).unwrap(), "warning: m2: connection refused, shown as of 90s ago\n");
     }
 }

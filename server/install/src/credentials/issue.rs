@@ -12,7 +12,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-use super::{AUTHORITY, CERTIFICATE, Credentials, CredentialsError, Held, KEY, Leaf, PASSWORD, PLACEHOLDER, URL};
+use super::{AUTHORITY, CERTIFICATE, Credentials, CredentialsError, KEY, Leaf, PASSWORD, PLACEHOLDER, SecretData, URL};
 use super::{Usage, Wish, text};
 
 /// Lifetime of a CA in days.
@@ -20,20 +20,20 @@ const AUTHORITY_DAYS: i64 = 3650;
 /// Lifetime of issued certificates in days.
 const CERTIFICATE_DAYS: i64 = 365;
 
-/// The content of a Secret; `chance` becomes the password if there is none yet.
+/// The content of a Secret; `random_bytes` becomes the password if there is none yet.
 pub(super) fn data(
     wish: &Wish,
-    held: Option<&Held>,
+    held: Option<&SecretData>,
     issuer: Option<&Credentials>,
     now: Timestamp,
-    chance: &[u8; 32],
-) -> Result<Held, CredentialsError> {
+    random_bytes: &[u8; 32],
+) -> Result<SecretData, CredentialsError> {
     let name = wish.name();
     match wish {
         Wish::Authority { common_name, .. } => {
             let made = authority(common_name, now).map_err(|error| error.of(name))?;
-            let itself = made.certificate.clone();
-            Ok(tls(made, itself))
+            let ca = made.certificate.clone();
+            Ok(tls(made, ca))
         }
         Wish::Certificate(leaf) => {
             let Some(issuer) = issuer else {
@@ -46,19 +46,19 @@ pub(super) fn data(
         }
         Wish::Password { url, .. } => {
             let known = held.and_then(|held| text(held, PASSWORD)).map(str::to_owned);
-            let password = known.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(chance));
+            let password = known.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(random_bytes));
             let url = url.replace(PLACEHOLDER, &password);
-            Ok(BTreeMap::from([(PASSWORD, password), (URL, url)].map(part)))
+            Ok(BTreeMap::from([(PASSWORD, password), (URL, url)].map(entry)))
         }
     }
 }
 
-fn part((key, text): (&str, String)) -> (String, ByteString) {
+fn entry((key, text): (&str, String)) -> (String, ByteString) {
     (key.to_owned(), ByteString(text.into_bytes()))
 }
 
-fn tls(made: Credentials, authority: String) -> Held {
-    BTreeMap::from([(CERTIFICATE, made.certificate), (KEY, made.key), (AUTHORITY, authority)].map(part))
+fn tls(made: Credentials, authority: String) -> SecretData {
+    BTreeMap::from([(CERTIFICATE, made.certificate), (KEY, made.key), (AUTHORITY, authority)].map(entry))
 }
 
 /// Reasons for a failure.

@@ -10,7 +10,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 
-use super::{AUTHORITY, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER, Renewal};
+use super::{AUTHORITY, Credentials, CredentialsError, Leaf, PASSWORD, PLACEHOLDER, Renewal, SecretData};
 use super::{URL, Usage, Wish, credentials, text};
 
 /// Decision for a Secret.
@@ -48,7 +48,7 @@ impl fmt::Display for Why {
 
 pub(super) fn judge(
     wish: &Wish,
-    held: Option<&Held>,
+    held: Option<&SecretData>,
     issuer: Option<&Credentials>,
     renewal: Renewal,
 ) -> Result<Verdict, CredentialsError> {
@@ -62,7 +62,7 @@ pub(super) fn judge(
 
 /// CAs are created once and never replaced automatically, because nothing would trust a new one. Administrators replace
 /// them.
-fn authority(name: &str, held: &Held) -> Result<Verdict, CredentialsError> {
+fn authority(name: &str, held: &SecretData) -> Result<Verdict, CredentialsError> {
     let unusable = |why: &str| CredentialsError::Unusable { name: name.to_owned(), why: why.to_owned() };
     let found = credentials(name, held)?;
     let (is_authority, ends) = read(&found.certificate, |certificate| (certificate.is_ca(), ends(certificate)))
@@ -70,7 +70,7 @@ fn authority(name: &str, held: &Held) -> Result<Verdict, CredentialsError> {
     if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is not a CA certificate")) }
 }
 
-fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
+fn certificate(leaf: &Leaf, held: &SecretData, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
     let Ok(found) = credentials(&leaf.name, held) else { return Verdict::Make(Why::Incomplete) };
     let Some((fits, ends)) = read(&found.certificate, |certificate| (fits(leaf, certificate), ends(certificate)))
     else {
@@ -88,7 +88,7 @@ fn certificate(leaf: &Leaf, held: &Held, issuer: Option<&Credentials>, renewal: 
 }
 
 /// Passwords are never changed, because the database stores them.
-fn password(url: &str, held: &Held) -> Verdict {
+fn password(url: &str, held: &SecretData) -> Verdict {
     match (text(held, PASSWORD), text(held, URL)) {
         (Some(password), Some(found)) if url.replace(PLACEHOLDER, password) == found => Verdict::Keep(None),
         (Some(_), _) => Verdict::Make(Why::Differs),
@@ -96,9 +96,9 @@ fn password(url: &str, held: &Held) -> Verdict {
     }
 }
 
-fn read<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+fn read<T>(pem: &str, extract: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
     let (_, block) = parse_x509_pem(pem.as_bytes()).ok()?;
-    block.parse_x509().ok().map(|certificate| look(&certificate))
+    block.parse_x509().ok().map(|certificate| extract(&certificate))
 }
 
 /// The expiry; unknown dates count as expired.
@@ -112,7 +112,7 @@ fn fits(leaf: &Leaf, certificate: &X509Certificate<'_>) -> bool {
     subject.common_name() == Some(&leaf.common_name)
         && organizations == leaf.organization.iter().map(String::as_str).collect::<BTreeSet<_>>()
         && usages(certificate) == leaf.usages.iter().copied().collect::<BTreeSet<_>>()
-        && names(certificate) == leaf.names.iter().map(|name| plain(name)).collect::<BTreeSet<_>>()
+        && names(certificate) == leaf.names.iter().map(|name| normalize(name)).collect::<BTreeSet<_>>()
 }
 
 fn usages(certificate: &X509Certificate<'_>) -> BTreeSet<Usage> {
@@ -140,6 +140,6 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// Normalizes IP addresses.
-fn plain(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }

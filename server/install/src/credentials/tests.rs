@@ -20,8 +20,8 @@ fn wishes() -> Vec<Wish> {
 }
 
 /// All Secrets as created by the first run.
-fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, Held> {
-    let mut all: BTreeMap<String, Held> = BTreeMap::new();
+fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, SecretData> {
+    let mut all: BTreeMap<String, SecretData> = BTreeMap::new();
     for wish in wishes {
         let issuer = issuer(wish, &all);
         let data = issue::data(wish, None, issuer.as_ref(), now, &[7; 32]).unwrap();
@@ -30,12 +30,12 @@ fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, Held> {
     all
 }
 
-fn issuer(wish: &Wish, all: &BTreeMap<String, Held>) -> Option<Credentials> {
+fn issuer(wish: &Wish, all: &BTreeMap<String, SecretData>) -> Option<Credentials> {
     let Wish::Certificate(leaf) = wish else { return None };
     Some(credentials(&leaf.issuer, &all[&leaf.issuer]).unwrap())
 }
 
-fn verdicts(wishes: &[Wish], all: &BTreeMap<String, Held>, renewal: Renewal) -> Vec<String> {
+fn verdicts(wishes: &[Wish], all: &BTreeMap<String, SecretData>, renewal: Renewal) -> Vec<String> {
     let verdict = |wish: &Wish| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), renewal) {
         Ok(Verdict::Keep(_)) => "kept".to_owned(),
         Ok(Verdict::Make(why)) => why.to_string(),
@@ -78,8 +78,8 @@ fn signing_keys_and_passwords_are_kept() {
     let all = made(&wishes, now);
     for wish in &wishes[1..] {
         let held = &all[wish.name()];
-        let again = issue::data(wish, Some(held), issuer(wish, &all).as_ref(), now, &[8; 32]).unwrap();
-        let kept = |key: &str| again.get(key) == held.get(key);
+        let reissued = issue::data(wish, Some(held), issuer(wish, &all).as_ref(), now, &[8; 32]).unwrap();
+        let kept = |key: &str| reissued.get(key) == held.get(key);
         let expected = match wish {
             Wish::Password { .. } => kept(PASSWORD) && kept(URL),
             Wish::Certificate(leaf) => kept(KEY) == leaf.keep_key,
@@ -100,16 +100,16 @@ fn broken_secrets_are_replaced_except_authorities() {
         held.insert(key, ByteString(b"nonsense".to_vec()));
     }
     all.get_mut("db").unwrap().remove(PASSWORD);
-    let told = |wish: &Wish| {
+    let verdict_of = |wish: &Wish| {
         let issuer = Credentials { certificate: "x".to_owned(), key: "y".to_owned() };
         judge(wish, all.get(wish.name()), Some(&issuer), now).map_err(|error| error.to_string())
     };
     assert_eq!(
-        told(&wishes[0]),
+        verdict_of(&wishes[0]),
         Err("Secret ca is unusable and was not changed: its certificate is invalid".to_owned())
     );
     for wish in &wishes[1..] {
-        assert_eq!(told(wish), Ok(Verdict::Make(Why::Incomplete)), "{}", wish.name());
+        assert_eq!(verdict_of(wish), Ok(Verdict::Make(Why::Incomplete)), "{}", wish.name());
     }
 }
 
@@ -126,12 +126,12 @@ fn passwords_are_in_the_url_and_not_printed() {
 #[rstest]
 #[case(
     "secrets: [{kind: certificate, name: a, issuer: ca, commonName: a, usages: [client]}]",
-    "a: issuer: the list has no authority ca before it"
+    "a: issuer: the list must contain the authority ca before this certificate"
 )]
 #[case("secrets: [{kind: authority, name: A, commonName: a}]", "A: a lowercase RFC 1123 subdomain must consist of")]
 #[case(
     "secrets: [{kind: authority, name: a, commonName: a}, {kind: password, name: a, url: '{password}'}]",
-    "a: it is in the list twice"
+    "a: the list contains it twice"
 )]
 #[case("secrets: [{kind: password, name: a, url: postgres://x}]", "a: url: must contain {password}")]
 #[case(

@@ -42,7 +42,7 @@ impl Finding {
 /// Supported minor versions of Kubernetes.
 const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
 /// Largest clock skew that certificates and Leases tolerate.
-const MOST_SKEW: SignedDuration = SignedDuration::from_secs(5);
+const MAX_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) fn version(minor: &str, git_version: &str) -> Finding {
     let what = "version of the control plane";
@@ -63,7 +63,7 @@ pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -
     let early = asked.duration_since(theirs) - SignedDuration::from_secs(1);
     let late = theirs.duration_since(answered);
     let skew = early.max(late).max(SignedDuration::ZERO);
-    match skew > MOST_SKEW {
+    match skew > MAX_SKEW {
         true => Finding::broken(
             what,
             format!("the clocks of the control plane and this machine differ by {} s", skew.as_secs()),
@@ -151,11 +151,11 @@ pub(super) fn registration(service: &Value, address: &str) -> Finding {
     let what = format!("APIService {name}");
     let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
     let available = conditions.into_iter().flatten().find(|condition| condition["type"] == "Available");
-    let told = |field: &str| available.and_then(|condition| condition[field].as_str()).unwrap_or_default();
-    match told("status") {
+    let field_of = |field: &str| available.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    match field_of("status") {
         "True" => Finding::good(what, "available"),
         _ => {
-            let message = if told("message").is_empty() { "not checked yet" } else { told("message") };
+            let message = if field_of("message").is_empty() { "not checked yet" } else { field_of("message") };
             let mend = format!(
                 "check that `crowsnest serve` runs with the role aggregated, and that the control plane can reach it at {address}"
             );
@@ -178,7 +178,7 @@ pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding
         let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
         let renewed = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
         // The holder's clock may be behind.
-        if now.duration_since(renewed) > lasts + MOST_SKEW {
+        if now.duration_since(renewed) > lasts + MAX_SKEW {
             return Finding::broken(what, format!("{holder} has not renewed Lease {name} since {renewed}"), mend);
         }
         if !holders.contains(&holder) {
@@ -201,12 +201,12 @@ pub(super) fn member(cluster: &Value) -> Finding {
     let what = format!("cluster {name}");
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
-    let told = |field: &str| ready.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let field_of = |field: &str| ready.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     let pull = cluster.pointer("/spec/syncMode").and_then(Value::as_str) == Some("Pull");
-    match told("status") {
+    match field_of("status") {
         "True" => Finding::good(what, "ready"),
         _ => {
-            let found = match (told("reason"), told("message")) {
+            let found = match (field_of("reason"), field_of("message")) {
                 ("", "") => "not checked yet".to_owned(),
                 (reason, message) => format!("not ready: {reason}: {message}"),
             };

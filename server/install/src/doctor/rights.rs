@@ -9,17 +9,17 @@ use super::judge::Finding;
 const WHAT: &str = "rights in the control plane";
 
 /// Roles, verbs, group, resources, and `namespace/name` if the permission can be limited to it.
-type Need = (&'static [Role], &'static str, &'static str, &'static str, &'static str);
+type Requirement = (&'static [Role], &'static str, &'static str, &'static str, &'static str);
 
-const LISTENS: &[Role] = &[Role::Aggregated, Role::Webhook];
+const LISTENERS: &[Role] = &[Role::Aggregated, Role::Webhook];
 const CACHES: &[Role] = &[Role::Aggregated, Role::Controllers, Role::Cache];
 const AGGREGATED: &[Role] = &[Role::Aggregated];
 const WEBHOOK: &[Role] = &[Role::Webhook];
-const STEERS: &[Role] = &[Role::Controllers];
+const CONTROLLERS: &[Role] = &[Role::Controllers];
 
-const NEEDS: &[Need] = &[
+const REQUIREMENTS: &[Requirement] = &[
     // Trusted CAs, authentication and authorization.
-    (LISTENS, "list watch", "", "configmaps", "kube-system/extension-apiserver-authentication"),
+    (LISTENERS, "list watch", "", "configmaps", "kube-system/extension-apiserver-authentication"),
     (AGGREGATED, "create", "authentication.k8s.io", "tokenreviews", ""),
     (
         &[Role::Aggregated, Role::Webhook, Role::Controllers],
@@ -29,7 +29,7 @@ const NEEDS: &[Need] = &[
         "",
     ),
     // The serving certificate if --tls-cert-file is not set.
-    (LISTENS, "get list watch", "", "secrets", OWN_CERTIFICATE),
+    (LISTENERS, "get list watch", "", "secrets", OWN_CERTIFICATE),
     // Members and their tokens.
     (CACHES, "get list watch", "storage.crowsnest.io", "storedclusters storedresourceregistries", ""),
     (CACHES, "get list watch", "", "secrets", "karmada-cluster/"),
@@ -54,55 +54,61 @@ const NEEDS: &[Need] = &[
     (WEBHOOK, "list", "policy.karmada.io", "federatedresourcequotas", ""),
     (WEBHOOK, "list", "work.karmada.io", "resourcebindings", ""),
     // Controllers.
-    (STEERS, "create", "", "events", ""),
-    (STEERS, "get create update", "coordination.k8s.io", "leases", "karmada-system/"),
-    (STEERS, "patch", "", "events", ""),
-    (STEERS, "get list watch create delete", "", "namespaces", ""),
-    (STEERS, "patch", "storage.crowsnest.io", "storedclusters", ""),
-    (STEERS, "update patch", "storage.crowsnest.io", "storedclusters/status", ""),
-    (STEERS, "patch", "storage.crowsnest.io", "storedresourceregistries/status", ""),
+    (CONTROLLERS, "create", "", "events", ""),
+    (CONTROLLERS, "get create update", "coordination.k8s.io", "leases", "karmada-system/"),
+    (CONTROLLERS, "patch", "", "events", ""),
+    (CONTROLLERS, "get list watch create delete", "", "namespaces", ""),
+    (CONTROLLERS, "patch", "storage.crowsnest.io", "storedclusters", ""),
+    (CONTROLLERS, "update patch", "storage.crowsnest.io", "storedclusters/status", ""),
+    (CONTROLLERS, "patch", "storage.crowsnest.io", "storedresourceregistries/status", ""),
     (
-        STEERS,
+        CONTROLLERS,
         "get list watch create update patch delete",
         "work.karmada.io",
         "works resourcebindings clusterresourcebindings",
         "",
     ),
-    (STEERS, "patch", "work.karmada.io", "works/status resourcebindings/status clusterresourcebindings/status", ""),
     (
-        STEERS,
+        CONTROLLERS,
+        "patch",
+        "work.karmada.io",
+        "works/status resourcebindings/status clusterresourcebindings/status",
+        "",
+    ),
+    (
+        CONTROLLERS,
         "get list watch",
         "policy.karmada.io",
         "propagationpolicies clusterpropagationpolicies overridepolicies clusteroverridepolicies \
          federatedresourcequotas clustertaintpolicies",
         "",
     ),
-    (STEERS, "update", "policy.karmada.io", "federatedresourcequotas/status", ""),
+    (CONTROLLERS, "update", "policy.karmada.io", "federatedresourcequotas/status", ""),
     (
-        STEERS,
+        CONTROLLERS,
         "get list watch",
         "config.karmada.io",
         "resourceinterpretercustomizations resourceinterpreterwebhookconfigurations",
         "",
     ),
-    (STEERS, "get list watch delete", "apps.karmada.io", "workloadrebalancers", ""),
-    (STEERS, "patch", "apps.karmada.io", "workloadrebalancers/status", ""),
-    (STEERS, "get list watch", "remedy.karmada.io", "remedies", ""),
-    (STEERS, "get list watch update", "autoscaling.karmada.io", "federatedhpas cronfederatedhpas", ""),
-    (STEERS, "update", "autoscaling.karmada.io", "federatedhpas/status cronfederatedhpas/status", ""),
-    (STEERS, "get list watch patch", "networking.karmada.io", "multiclusterservices", ""),
-    (STEERS, "get list watch", "networking.karmada.io", "multiclusteringresses", ""),
-    (STEERS, "patch", "networking.karmada.io", "multiclusterservices/status multiclusteringresses/status", ""),
-    (STEERS, "get list watch create update delete", "", "services", ""),
-    (STEERS, "update", "", "services/status", ""),
-    (STEERS, "get list watch create update delete", "discovery.k8s.io", "endpointslices", ""),
-    (STEERS, "get list watch", "scheduling.k8s.io", "priorityclasses", ""),
+    (CONTROLLERS, "get list watch delete", "apps.karmada.io", "workloadrebalancers", ""),
+    (CONTROLLERS, "patch", "apps.karmada.io", "workloadrebalancers/status", ""),
+    (CONTROLLERS, "get list watch", "remedy.karmada.io", "remedies", ""),
+    (CONTROLLERS, "get list watch update", "autoscaling.karmada.io", "federatedhpas cronfederatedhpas", ""),
+    (CONTROLLERS, "update", "autoscaling.karmada.io", "federatedhpas/status cronfederatedhpas/status", ""),
+    (CONTROLLERS, "get list watch patch", "networking.karmada.io", "multiclusterservices", ""),
+    (CONTROLLERS, "get list watch", "networking.karmada.io", "multiclusteringresses", ""),
+    (CONTROLLERS, "patch", "networking.karmada.io", "multiclusterservices/status multiclusteringresses/status", ""),
+    (CONTROLLERS, "get list watch create update delete", "", "services", ""),
+    (CONTROLLERS, "update", "", "services/status", ""),
+    (CONTROLLERS, "get list watch create update delete", "discovery.k8s.io", "endpointslices", ""),
+    (CONTROLLERS, "get list watch", "scheduling.k8s.io", "priorityclasses", ""),
     // Certificates and permissions of agents.
-    (STEERS, "get list watch", "certificates.k8s.io", "certificatesigningrequests", ""),
-    (STEERS, "update", "certificates.k8s.io", "certificatesigningrequests/approval", ""),
-    (STEERS, "approve", "certificates.k8s.io", "signers", "/kubernetes.io/kube-apiserver-client"),
-    (STEERS, "get list watch create", "rbac.authorization.k8s.io", "clusterroles clusterrolebindings", ""),
-    (STEERS, "get create", "rbac.authorization.k8s.io", "roles rolebindings", "karmada-cluster/"),
+    (CONTROLLERS, "get list watch", "certificates.k8s.io", "certificatesigningrequests", ""),
+    (CONTROLLERS, "update", "certificates.k8s.io", "certificatesigningrequests/approval", ""),
+    (CONTROLLERS, "approve", "certificates.k8s.io", "signers", "/kubernetes.io/kube-apiserver-client"),
+    (CONTROLLERS, "get list watch create", "rbac.authorization.k8s.io", "clusterroles clusterrolebindings", ""),
+    (CONTROLLERS, "get create", "rbac.authorization.k8s.io", "roles rolebindings", "karmada-cluster/"),
 ];
 
 /// Secret of the certificate that `install` created; not needed with another certificate.
@@ -135,14 +141,14 @@ enum Without {
 impl Right {
     pub(super) fn attributes(&self) -> ResourceAttributes {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
-        let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let non_empty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         ResourceAttributes {
-            verb: said(self.verb),
+            verb: non_empty(self.verb),
             group: Some(self.group.to_owned()),
-            resource: said(resource),
-            subresource: said(subresource),
-            namespace: said(self.namespace),
-            name: said(self.name),
+            resource: non_empty(resource),
+            subresource: non_empty(subresource),
+            namespace: non_empty(self.namespace),
+            name: non_empty(self.name),
             ..ResourceAttributes::default()
         }
     }
@@ -152,7 +158,7 @@ impl Right {
 pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
     let has = |role: &Role| roles.contains(role) || roles.contains(&Role::All);
     let mut all: Vec<Right> = Vec::new();
-    for (_, verbs, group, resources, place) in NEEDS.iter().filter(|(of, ..)| of.iter().any(has)) {
+    for (_, verbs, group, resources, place) in REQUIREMENTS.iter().filter(|(of, ..)| of.iter().any(has)) {
         let (namespace, name) = place.split_once('/').unwrap_or_default();
         for resource in resources.split_whitespace() {
             all.extend(verbs.split_whitespace().map(|verb| Right {
@@ -187,14 +193,17 @@ pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
     if !missing.is_empty() {
         findings.push(Finding::broken(
             WHAT,
-            format!("this user cannot {}", told(&missing)),
+            format!("this user cannot {}", list_permissions(&missing)),
             "grant these permissions, or the ClusterRole cluster-admin, to the user of serve's kubeconfig and run doctor with it; select the used roles with --roles",
         ));
     }
     if !certificate.is_empty() {
         findings.push(Finding::warning(
             WHAT,
-            format!("this user cannot {}, the certificate that install created for serve", told(&certificate)),
+            format!(
+                "this user cannot {}, the certificate that install created for serve",
+                list_permissions(&certificate)
+            ),
             "none needed if serve uses --tls-cert-file or no certificate; otherwise grant these permissions too",
         ));
     }
@@ -213,7 +222,7 @@ pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
 }
 
 /// Lists missing permissions, grouped by resource.
-fn told(missing: &[&Right]) -> String {
+fn list_permissions(missing: &[&Right]) -> String {
     let mut by_resource: Vec<(String, Vec<&str>)> = Vec::new();
     for right in missing {
         let dot = if right.group.is_empty() { "" } else { "." };

@@ -214,7 +214,7 @@ impl Allocators for ServiceAllocators {
         if !ctx.subresource.is_empty() {
             return Ok(());
         }
-        let errors = families::settle(old, new);
+        let errors = families::set_ip_families(old, new);
         if !errors.is_empty() {
             return Err(errors);
         }

@@ -9,15 +9,16 @@ use super::validate::cluster_ips;
 const POLICY: &str = "spec.ipFamilyPolicy";
 
 /// Sets `ipFamilyPolicy` and `ipFamilies`. Errors are returned alone, before other validation.
-pub(super) fn settle(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
-    if text(new, "spec.type") == "ExternalName" || old.is_some_and(|old| still_prefers_both(old, new)) {
+pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
+    if text(new, "spec.type") == "ExternalName" || old.is_some_and(|old| keeps_dual_stack(old, new)) {
         return Vec::new();
     }
     let headless = text(new, "spec.clusterIP") == "None";
-    let selects = at(new, "spec.selector").as_object().is_some_and(|selector| !selector.is_empty());
+    let has_selector = at(new, "spec.selector").as_object().is_some_and(|selector| !selector.is_empty());
     if unset(new, POLICY) {
         let before = old.map(|old| text(old, POLICY)).filter(|policy| !policy.is_empty());
-        let policy = before.unwrap_or(if headless && !selects { "RequireDualStack" } else { "SingleStack" }).to_owned();
+        let policy =
+            before.unwrap_or(if headless && !has_selector { "RequireDualStack" } else { "SingleStack" }).to_owned();
         if let Some(spec) = inside(new, "spec") {
             put(spec, "ipFamilyPolicy", policy);
         }
@@ -28,7 +29,7 @@ pub(super) fn settle(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
     }
     let policy = text(new, POLICY).to_owned();
     if let Some(old) = old {
-        errors.extend(reduced(old, new, &policy));
+        errors.extend(check_released_families(old, new, &policy));
     }
     let addresses = items(new, "spec.clusterIPs").to_vec();
     let mut families = items(new, "spec.ipFamilies").to_vec();
@@ -50,7 +51,7 @@ pub(super) fn settle(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
             Some(_) => families.push("IPv4".into()),
         }
     }
-    if errors.is_empty() && headless && !selects {
+    if errors.is_empty() && headless && !has_selector {
         if families.is_empty() {
             families.push("IPv4".into());
         }
@@ -81,14 +82,14 @@ pub(super) fn settle(old: Option<&Value>, new: &mut Value) -> Vec<FieldError> {
 }
 
 /// True if a `PreferDualStack` service keeps its addresses because no related field changes.
-fn still_prefers_both(old: &Value, new: &Value) -> bool {
+fn keeps_dual_stack(old: &Value, new: &Value) -> bool {
     let prefers = |service: &Value| text(service, POLICY) == "PreferDualStack";
     let same = |field: &str| at(old, field) == at(new, field);
     prefers(old) && prefers(new) && same("spec.type") && same("spec.clusterIPs") && same("spec.ipFamilies")
 }
 
 /// Checks that a service which gives up its second address or family sets `SingleStack`.
-fn reduced(old: &Value, new: &mut Value, policy: &str) -> Vec<FieldError> {
+fn check_released_families(old: &Value, new: &mut Value, policy: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
         let path = format!("spec.{field}");
@@ -120,7 +121,7 @@ mod tests {
 
     #[rstest]
     #[case::plain(r#"{"selector":{"a":"b"}}"#, "SingleStack", r#"["IPv4"]"#)]
-    #[case::preferring(r#"{"ipFamilyPolicy":"PreferDualStack"}"#, "PreferDualStack", r#"["IPv4"]"#)]
+    #[case::prefer_dual_stack(r#"{"ipFamilyPolicy":"PreferDualStack"}"#, "PreferDualStack", r#"["IPv4"]"#)]
     #[case::headless(
         r#"{"clusterIP":"None","clusterIPs":["None"],"selector":{"a":"b"}}"#,
         "SingleStack",
@@ -132,14 +133,14 @@ mod tests {
         "SingleStack",
         r#"["IPv4"]"#
     )]
-    #[case::sixth(
+    #[case::ipv6(
         r#"{"clusterIP":"None","clusterIPs":["None"],"ipFamilies":["IPv6"]}"#,
         "RequireDualStack",
         r#"["IPv6","IPv4"]"#
     )]
     fn defaults_are_set(#[case] given: &str, #[case] policy: &str, #[case] families: &str) {
         let mut service = spec(given);
-        assert_eq!(settle(None, &mut service), []);
+        assert_eq!(set_ip_families(None, &mut service), []);
         assert_eq!(
             (text(&service, POLICY), at(&service, "spec.ipFamilies").to_string()),
             (policy, families.to_owned())
@@ -147,11 +148,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::both(
+    #[case::require_dual_stack(
         r#"{"ipFamilyPolicy":"RequireDualStack"}"#,
         "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services"
     )]
-    #[case::sixth(
+    #[case::ipv6(
         r#"{"ipFamilies":["IPv6"]}"#,
         "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"
     )]
@@ -159,12 +160,12 @@ mod tests {
         r#"{"clusterIP":"fd00::1","clusterIPs":["fd00::1"]}"#,
         "spec.clusterIPs[0]: Invalid value: [\"fd00::1\"]: IPv6 is not configured on this cluster"
     )]
-    #[case::two(
+    #[case::two_families(
         r#"{"ipFamilies":["IPv4","IPv6"]}"#,
         "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
     )]
-    fn unsupported_families_are_rejected(#[case] given: &str, #[case] said: &str) {
-        let errors = settle(None, &mut spec(given));
-        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [said]);
+    fn unsupported_families_are_rejected(#[case] given: &str, #[case] expected: &str) {
+        let errors = set_ip_families(None, &mut spec(given));
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
 }

@@ -66,26 +66,28 @@ pub(super) fn copy(from: &Value, to: &mut Value, field: &str) {
 
 /// `apiequality.Semantic.DeepEqual`: resource quantities are compared by value.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
-    const LISTS: [&str; 9] =
+    const RESOURCE_LISTS: [&str; 9] =
         ["limits", "requests", "overhead", "podFixed", "capacity", "allocatable", "hard", "used", "allocatedResources"];
-    fn alike(one: &Value, other: &Value, amounts: bool) -> bool {
+    fn equal(one: &Value, other: &Value, are_quantities: bool) -> bool {
         match (one, other) {
             (Value::Object(one), Value::Object(other)) => {
                 let field = |(name, value): (&String, &Value)| {
-                    other.get(name).is_some_and(|found| alike(value, found, amounts || LISTS.contains(&name.as_str())))
+                    other.get(name).is_some_and(|found| {
+                        equal(value, found, are_quantities || RESOURCE_LISTS.contains(&name.as_str()))
+                    })
                 };
                 one.len() == other.len() && one.iter().all(field)
             }
             (Value::Array(one), Value::Array(other)) => {
-                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other, false))
+                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other, false))
             }
-            (Value::String(one), Value::String(other)) if amounts && one != other => {
+            (Value::String(one), Value::String(other)) if are_quantities && one != other => {
                 matches!((Quantity::parse(one), Quantity::parse(other)), (Ok(one), Ok(other)) if one == other)
             }
             _ => one == other,
         }
     }
-    alike(one, other, false)
+    equal(one, other, false)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             let name = uuid::Uuid::new_v4().to_string();
             object["metadata"]["name"] = name.into();
         }
-        "Service" => service::settle(object),
+        "Service" => service::set_derived_fields(object),
         "Node" => drop_config_source(object),
         "StatefulSet" => drop_max_unavailable(object),
         "CertificateSigningRequest" => requester(ctx, object),
@@ -99,7 +99,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             condition_times(ctx, old, new);
         }
         ("Service", "") => {
-            service::settle(new);
+            service::set_derived_fields(new);
             service::update(old, new);
         }
         ("CustomResourceDefinition", "") => {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::object::{at, copy, each, inside, items, put, set, take, text, unset};
 
 /// Sets fields that are derived from others.
-pub(super) fn settle(object: &mut Value) {
+pub(super) fn set_derived_fields(object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
     let single = text(spec, "clusterIP").to_owned();
     if !single.is_empty() && items(spec, "clusterIPs").is_empty() {
@@ -24,7 +24,7 @@ pub(super) fn settle(object: &mut Value) {
 pub(super) fn update(old: &Value, new: &mut Value) {
     let before = at(old, "spec").clone();
     if let Some(spec) = inside(new, "spec") {
-        keep(&before, spec);
+        keep_allocated(&before, spec);
         clear_unused(&before, spec);
     }
     // The controller that removes the load balancer clears the status later; clients need not see the old value.
@@ -33,20 +33,20 @@ pub(super) fn update(old: &Value, new: &mut Value) {
     }
 }
 
-fn needs_address(spec: &Value) -> bool {
+fn needs_cluster_ip(spec: &Value) -> bool {
     text(spec, "type") != "ExternalName"
 }
 
-fn needs_ports(spec: &Value) -> bool {
+fn needs_node_ports(spec: &Value) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
-fn needs_health_port(spec: &Value) -> bool {
+fn needs_health_check_node_port(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
-fn faces_outwards(spec: &Value) -> bool {
-    needs_ports(spec) || (text(spec, "type") == "ClusterIP" && !items(spec, "externalIPs").is_empty())
+fn is_externally_accessible(spec: &Value) -> bool {
+    needs_node_ports(spec) || (text(spec, "type") == "ClusterIP" && !items(spec, "externalIPs").is_empty())
 }
 
 fn node_port(port: &Value) -> i64 {
@@ -57,11 +57,11 @@ fn node_ports(spec: &Value) -> Vec<i64> {
     items(spec, "ports").iter().map(node_port).filter(|number| *number != 0).collect()
 }
 
-fn keep(before: &Value, spec: &mut Value) {
-    if needs_address(before) && needs_address(spec) {
-        addresses(before, spec);
+fn keep_allocated(before: &Value, spec: &mut Value) {
+    if needs_cluster_ip(before) && needs_cluster_ip(spec) {
+        keep_addresses(before, spec);
     }
-    if needs_ports(before) && needs_ports(spec) {
+    if needs_node_ports(before) && needs_node_ports(spec) {
         let (known, now) = (items(before, "ports").to_vec(), node_ports(spec));
         let used: Vec<i64> = node_ports(before).into_iter().filter(|number| now.contains(number)).collect();
         each(spec, "ports", |port| {
@@ -72,12 +72,12 @@ fn keep(before: &Value, spec: &mut Value) {
             }
         });
     }
-    if needs_health_port(before) && needs_health_port(spec) && !set(spec, "healthCheckNodePort") {
+    if needs_health_check_node_port(before) && needs_health_check_node_port(spec) && !set(spec, "healthCheckNodePort") {
         copy(before, spec, "healthCheckNodePort");
     }
 }
 
-fn addresses(before: &Value, spec: &mut Value) {
+fn keep_addresses(before: &Value, spec: &mut Value) {
     // A client that changes only one of `clusterIP` and `clusterIPs` intends both.
     let changed = |field: &str| before.get(field) != spec.get(field);
     let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
@@ -105,7 +105,7 @@ fn addresses(before: &Value, spec: &mut Value) {
 
 fn clear_unused(before: &Value, spec: &mut Value) {
     let same = |spec: &Value, field: &str| before.get(field) == spec.get(field);
-    if !needs_address(spec) {
+    if !needs_cluster_ip(spec) {
         if same(spec, "clusterIP") {
             take(spec, "clusterIP");
             take(spec, "clusterIPs");
@@ -115,18 +115,21 @@ fn clear_unused(before: &Value, spec: &mut Value) {
         }
     }
     let known = node_ports(before);
-    if needs_ports(before) && !needs_ports(spec) && node_ports(spec).iter().all(|number| known.contains(number)) {
+    if needs_node_ports(before)
+        && !needs_node_ports(spec)
+        && node_ports(spec).iter().all(|number| known.contains(number))
+    {
         each(spec, "ports", |port| drop(take(port, "nodePort")));
     }
-    let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
-    let outdated = [
-        ("healthCheckNodePort", needs_health_port(before) && !needs_health_port(spec)),
-        ("allocateLoadBalancerNodePorts", balanced(before) && !balanced(spec)),
-        ("loadBalancerClass", balanced(before) && !balanced(spec)),
-        ("externalTrafficPolicy", faces_outwards(before) && !faces_outwards(spec)),
+    let is_load_balancer = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    let unused_fields = [
+        ("healthCheckNodePort", needs_health_check_node_port(before) && !needs_health_check_node_port(spec)),
+        ("allocateLoadBalancerNodePorts", is_load_balancer(before) && !is_load_balancer(spec)),
+        ("loadBalancerClass", is_load_balancer(before) && !is_load_balancer(spec)),
+        ("externalTrafficPolicy", is_externally_accessible(before) && !is_externally_accessible(spec)),
     ];
-    for (field, outdated) in outdated {
-        if outdated && same(spec, field) {
+    for (field, is_unused) in unused_fields {
+        if is_unused && same(spec, field) {
             take(spec, field);
         }
     }

@@ -16,7 +16,7 @@ use crate::{Registry, storage_error, table, unexpected};
 use crowsnest_apimachinery::request::options::ListOptions;
 
 /// Time limit for reaching a requested revision that is newer than the current one.
-const FUTURE: Duration = Duration::from_secs(3);
+const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Records filtered per step.
 const CHUNK: usize = 1000;
 
@@ -57,7 +57,7 @@ impl Registry {
         if let (None, None, Some(name)) = (start.at, &start.after, options.fields.required_value("metadata.name"))
             && (!namespace.is_empty() || !resource.namespaced)
         {
-            return self.one(resource, namespace, name, options).await;
+            return self.get_by_key(resource, namespace, name, options).await;
         }
         let everything = options.selects_everything();
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
@@ -69,8 +69,8 @@ impl Registry {
             let (revision, remaining) = (read.revision, read.remaining);
             let last = read.records.last().map(|record| record.key.clone());
             let count = read.records.len();
-            for (place, record) in self.matching(resource, options, read.records).await? {
-                let left = count - place - 1 + remaining;
+            for (index, record) in self.matching(resource, options, read.records).await? {
+                let left = count - index - 1 + remaining;
                 objects.push(record);
                 if objects.len() == limit && left > 0 {
                     let key = objects.last().map_or("", |record| record.key.as_str());
@@ -89,7 +89,13 @@ impl Registry {
     }
 
     /// Serves a list that selects at most one object, by its key.
-    async fn one(&self, resource: &ResourceRef, namespace: &str, name: &str, options: &ListOptions) -> ApiResult<Page> {
+    async fn get_by_key(
+        &self,
+        resource: &ResourceRef,
+        namespace: &str,
+        name: &str,
+        options: &ListOptions,
+    ) -> ApiResult<Page> {
         let revision = self.store.revision();
         let record = self.store.get(&table(resource), &ObjectKey::new(namespace, name));
         let found = self.matching(resource, options, record.into_iter().collect()).await?;
@@ -167,7 +173,7 @@ impl Registry {
         if revision <= current {
             return Ok(());
         }
-        if tokio::time::timeout(FUTURE, self.store.reached(revision)).await.is_ok() {
+        if tokio::time::timeout(REVISION_TIMEOUT, self.store.wait_for_revision(revision)).await.is_ok() {
             return Ok(());
         }
         let cause = Cause {
@@ -184,13 +190,13 @@ impl Registry {
 /// Filters records by labels and key without decoding them; returns them with their positions.
 fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
     let mut kept = Vec::new();
-    for (place, record) in records.into_iter().enumerate() {
+    for (index, record) in records.into_iter().enumerate() {
         let labelled = || match options.labels.is_empty() {
             true => Ok(true),
             false => record.body.labels().map(|labels| options.labels.matches_json(labels.as_ref())),
         };
         if may_match(&options.fields, &record.key) && labelled().map_err(storage_error)? {
-            kept.push((place, record));
+            kept.push((index, record));
         }
     }
     Ok(kept)

@@ -123,12 +123,12 @@ fn validate(object: &Value) -> Vec<FieldError> {
     let text = |key: &str| spec[key].as_str().unwrap_or("");
     let (group, version) = (text("group"), text("version"));
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
-    let wanted = format!("{version}.{group}");
-    let unfit = path_segment(name, false);
-    if let Some(detail) = unfit.into_iter().next() {
+    let expected_name = format!("{version}.{group}");
+    let name_errors = path_segment(name, false);
+    if let Some(detail) = name_errors.into_iter().next() {
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
-    } else if !name.is_empty() && name != wanted {
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+    } else if !name.is_empty() && name != expected_name {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {expected_name:?}");
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
     }
     if group.is_empty() {

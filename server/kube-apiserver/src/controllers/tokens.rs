@@ -37,25 +37,25 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let since = registry.store.revision();
     let mut changed_secrets = registry.store.watch(&ResourceKey::new("", "secrets"), since)?;
     let mut changed_accounts = registry.store.watch(&ResourceKey::new("", "serviceaccounts"), since)?;
-    let (mut all, mut failed) = (true, false);
+    let (mut check_all, mut failed) = (true, false);
     loop {
-        if std::mem::take(&mut all) {
+        if std::mem::take(&mut check_all) {
             failed = false;
             for secret in registry.list_all(&secrets).await? {
-                failed |= !is_checked(&server, &secrets, &secret).await;
+                failed |= !try_reconcile(&server, &secrets, &secret).await;
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(RETRY), if failed => all = true,
+            () = tokio::time::sleep(RETRY), if failed => check_all = true,
             changes = changed_secrets.next() => {
                 for change in changes? {
                     if change.kind != ChangeKind::Deleted {
                         let secret = change.body.value(change.revision)?;
-                        failed |= !is_checked(&server, &secrets, &secret).await;
+                        failed |= !try_reconcile(&server, &secrets, &secret).await;
                     }
                 }
             }
-            changes = changed_accounts.next() => all = changes?.iter().any(|c| c.kind == ChangeKind::Deleted || c.kind == ChangeKind::Added),
+            changes = changed_accounts.next() => check_all = changes?.iter().any(|c| c.kind == ChangeKind::Deleted || c.kind == ChangeKind::Added),
         }
     }
 }
@@ -63,10 +63,10 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
 /// Interval of checks while some Secrets cannot be filled.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Checks a Secret; false if that failed, for example because it is immutable or a webhook rejects the change.
-/// Others are not affected.
-async fn is_checked(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
-    match check(server, secrets, secret).await {
+/// Reconciles a Secret; logs an error and returns false if that fails, for example because the Secret is immutable or a
+/// webhook rejects the change. Other Secrets are not affected.
+async fn try_reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
+    match reconcile(server, secrets, secret).await {
         Ok(()) => true,
         Err(error) => {
             tracing::warn!(namespace = secret.namespace(), name = secret.name(), %error, "cannot update a service account token");
@@ -76,7 +76,7 @@ async fn is_checked(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -
 }
 
 /// Fills a token Secret, or deletes it if its service account does not exist.
-async fn check(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> ApiResult<()> {
+async fn reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> ApiResult<()> {
     if secret["type"] != TYPE || secret.is_deleting() {
         return Ok(());
     }

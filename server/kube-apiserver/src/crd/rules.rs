@@ -103,7 +103,7 @@ fn one(rule: &Value, at: &str, declared: &Declared, around: &Around, spent: &mut
         Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
     };
     // Without an explicit limit, the request size limits the number of values.
-    let times = around.most.unwrap_or_else(|| declared.most_in_a_request());
+    let times = around.most.unwrap_or_else(|| declared.max_count_per_request());
     let cost = compiled.as_ref().map_or(0, |checked| checked.cost(declared).saturating_mul(times));
     errors.extend(spent.count("estimated rule cost", format!("{at}.rule"), cost));
     match &compiled {

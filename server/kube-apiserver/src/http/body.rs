@@ -99,11 +99,11 @@ fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
     if why.contains("tabs disallowed") {
         return Err(format!("yaml: line {line}: found character that cannot start any token"));
     }
-    Err(unclosed(text).unwrap_or_else(|| format!("yaml: {}", why.lines().next().unwrap_or_default())))
+    Err(unclosed_bracket(text).unwrap_or_else(|| format!("yaml: {}", why.lines().next().unwrap_or_default())))
 }
 
 /// An unclosed bracket in flow style, the most frequent error, with the message of Go's parser.
-fn unclosed(text: &str) -> Option<String> {
+fn unclosed_bracket(text: &str) -> Option<String> {
     let mut open = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for c in line.chars() {
@@ -128,8 +128,8 @@ pub fn json(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     }
 }
 
-/// Decodes a body of a built-in kind that is not stored, such as a Scale or an Eviction; strict findings as with
-/// [`object`].
+/// Decodes a body of a built-in kind that is not stored, such as a Scale or an Eviction. Strict findings are handled as
+/// by [`object`].
 pub fn of_kind(
     expected: &Expected<'_>,
     bytes: &[u8],

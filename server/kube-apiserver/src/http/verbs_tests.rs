@@ -64,7 +64,7 @@ fn rules() -> Vec<(&'static str, Value)> {
     ]
 }
 
-async fn started() -> ApiServer {
+async fn start_server() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -94,7 +94,7 @@ async fn started() -> ApiServer {
 
 #[tokio::test]
 async fn path_prefixes_do_not_change_the_verb() {
-    let server = started().await;
+    let server = start_server().await;
     let deployment = "namespaces/shop/deployments/web";
     let scale = r#"{"spec":{"replicas":9}}"#;
     for user in ["viewer", "watcher", "admin"] {
@@ -155,16 +155,16 @@ async fn path_prefixes_do_not_change_the_verb() {
 #[case("namespaces/shop/secrets?fieldSelector=&fieldSelector=metadata.name%3Dmine", 403, "cannot list resource")]
 #[case("namespaces/shop/secrets?FieldSelector=metadata.name%3Dmine", 403, "cannot list resource")]
 #[tokio::test]
-async fn the_authorized_name_is_read(#[case] tail: &str, #[case] expected: u16, #[case] says: &str) {
-    let server = started().await;
+async fn the_authorized_name_is_read(#[case] tail: &str, #[case] expected: u16, #[case] expected_text: &str) {
+    let server = start_server().await;
     let (code, text) = call(&server, "keeper", &format!("GET /api/v1/{tail}"), "").await;
-    assert!(code == expected && text.contains(says) && !text.contains(r#""name":"other""#), "{code} {text}");
+    assert!(code == expected && text.contains(expected_text) && !text.contains(r#""name":"other""#), "{code} {text}");
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn definitions_are_watched_by_name() {
-    let server = started().await;
+    let server = start_server().await;
     let line =
         "GET /apis/apiextensions.k8s.io/v1/watch/customresourcedefinitions/zz?fieldSelector=metadata.name%21%3Dq";
     assert_eq!(call(&server, "keeper", line, "").await, (400, OTHER_NAME.to_owned()));
@@ -173,7 +173,7 @@ async fn definitions_are_watched_by_name() {
 
 #[tokio::test]
 async fn updates_that_create_need_the_right_to_create() {
-    let server = started().await;
+    let server = start_server().await;
     let object = |version: &str, kind: &str, name: &str| {
         json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}}).to_string()
     };
@@ -215,7 +215,7 @@ async fn updates_that_create_need_the_right_to_create() {
 
 #[tokio::test]
 async fn sessions_by_get_need_the_right_to_create() {
-    let server = started().await;
+    let server = start_server().await;
     for subresource in ["exec?command=id", "attach", "portforward"] {
         let line = format!("GET {SHOP}/pods/p/{subresource}");
         let (code, message) = call(&server, "viewer", &line, "").await;

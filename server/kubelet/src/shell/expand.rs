@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
 
-use super::parse::{Otherwise, Part, Word};
+use super::parse::{ParameterOperator, Part, Word};
 use super::{Flow, Shell, Stdio};
 use crate::filesystem::{FileSystem, resolve};
 
@@ -13,7 +13,8 @@ use crate::filesystem::{FileSystem, resolve};
 struct Field {
     text: String,
     pattern: String,
-    live: bool,
+    /// True once a part was added, even an empty quoted one.
+    is_set: bool,
 }
 
 impl Shell {
@@ -65,7 +66,7 @@ impl Shell {
                 field.push(&text, quoted);
                 continue;
             }
-            if text.starts_with(char::is_whitespace) && field.live {
+            if text.starts_with(char::is_whitespace) && field.is_set {
                 fields.push(std::mem::take(&mut field));
             }
             for (index, piece) in text.split_whitespace().enumerate() {
@@ -74,11 +75,11 @@ impl Shell {
                 }
                 field.push(piece, false);
             }
-            if text.ends_with(char::is_whitespace) && field.live {
+            if text.ends_with(char::is_whitespace) && field.is_set {
                 fields.push(std::mem::take(&mut field));
             }
         }
-        if field.live {
+        if field.is_set {
             fields.push(field);
         }
         Ok(fields)
@@ -110,24 +111,26 @@ impl Shell {
     async fn with_operator(
         &mut self,
         name: &str,
-        operator: Otherwise,
+        operator: ParameterOperator,
         word: &Word,
         io: &Stdio,
     ) -> Result<String, Flow> {
         let value = self.variable(name).filter(|v| !v.is_empty());
         Ok(match (operator, value) {
-            (Otherwise::Default | Otherwise::Assign, Some(value)) => value,
-            (Otherwise::Default, None) | (Otherwise::Alternative, Some(_)) => self.text(word, io).await?,
-            (Otherwise::Assign, None) => {
+            (ParameterOperator::Default | ParameterOperator::Assign, Some(value)) => value,
+            (ParameterOperator::Default, None) | (ParameterOperator::Alternative, Some(_)) => {
+                self.text(word, io).await?
+            }
+            (ParameterOperator::Assign, None) => {
                 let value = self.text(word, io).await?;
                 self.env.insert(name.to_owned(), value.clone());
                 value
             }
-            (Otherwise::Alternative, None) => String::new(),
-            (Otherwise::Suffix | Otherwise::Prefix, value) => {
+            (ParameterOperator::Alternative, None) => String::new(),
+            (ParameterOperator::Suffix | ParameterOperator::Prefix, value) => {
                 let (value, pattern) = (value.unwrap_or_default(), self.text(word, io).await?);
                 let mut cuts = value.char_indices().map(|(at, _)| at).chain([value.len()]);
-                if operator == Otherwise::Prefix {
+                if operator == ParameterOperator::Prefix {
                     cuts.find(|at| matches(&pattern, &value[..*at])).map_or(value.clone(), |at| value[at..].to_owned())
                 } else {
                     let cut = cuts.rfind(|at| matches(&pattern, &value[*at..]));
@@ -140,6 +143,7 @@ impl Shell {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "?" => Some(self.status.to_string()),
+            // The process ID is simulated.
             "$" => Some("7".to_owned()),
             "#" => Some(self.parameters.len().to_string()),
             "@" | "*" => Some(self.parameters.join(" ")),
@@ -156,7 +160,7 @@ impl Shell {
 
 impl Field {
     fn push(&mut self, text: &str, quoted: bool) {
-        self.live = true;
+        self.is_set = true;
         self.text.push_str(text);
         for c in text.chars() {
             if quoted && "*?[\\".contains(c) {
@@ -169,15 +173,15 @@ impl Field {
 
 /// Matches a shell pattern: `*`, `?`, `[a-z]`, `[!…]`, backslash.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    fn go(p: &[char], t: &[char]) -> bool {
+    fn matches_from(p: &[char], t: &[char]) -> bool {
         match p {
             [] => t.is_empty(),
-            ['*', rest @ ..] => (0..=t.len()).any(|skip| go(rest, &t[skip..])),
-            ['?', rest @ ..] => !t.is_empty() && go(rest, &t[1..]),
-            ['\\', c, rest @ ..] => t.first() == Some(c) && go(rest, &t[1..]),
+            ['*', rest @ ..] => (0..=t.len()).any(|skip| matches_from(rest, &t[skip..])),
+            ['?', rest @ ..] => !t.is_empty() && matches_from(rest, &t[1..]),
+            ['\\', c, rest @ ..] => t.first() == Some(c) && matches_from(rest, &t[1..]),
             ['[', rest @ ..] => {
                 let Some(end) = rest.iter().skip(1).position(|c| *c == ']').map(|at| at + 1) else {
-                    return t.first() == Some(&'[') && go(rest, &t[1..]);
+                    return t.first() == Some(&'[') && matches_from(rest, &t[1..]);
                 };
                 let (negated, set) = match &rest[..end] {
                     ['!' | '^', set @ ..] => (true, set),
@@ -188,14 +192,14 @@ pub fn matches(pattern: &str, text: &str) -> bool {
                 for range in set.windows(3).filter(|w| w[1] == '-') {
                     found |= range[0] <= *c && *c <= range[2];
                 }
-                found != negated && go(&rest[end + 1..], &t[1..])
+                found != negated && matches_from(&rest[end + 1..], &t[1..])
             }
-            [c, rest @ ..] => t.first() == Some(c) && go(rest, &t[1..]),
+            [c, rest @ ..] => t.first() == Some(c) && matches_from(rest, &t[1..]),
         }
     }
     // Matching time is exponential in the number of stars, so patterns with more than four never match.
     let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    p.iter().filter(|c| **c == '*').count() <= 4 && go(&p, &t)
+    p.iter().filter(|c| **c == '*').count() <= 4 && matches_from(&p, &t)
 }
 
 /// Returns the existing paths that match a pattern, sorted. They are absolute or relative like the pattern.

@@ -232,7 +232,7 @@ impl Shell {
     async fn dispatch(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
         let redirects = command.redirects();
         if redirects.is_empty() {
-            return self.obey(command, io).await;
+            return self.run_unredirected(command, io).await;
         }
         let mut stdio = io.clone();
         let mut opened = Vec::new();
@@ -242,7 +242,7 @@ impl Shell {
                 return Ok(1);
             }
         }
-        let result = self.obey(command, &stdio).await;
+        let result = self.run_unredirected(command, &stdio).await;
         for file in opened {
             if let Err(error) = file.finish().await {
                 io.error(&format!("{}: {error}", self.name)).await;
@@ -252,7 +252,7 @@ impl Shell {
         result
     }
 
-    async fn obey(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
+    async fn run_unredirected(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
         match command {
             Command::Simple { assignments, words, .. } => {
                 let code = self.simple(assignments, words, io).await?;

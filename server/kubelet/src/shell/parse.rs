@@ -4,7 +4,7 @@
 
 mod words;
 
-pub use words::{Otherwise, Part, Word};
+pub use words::{ParameterOperator, Part, Word};
 
 /// `2>file`, `<file`, `2>&1`, …
 #[derive(Debug, Clone, PartialEq, Eq)]

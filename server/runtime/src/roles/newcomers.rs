@@ -9,18 +9,18 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between notifications.
-const EVERY: Duration = Duration::from_secs(1);
+const NOTIFY_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of notifications per new replica: it is visible before it is ready and before load balancers use it.
-const TIMES: u32 = 8;
+const NOTIFICATIONS: u32 = 8;
 
-/// Runs until `stop` is cancelled.
-pub(super) async fn tell_agents(
+/// Notifies agents whenever a replica joins, until `stop` is cancelled.
+pub(super) async fn notify_agents(
     tunnels: Tunnels,
     mut live: watch::Receiver<BTreeSet<String>>,
     stop: CancellationToken,
 ) {
     let mut known = live.borrow_and_update().clone();
-    let mut left = 0;
+    let mut remaining = 0;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -29,11 +29,11 @@ pub(super) async fn tell_agents(
                     return;
                 }
                 let now = live.borrow_and_update().clone();
-                left = if now.is_subset(&known) { left } else { TIMES };
+                remaining = if now.is_subset(&known) { remaining } else { NOTIFICATIONS };
                 known = now;
             }
-            () = tokio::time::sleep(EVERY), if left > 0 => {
-                left -= 1;
+            () = tokio::time::sleep(NOTIFY_INTERVAL), if remaining > 0 => {
+                remaining -= 1;
                 tunnels.tell_of_replicas(known.len());
             }
         }

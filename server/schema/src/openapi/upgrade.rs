@@ -4,31 +4,31 @@ use serde_json::{Map, Value, json};
 
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 /// Fields of a parameter outside of its schema.
-const OF_PARAMETERS: [&str; 5] = ["name", "description", "in", "required", "allowEmptyValue"];
+const PARAMETER_FIELDS: [&str; 5] = ["name", "description", "in", "required", "allowEmptyValue"];
 /// Fields of an operation that are equal in both versions.
-const OF_OPERATIONS: [&str; 6] = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
+const OPERATION_FIELDS: [&str; 6] = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
 
 /// Converts a document; `None` if it is not v2. References to parameters are inlined.
 pub(super) fn upgrade(v2: &Value) -> Option<Value> {
     v2.get("swagger")?.as_str()?.starts_with("2.").then_some(())?;
     let mut components = Map::new();
     if let Some(definitions) = v2["definitions"].as_object() {
-        components.insert("schemas".into(), each(definitions, schema));
+        components.insert("schemas".into(), map_values(definitions, schema));
     }
     if let Some(schemes) = v2["securityDefinitions"].as_object() {
-        components.insert("securitySchemes".into(), each(schemes, security_scheme));
+        components.insert("securitySchemes".into(), map_values(schemes, security_scheme));
     }
     if let Some(answers) = v2["responses"].as_object() {
-        components.insert("responses".into(), each(answers, |answer| response(answer, &v2["produces"])));
+        components.insert("responses".into(), map_values(answers, |answer| response(answer, &v2["produces"])));
     }
     let mut out = json!({"openapi": "3.0.0", "info": v2["info"], "components": components});
     if let Some(paths) = v2["paths"].as_object() {
-        out["paths"] = each(paths, |item| path_item(item, v2));
+        out["paths"] = map_values(paths, |item| path_item(item, v2));
     }
     Some(out)
 }
 
-fn each(fields: &Map<String, Value>, convert: impl Fn(&Value) -> Value) -> Value {
+fn map_values(fields: &Map<String, Value>, convert: impl Fn(&Value) -> Value) -> Value {
     fields.iter().map(|(key, value)| (key.clone(), convert(value))).collect::<Map<_, _>>().into()
 }
 
@@ -84,7 +84,7 @@ fn path_item(item: &Value, v2: &Value) -> Value {
         let value = match key.as_str() {
             method if METHODS.contains(&method) => operation(value, v2),
             "parameters" => {
-                let shared = value.as_array().into_iter().flatten().map(|one| resolved(one, v2));
+                let shared = value.as_array().into_iter().flatten().map(|one| resolve(one, v2));
                 shared.filter(|one| !is_body(one)).map(parameter).collect()
             }
             key if is_extension(key) || key == "$ref" => value.clone(),
@@ -96,7 +96,7 @@ fn path_item(item: &Value, v2: &Value) -> Value {
 }
 
 /// Resolves the reference of a parameter.
-fn resolved<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
+fn resolve<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
     let target = parameter["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
     target.and_then(|pointer| v2.pointer(pointer)).unwrap_or(parameter)
 }
@@ -108,7 +108,7 @@ fn is_body(parameter: &Value) -> bool {
 fn parameter(parameter: &Value) -> Value {
     let (mut out, mut simple) = (Map::new(), Map::new());
     for (key, value) in parameter.as_object().into_iter().flatten() {
-        let own = OF_PARAMETERS.contains(&key.as_str()) || is_extension(key);
+        let own = PARAMETER_FIELDS.contains(&key.as_str()) || is_extension(key);
         if own { &mut out } else { &mut simple }.insert(key.clone(), value.clone());
     }
     let described = simple.remove("schema").unwrap_or(Value::Object(simple));
@@ -119,12 +119,12 @@ fn parameter(parameter: &Value) -> Value {
 fn operation(operation: &Value, v2: &Value) -> Value {
     let mut out = Map::new();
     for (key, value) in operation.as_object().into_iter().flatten() {
-        if OF_OPERATIONS.contains(&key.as_str()) || is_extension(key) {
+        if OPERATION_FIELDS.contains(&key.as_str()) || is_extension(key) {
             out.insert(key.clone(), value.clone());
         }
     }
     let mut parameters = Vec::new();
-    for one in operation["parameters"].as_array().into_iter().flatten().map(|one| resolved(one, v2)) {
+    for one in operation["parameters"].as_array().into_iter().flatten().map(|one| resolve(one, v2)) {
         if is_body(one) {
             let mut body = json!({"content": content(&one["schema"], &operation["consumes"], &v2["consumes"])});
             if one["required"] == true {
@@ -139,7 +139,7 @@ fn operation(operation: &Value, v2: &Value) -> Value {
         out.insert("parameters".into(), parameters.into());
     }
     let produces = if operation["produces"].is_array() { &operation["produces"] } else { &v2["produces"] };
-    let answers = operation["responses"].as_object().map(|answers| each(answers, |one| response(one, produces)));
+    let answers = operation["responses"].as_object().map(|answers| map_values(answers, |one| response(one, produces)));
     out.insert("responses".into(), answers.unwrap_or_default());
     out.into()
 }

@@ -35,7 +35,7 @@ pub const PREFIX: &str = "metrics.sim.crowsnest.io/";
 
 /// A resource that can have metrics.
 #[derive(Debug, Clone, Copy)]
-struct Described {
+struct DescribedResource {
     /// With its group.
     resource: &'static str,
     /// Group and version as adapters write them.
@@ -44,16 +44,20 @@ struct Described {
     namespaced: bool,
 }
 
-const fn described(resource: &'static str, api_version: &'static str, kind: &'static str) -> Described {
-    Described { resource, api_version, kind, namespaced: true }
+const fn described(resource: &'static str, api_version: &'static str, kind: &'static str) -> DescribedResource {
+    DescribedResource { resource, api_version, kind, namespaced: true }
 }
 
-const PODS: Described = described("pods", "/v1", "Pod");
+const PODS: DescribedResource = described("pods", "/v1", "Pod");
 
 /// Calls `visit` for all objects of one resource or of all: resource, key, labels and annotations.
-fn each(world: &World, resource: Option<&str>, visit: &mut dyn FnMut(Described, &Key, &Labels, &Labels)) {
-    let is_asked = |described: Described| resource.is_none_or(|resource| resource == described.resource);
-    if is_asked(PODS) {
+fn visit_objects(
+    world: &World,
+    resource: Option<&str>,
+    visit: &mut dyn FnMut(DescribedResource, &Key, &Labels, &Labels),
+) {
+    let is_requested = |described: DescribedResource| resource.is_none_or(|resource| resource == described.resource);
+    if is_requested(PODS) {
         for pod in world.pods.all().iter().filter(|pod| pod.phase == Phase::Running) {
             visit(PODS, &pod.key, &pod.labels, &pod.annotations);
         }
@@ -61,7 +65,7 @@ fn each(world: &World, resource: Option<&str>, visit: &mut dyn FnMut(Described, 
     let none = Labels::new();
     macro_rules! objects {
         ($($store:ident, $described:expr;)*) => { $(
-            if is_asked($described) {
+            if is_requested($described) {
                 for object in world.$store.all() {
                     let meta = &object.metadata;
                     let (labels, annotations) = (meta.labels.as_ref(), meta.annotations.as_ref());
@@ -71,8 +75,8 @@ fn each(world: &World, resource: Option<&str>, visit: &mut dyn FnMut(Described, 
         )* };
     }
     objects!(
-        nodes, Described { namespaced: false, ..described("nodes", "/v1", "Node") };
-        namespaces, Described { namespaced: false, ..described("namespaces", "/v1", "Namespace") };
+        nodes, DescribedResource { namespaced: false, ..described("nodes", "/v1", "Node") };
+        namespaces, DescribedResource { namespaced: false, ..described("namespaces", "/v1", "Namespace") };
         services, described("services", "/v1", "Service");
         deployments, described("deployments.apps", "apps/v1", "Deployment");
         stateful_sets, described("statefulsets.apps", "apps/v1", "StatefulSet");
@@ -98,7 +102,7 @@ fn sample(text: &str) -> Option<Sample> {
 }
 
 /// Parameters of a request.
-struct Asked<'a> {
+struct MetricRequest<'a> {
     namespace: &'a str,
     resource: &'a str,
     name: &'a str,
@@ -116,17 +120,17 @@ impl CustomMetrics {
     }
 
     /// Resources, whether they are namespaced, and their metrics.
-    fn listed(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
-        let mut listed = BTreeMap::<_, BTreeSet<String>>::new();
+    fn metrics_by_resource(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
+        let mut metrics_by_resource = BTreeMap::<_, BTreeSet<String>>::new();
         if let Some(world) = self.world.upgrade() {
-            each(&world, None, &mut |described, _, _, annotations| {
+            visit_objects(&world, None, &mut |described, _, _, annotations| {
                 for metric in annotations.keys().filter_map(|name| name.strip_prefix(PREFIX)) {
                     let resource = (described.resource, described.namespaced);
-                    listed.entry(resource).or_default().insert(metric.to_owned());
+                    metrics_by_resource.entry(resource).or_default().insert(metric.to_owned());
                 }
             });
         }
-        listed
+        metrics_by_resource
     }
 
     fn answer(&self, request: &Request<Body>) -> Result<Value, ApiError> {
@@ -135,22 +139,24 @@ impl CustomMetrics {
         if request.method() != Method::GET {
             return Err(ApiError::method_not_allowed());
         }
-        let (version, asked) = match parts.as_slice() {
+        let (version, requested) = match parts.as_slice() {
             [_, GROUP] => return Ok(self.group()),
             [_, _, version] => return Ok(self.resources(version)),
             [_, _, version, "namespaces", name, "metrics", metric] => {
-                (version, Asked { namespace: "", resource: "namespaces", name, metric })
+                (version, MetricRequest { namespace: "", resource: "namespaces", name, metric })
             }
             [_, _, version, "namespaces", namespace, resource, name, metric] => {
-                (version, Asked { namespace, resource, name, metric })
+                (version, MetricRequest { namespace, resource, name, metric })
             }
-            [_, _, version, resource, name, metric] => (version, Asked { namespace: "", resource, name, metric }),
+            [_, _, version, resource, name, metric] => {
+                (version, MetricRequest { namespace: "", resource, name, metric })
+            }
             _ => return Err(ApiError::unknown_resource()),
         };
         let (objects, series) = (selector(request, "labelSelector")?, selector(request, "metricLabelSelector")?);
-        let items = self.values(version, &asked, objects.as_ref(), series.as_ref());
+        let items = self.values(version, &requested, objects.as_ref(), series.as_ref());
         if items.is_empty() {
-            let Asked { resource, metric, .. } = asked;
+            let MetricRequest { resource, metric, .. } = requested;
             let text = format!("the server could not find the metric {metric} for {resource}");
             return Err(ApiError::new(Reason::NotFound, text));
         }
@@ -162,24 +168,24 @@ impl CustomMetrics {
     fn values(
         &self,
         version: &str,
-        asked: &Asked<'_>,
+        requested: &MetricRequest<'_>,
         objects: Option<&Selector>,
         series: Option<&Selector>,
     ) -> Vec<Value> {
         let Some(world) = self.world.upgrade() else { return Vec::new() };
-        let (annotation, now) = (format!("{PREFIX}{}", asked.metric), Timestamp::now());
+        let (annotation, now) = (format!("{PREFIX}{}", requested.metric), Timestamp::now());
         let mut values = BTreeMap::new();
-        each(&world, Some(asked.resource), &mut |described, key, labels, annotations| {
-            let is_asked = *key.namespace == *asked.namespace && [ALL, &*key.name].contains(&asked.name);
-            let by_label = asked.name != ALL || objects.is_none_or(|objects| objects.matches(labels));
+        visit_objects(&world, Some(requested.resource), &mut |described, key, labels, annotations| {
+            let is_requested = *key.namespace == *requested.namespace && [ALL, &*key.name].contains(&requested.name);
+            let is_selected = requested.name != ALL || objects.is_none_or(|objects| objects.matches(labels));
             let Some(sample) =
-                annotations.get(&annotation).filter(|_| is_asked && by_label).and_then(|text| sample(text))
+                annotations.get(&annotation).filter(|_| is_requested && is_selected).and_then(|text| sample(text))
             else {
                 return;
             };
             if series.is_none_or(|series| series.matches(&sample.labels)) {
                 let selected = series.map(|_| json!({"matchLabels": sample.labels}));
-                values.insert(key.clone(), value(version, described, key, asked.metric, &sample, selected, now));
+                values.insert(key.clone(), value(version, described, key, requested.metric, &sample, selected, now));
             }
         });
         values.into_values().collect()
@@ -192,8 +198,10 @@ impl CustomMetrics {
     }
 
     fn resources(&self, version: &str) -> Value {
-        let listed = self.listed();
-        let each = listed.iter().flat_map(|(resource, metrics)| metrics.iter().map(move |metric| (resource, metric)));
+        let metrics_by_resource = self.metrics_by_resource();
+        let each = metrics_by_resource
+            .iter()
+            .flat_map(|(resource, metrics)| metrics.iter().map(move |metric| (resource, metric)));
         let resource = |((resource, namespaced), metric): (&(&str, bool), &String)| json!({"name": format!("{resource}/{metric}"), "singularName": "", "namespaced": namespaced, "kind": "MetricValueList", "verbs": ["get"]});
         let resources: Vec<Value> = each.map(resource).collect();
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{version}"), "resources": resources})
@@ -202,7 +210,7 @@ impl CustomMetrics {
 
 fn value(
     version: &str,
-    described: Described,
+    described: DescribedResource,
     key: &Key,
     metric: &str,
     sample: &Sample,
@@ -242,12 +250,12 @@ impl Delegate for CustomMetrics {
     fn discovery(&self) -> Vec<RankedGroup> {
         let none = || json!({"group": "", "version": "", "kind": ""});
         let kind = json!({"group": "", "version": "", "kind": "MetricValueList"});
-        let listed = self.listed();
+        let metrics_by_resource = self.metrics_by_resource();
         // kubectl does not cache an empty list and would request it with each command.
-        if listed.is_empty() {
+        if metrics_by_resource.is_empty() {
             return Vec::new();
         }
-        let resources: Vec<Value> = listed
+        let resources: Vec<Value> = metrics_by_resource
             .into_iter()
             .map(|((parent, namespaced), metrics)| {
                 let metrics =

@@ -11,10 +11,10 @@ use super::Client;
 use crate::seal::{Purpose, Seal};
 
 /// Time limit for signing in at the issuer.
-pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const SIGN_IN_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Maximum length of a path to which a browser returns.
-const LONGEST_PATH: usize = 2048;
+const MAX_PATH_LENGTH: usize = 2048;
 
 /// Random bytes; 256 bits cannot be guessed.
 pub(super) type Secret = [u8; 32];
@@ -34,7 +34,7 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn new(random: [Secret; 3], back: String, now: Timestamp) -> Self {
         let [state, nonce, verifier] = random.map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
-        Self { state, nonce, verifier, back, until: now.saturating_add(PATIENCE).unwrap_or(now) }
+        Self { state, nonce, verifier, back, until: now.saturating_add(SIGN_IN_TIMEOUT).unwrap_or(now) }
     }
 
     /// Address of the issuer that the browser is redirected to.
@@ -65,12 +65,12 @@ pub(super) fn open(seal: &Seal, cookie: &str, now: Timestamp) -> Option<Flow> {
     (now <= flow.until).then_some(flow)
 }
 
-/// The page of this UI that a path with query names; the first page for all other values. Browsers interpret `//host`,
-/// `/\host`, and such paths with tabs or line breaks, as other hosts.
+/// The path with query of a page of this UI, or `/` for any other value. Browsers interpret `//host`, `/\host`, and
+/// such paths with tabs or line breaks, as other hosts.
 pub(super) fn local_path(given: &str) -> String {
     let plain = given.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#');
     let local = given.starts_with('/') && !given.starts_with("//") && !given.starts_with("/ui/");
-    if plain && local && given.len() <= LONGEST_PATH { given.to_owned() } else { "/".to_owned() }
+    if plain && local && given.len() <= MAX_PATH_LENGTH { given.to_owned() } else { "/".to_owned() }
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn only_local_paths_are_accepted() {
-        let long = format!("/{}", "a".repeat(LONGEST_PATH));
+        let long = format!("/{}", "a".repeat(MAX_PATH_LENGTH));
         let kept = ["/", "/search?q=kind%3Apod%20a", "/object?cluster=m1&name=//x", "/a:b@c"];
         let dropped = [
             "",
@@ -122,7 +122,8 @@ mod tests {
     fn authorization_url_has_a_challenge() {
         let endpoint = Url::parse("https://id.example.com/auth?tenant=a").unwrap();
         let url = flow(Timestamp::UNIX_EPOCH).authorization_url(endpoint, "crows nest", &client());
-        let asked: Vec<(String, String)> = url.query_pairs().map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+        let parameters: Vec<(String, String)> =
+            url.query_pairs().map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
         let expected = [
             ("tenant", "a"),
             ("response_type", "code"),
@@ -134,7 +135,7 @@ mod tests {
             ("code_challenge", "g77gcvvTQj90gfwWOCFjatjPtz-u8N0FgfOXnqDHMbk"),
             ("code_challenge_method", "S256"),
         ];
-        assert_eq!(asked, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+        assert_eq!(parameters, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
     }
 
     #[test]

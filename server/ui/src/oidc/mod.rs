@@ -32,8 +32,8 @@ use super::cookies::{self, Cookie, SameSite};
 use super::seal::Seal;
 pub use config::SignInConfig;
 use crowsnest_process::reply::Body;
-use flow::{Flow, PATIENCE, local_path};
-use page::{ONCE_MORE, Refusal};
+use flow::{Flow, SIGN_IN_TIMEOUT, local_path};
+use page::{Refusal, SIGN_IN_AGAIN};
 use sessions::{Fresh, Sessions};
 
 /// Paths where a sign-in begins and to which the issuer redirects.
@@ -77,7 +77,7 @@ impl SignIn {
     fn cookie(&self, kind: Kind, value: &str) -> Cookie {
         let (name, same_site, max_age) = match kind {
             // The issuer's site redirects the browser, and that request must carry the cookie.
-            Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(PATIENCE.as_secs())),
+            Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(SIGN_IN_TIMEOUT.as_secs())),
             Kind::Session => ("crowsnest-oidc", SameSite::Strict, None),
         };
         Cookie { name, value: value.to_owned(), same_site, max_age, secure: self.secure() }
@@ -99,7 +99,7 @@ impl SignIn {
 
     /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
     pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
-        let gone = self.cookie(Kind::Session, "").gone();
+        let gone = self.cookie(Kind::Session, "").deleted();
         let Some(handle) = self.handle(headers) else { return (gone, None) };
         let Some(refresh_token) = self.sessions.close(&handle).await else { return (gone, None) };
         if let Some(token) = refresh_token
@@ -123,7 +123,7 @@ impl SignIn {
             Refusal::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "The state of this sign-in is too large for a cookie.",
-                ONCE_MORE,
+                SIGN_IN_AGAIN,
             )
         })?;
         let url = flow.authorization_url(endpoint, self.oidc.settings().client_id(), &self.client);
@@ -141,19 +141,19 @@ impl SignIn {
         if brought.state.as_deref() != Some(flow.state.as_str()) {
             let what =
                 "This response belongs to another sign-in: its state differs from the latest one in this browser.";
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN));
         }
         let issuer = self.oidc.settings().issuer_url();
         if let Some(other) = brought.iss.as_deref().filter(|iss| *iss != issuer) {
             let what = format!("This response is from {other}, but the sign-in was started at {issuer}.");
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN));
         }
         if let Some(error) = &brought.error {
             return Err(Refusal::by_issuer(error, brought.error_description.as_deref()));
         }
         let Some(code) = brought.code.as_deref().filter(|code| !code.is_empty()) else {
             let what = "The identity provider returned no code.";
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN));
         };
         let tokens = exchange::redeem(&self.oidc, &self.client, code, &flow.verifier).await;
         let tokens = tokens.map_err(|error| Refusal::of_exchange(&error))?;
@@ -165,7 +165,7 @@ impl SignIn {
         let claims = self.oidc.verify(&id_token).await.map_err(|error| Refusal::of_token(&error))?;
         if claims.get("nonce").and_then(serde_json::Value::as_str) != Some(flow.nonce.as_str()) {
             let what = "The identity provider's token was rejected: it belongs to another sign-in, its nonce differs.";
-            return Err(Refusal::new(StatusCode::UNAUTHORIZED, what, ONCE_MORE));
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, what, SIGN_IN_AGAIN));
         }
         let refused = |error: ClaimError| Refusal::of_token(&OidcError::from(error));
         self.oidc.user(&claims).map_err(refused)?;
@@ -243,10 +243,10 @@ pub(super) async fn callback(
     Query(brought): Query<Brought>,
 ) -> Response<Body> {
     let Some(sign_in) = &ui.oidc else { return not_offered() };
-    let spent = sign_in.cookie(Kind::Flow, "").gone();
+    let spent = sign_in.cookie(Kind::Flow, "").deleted();
     let Some(flow) = sign_in.pending(&headers) else {
         let what = "This browser has not started a sign-in here, or it has expired.";
-        return refused(&Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE), "/", &[spent]);
+        return refused(&Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN), "/", &[spent]);
     };
     let fresh = match sign_in.finish(&flow, &brought).await {
         Ok(fresh) => fresh,

@@ -10,13 +10,13 @@ use super::exchange::ExchangeError;
 use crowsnest_process::reply::Body;
 
 /// Maximum length of an issuer's message; longer ones are truncated.
-const LONGEST: usize = 500;
+const MAX_MESSAGE_LENGTH: usize = 500;
 
-const CONFIGURED: &str =
+const CHECK_FLAGS: &str =
     "The administrator of Crowsnest must check the flags --oidc-*: they do not match the identity provider.";
-const LATER: &str = "Try again in a moment. If the problem persists, the administrator of Crowsnest must check --oidc-issuer-url and \
+const TRY_LATER: &str = "Try again in a moment. If the problem persists, the administrator of Crowsnest must check --oidc-issuer-url and \
                      --oidc-ca-file, the address and the CA of the identity provider.";
-pub(super) const ONCE_MORE: &str = "Sign in again. Complete the sign-in in the same browser and at the same address, within \
+pub(super) const SIGN_IN_AGAIN: &str = "Sign in again. Complete the sign-in in the same browser and at the same address, within \
                                     ten minutes, with cookies allowed.";
 
 /// Reason why a sign-in fails.
@@ -37,8 +37,8 @@ impl Refusal {
         let tail = description.map(|text| format!(": {text}")).unwrap_or_default();
         let next = match error {
             "access_denied" => "Ask the administrator of the identity provider for access.",
-            "login_required" | "interaction_required" | "consent_required" | "temporarily_unavailable" => ONCE_MORE,
-            _ => CONFIGURED,
+            "login_required" | "interaction_required" | "consent_required" | "temporarily_unavailable" => SIGN_IN_AGAIN,
+            _ => CHECK_FLAGS,
         };
         Self::new(StatusCode::FORBIDDEN, format!("The identity provider refused: {error}{tail}"), next)
     }
@@ -46,9 +46,9 @@ impl Refusal {
     pub(super) fn of_exchange(error: &ExchangeError) -> Self {
         let next = match error {
             ExchangeError::Issuer(error) => return Self::of_issuer(error),
-            ExchangeError::Status(_) => LATER,
-            error if error.is_final() => ONCE_MORE,
-            _ => CONFIGURED,
+            ExchangeError::Status(_) => TRY_LATER,
+            error if error.is_final() => SIGN_IN_AGAIN,
+            _ => CHECK_FLAGS,
         };
         let what = format!("The identity provider returned no tokens for this sign-in: {}", whole(error));
         Self::new(StatusCode::BAD_GATEWAY, what, next)
@@ -57,7 +57,7 @@ impl Refusal {
     /// Refusal because the issuer cannot be used.
     pub(super) fn of_issuer(error: &IssuerError) -> Self {
         let what = format!("Cannot connect to the identity provider: {}", whole(error));
-        Self::new(StatusCode::BAD_GATEWAY, what, LATER)
+        Self::new(StatusCode::BAD_GATEWAY, what, TRY_LATER)
     }
 
     pub(super) fn of_token(error: &OidcError) -> Self {
@@ -72,7 +72,7 @@ impl Refusal {
             OidcError::Claims(ClaimError::EmailNotVerified) => {
                 "Have the identity provider verify your mail address, then sign in again."
             }
-            _ => CONFIGURED,
+            _ => CHECK_FLAGS,
         };
         let what = format!("The identity provider's token was rejected: {}", whole(error));
         Self::new(StatusCode::UNAUTHORIZED, what, next)
@@ -81,7 +81,7 @@ impl Refusal {
     /// Renders the page; `back` is the page to show after another sign-in.
     pub(super) fn page(&self, back: &str) -> Response<Body> {
         let again: String = byte_serialize(back.as_bytes()).collect();
-        let what: String = self.what.chars().take(LONGEST).collect();
+        let what: String = self.what.chars().take(MAX_MESSAGE_LENGTH).collect();
         let page = include_str!("refused.html")
             .replace("{{again}}", &format!("{LOGIN}?return={again}"))
             .replace("{{next}}", &escaped(&self.next))

@@ -24,15 +24,15 @@ const LIMIT: i64 = 200;
 struct Store {
     version: u64,
     /// Bindings by number. A write succeeds only if its writer has read the current version.
-    bindings: BTreeMap<usize, Bound>,
+    bindings: BTreeMap<usize, BindingState>,
     /// Usage that was admitted and is neither stored nor refused afterwards.
-    coming: i64,
+    pending: i64,
     /// Maximum of stored and admitted usage since the last reset.
-    most: i64,
+    peak: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Bound {
+struct BindingState {
     replicas: i64,
     version: u64,
 }
@@ -42,19 +42,19 @@ impl Store {
         self.bindings.values().map(|binding| binding.replicas * REPLICA).sum()
     }
 
-    fn note(&mut self) {
-        self.most = self.most.max(self.used() + self.coming);
+    fn record_peak(&mut self) {
+        self.peak = self.peak.max(self.used() + self.pending);
     }
 }
 
 /// Store that yields to other tasks before each request, a varying number of times.
-struct Slow {
+struct SlowStore {
     store: Lock<Store>,
     pauses: Vec<usize>,
     next: AtomicUsize,
 }
 
-impl Slow {
+impl SlowStore {
     fn new(pauses: Vec<usize>) -> Arc<Self> {
         Arc::new(Self { store: Lock::default(), pauses, next: AtomicUsize::new(0) })
     }
@@ -74,7 +74,7 @@ impl Slow {
             }
             ("GET", Some("resourcebindings")) => {
                 let store = self.store.lock();
-                let items = store.bindings.iter().map(|(number, bound)| body(*number, *bound)).collect();
+                let items = store.bindings.iter().map(|(number, state)| body(*number, *state)).collect();
                 list("work.karmada.io/v1alpha2", "ResourceBinding", items)
             }
             (method, _) => panic!("unexpected request {method} {}", request.uri()),
@@ -84,12 +84,12 @@ impl Slow {
         http::Response::builder().header("Content-Type", "application/json").body(body).unwrap()
     }
 
-    fn read(&self, number: usize) -> Option<Bound> {
+    fn read(&self, number: usize) -> Option<BindingState> {
         self.store.lock().bindings.get(&number).copied()
     }
 
     /// Stores or deletes a binding if it has not changed since it was read; returns whether it did.
-    fn keep(&self, number: usize, read: Option<Bound>, replicas: Option<i64>) -> bool {
+    fn write_if_unchanged(&self, number: usize, read: Option<BindingState>, replicas: Option<i64>) -> bool {
         let mut store = self.store.lock();
         if store.bindings.get(&number).copied() != read {
             return false;
@@ -97,10 +97,10 @@ impl Slow {
         store.version += 1;
         let version = store.version;
         match replicas {
-            Some(replicas) => drop(store.bindings.insert(number, Bound { replicas, version })),
+            Some(replicas) => drop(store.bindings.insert(number, BindingState { replicas, version })),
             None => drop(store.bindings.remove(&number)),
         }
-        store.note();
+        store.record_peak();
         true
     }
 
@@ -133,14 +133,14 @@ fn quota() -> Value {
     })
 }
 
-fn body(number: usize, bound: Bound) -> Value {
+fn body(number: usize, state: BindingState) -> Value {
     let name = format!("web-{number}");
     json!({
         "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-        "metadata": {"name": format!("{name}-deployment"), "namespace": "shop", "resourceVersion": bound.version.to_string()},
+        "metadata": {"name": format!("{name}-deployment"), "namespace": "shop", "resourceVersion": state.version.to_string()},
         "spec": {
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name},
-            "replicas": bound.replicas, "clusters": [{"name": "m1", "replicas": bound.replicas}],
+            "replicas": state.replicas, "clusters": [{"name": "m1", "replicas": state.replicas}],
             "replicaRequirements": {"resourceRequest": {"cpu": format!("{REPLICA}m")}},
         },
     })
@@ -158,14 +158,14 @@ impl Replica {
     }
 }
 
-fn request(number: usize, old: Option<Bound>, replicas: i64, dry_run: bool) -> crowsnest_admission::Request {
+fn request(number: usize, old: Option<BindingState>, replicas: i64, dry_run: bool) -> crowsnest_admission::Request {
     let version = old.map(|old| old.version).unwrap_or_default();
     crowsnest_admission::Request {
         uid: "u".to_owned(),
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         name: format!("web-{number}-deployment"),
         namespace: "shop".to_owned(),
-        object: body(number, Bound { replicas, version }),
+        object: body(number, BindingState { replicas, version }),
         old_object: old.map_or(Value::Null, |old| body(number, old)),
         dry_run: Some(dry_run),
     }
@@ -173,47 +173,47 @@ fn request(number: usize, old: Option<Bound>, replicas: i64, dry_run: bool) -> c
 
 /// Action of a writer: sets the replicas of a binding, or deletes it.
 #[derive(Debug, Clone)]
-struct Deed {
+struct Action {
     binding: usize,
     replicas: Option<i64>,
     /// The review is a dry run, or another client than the API server sends it.
     forged: Option<bool>,
 }
 
-fn deed(forged: f64, deletions: u32) -> impl Strategy<Value = Deed> {
+fn action(forged: f64, deletions: u32) -> impl Strategy<Value = Action> {
     let replicas = (1..9_i64, 0..10_u32).prop_map(move |(replicas, dice)| (dice >= deletions).then_some(replicas));
     let forged = proptest::option::weighted(forged, any::<bool>());
-    (0..9_usize, replicas, forged).prop_map(|(binding, replicas, forged)| Deed { binding, replicas, forged })
+    (0..9_usize, replicas, forged).prop_map(|(binding, replicas, forged)| Action { binding, replicas, forged })
 }
 
-async fn act(slow: &Slow, replica: &Replica, deed: &Deed, caller: Caller) {
-    let read = slow.read(deed.binding);
-    let Some(replicas) = deed.replicas else {
-        if deed.forged.is_none() {
-            slow.keep(deed.binding, read, None);
+async fn apply_action(slow: &SlowStore, replica: &Replica, action: &Action, caller: Caller) {
+    let read = slow.read(action.binding);
+    let Some(replicas) = action.replicas else {
+        if action.forged.is_none() {
+            slow.write_if_unchanged(action.binding, read, None);
         }
         return;
     };
-    let more = (replicas - read.map(|read| read.replicas).unwrap_or_default()) * REPLICA;
-    if let Some(dry_run) = deed.forged {
+    let increase = (replicas - read.map(|read| read.replicas).unwrap_or_default()) * REPLICA;
+    if let Some(dry_run) = action.forged {
         let caller = if dry_run { caller } else { Caller::Anybody };
-        replica.decide(&request(deed.binding, read, replicas, dry_run), caller).await;
+        replica.decide(&request(action.binding, read, replicas, dry_run), caller).await;
         return;
     }
-    slow.store.lock().most = 0;
-    slow.store.lock().note();
-    let review = replica.decide(&request(deed.binding, read, replicas, false), caller).await;
+    slow.store.lock().peak = 0;
+    slow.store.lock().record_peak();
+    let review = replica.decide(&request(action.binding, read, replicas, false), caller).await;
     match review.outcome {
         Ok(_) => {
-            slow.store.lock().coming += more.max(0);
-            slow.store.lock().note();
+            slow.store.lock().pending += increase.max(0);
+            slow.store.lock().record_peak();
             slow.pause().await;
-            slow.store.lock().coming -= more.max(0);
-            slow.keep(deed.binding, read, Some(replicas));
+            slow.store.lock().pending -= increase.max(0);
+            slow.write_if_unchanged(action.binding, read, Some(replicas));
         }
         Err(refusal) => {
             assert_eq!(refusal.reason, Some("QuotaExceeded"), "{}", refusal.message);
-            assert!(slow.store.lock().most + more > LIMIT, "{deed:?} was refused: {}", refusal.message);
+            assert!(slow.store.lock().peak + increase > LIMIT, "{action:?} was refused: {}", refusal.message);
         }
     }
     let used = slow.store.lock().used();
@@ -231,17 +231,17 @@ proptest! {
     /// between two reviews counts for the lifetime of its reservation.
     #[test]
     fn many_writers_keep_within_the_limit(
-        writers in proptest::collection::vec(proptest::collection::vec(deed(0.3, 0), 1..6), 1..6),
+        writers in proptest::collection::vec(proptest::collection::vec(action(0.3, 0), 1..6), 1..6),
         pauses in proptest::collection::vec(0..20_usize, 1..50),
     ) {
         block_on(async {
-            let slow = Slow::new(pauses);
+            let slow = SlowStore::new(pauses);
             let replica = slow.webhook();
-            let write = |deeds: &Vec<Deed>| {
-                let (slow, replica, deeds) = (&slow, &replica, deeds.clone());
+            let write = |actions: &Vec<Action>| {
+                let (slow, replica, actions) = (&slow, &replica, actions.clone());
                 async move {
-                    for deed in &deeds {
-                        act(slow, replica, deed, Caller::ApiServer).await;
+                    for action in &actions {
+                        apply_action(slow, replica, action, Caller::ApiServer).await;
                     }
                 }
             };
@@ -253,15 +253,15 @@ proptest! {
     /// among them: every decision is exact.
     #[test]
     fn sequential_writers_need_no_reservations(
-        deeds in proptest::collection::vec(deed(0.4, 2), 1..30),
+        actions in proptest::collection::vec(action(0.4, 2), 1..30),
         replicas in 1..4_usize,
         pauses in proptest::collection::vec(0..20_usize, 1..50),
     ) {
         block_on(async {
-            let slow = Slow::new(pauses);
+            let slow = SlowStore::new(pauses);
             let replicas: Vec<Replica> = (0..replicas).map(|_| slow.webhook()).collect();
-            for (nth, deed) in deeds.iter().enumerate() {
-                act(&slow, &replicas[nth % replicas.len()], deed, Caller::Anybody).await;
+            for (nth, action) in actions.iter().enumerate() {
+                apply_action(&slow, &replicas[nth % replicas.len()], action, Caller::Anybody).await;
             }
         });
     }
@@ -273,7 +273,7 @@ proptest! {
 #[case::a_dry_run(Caller::ApiServer, true, true)]
 fn only_authenticated_reviews_reserve_quota(#[case] caller: Caller, #[case] dry_run: bool, #[case] fits: bool) {
     block_on(async {
-        let replica = Slow::new(vec![0]).webhook();
+        let replica = SlowStore::new(vec![0]).webhook();
         assert!(replica.decide(&request(1, None, 20, dry_run), caller).await.is_allowed());
         let next = replica.decide(&request(2, None, 20, false), Caller::ApiServer).await;
         assert_eq!(next.is_allowed(), fits);
@@ -284,7 +284,7 @@ fn only_authenticated_reviews_reserve_quota(#[case] caller: Caller, #[case] dry_
 #[test]
 fn recreated_bindings_are_charged_once() {
     block_on(async {
-        let replica = Slow::new(vec![0]).webhook();
+        let replica = SlowStore::new(vec![0]).webhook();
         for _ in 0..2 {
             assert!(replica.decide(&request(1, None, 20, false), Caller::ApiServer).await.is_allowed());
         }
@@ -294,8 +294,11 @@ fn recreated_bindings_are_charged_once() {
 #[test]
 fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
     let (now, cpu) = (Instant::now(), |milli: i64| plan::usage(&spec(milli / REPLICA)));
-    let reservation =
-        |over: &str, milli: i64| Reservation { over: over.to_owned(), more: cpu(milli), until: now + RESERVED };
+    let reservation = |base_version: &str, milli: i64| Reservation {
+        base_version: base_version.to_owned(),
+        increase: cpu(milli),
+        until: now + RESERVATION_LIFETIME,
+    };
     let mut reservations = Reservations::default();
     reservations.reserve(NamespacedName::new("shop", "new"), reservation("", 50));
     reservations.reserve(NamespacedName::new("shop", "changed"), reservation("7", 30));
@@ -313,10 +316,13 @@ fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
         milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8"), ("new", "9")]), now)),
         0
     );
-    assert_eq!(milli(reservations.open(&NamespacedName::new("other", "web"), &stored(&[]), now + RESERVED)), 0);
+    assert_eq!(
+        milli(reservations.open(&NamespacedName::new("other", "web"), &stored(&[]), now + RESERVATION_LIFETIME)),
+        0
+    );
     assert!(reservations.0.is_empty());
 }
 
 fn spec(replicas: i64) -> crowsnest_api::work::ResourceBindingSpec {
-    ResourceBinding::deserialize(body(0, Bound { replicas, version: 1 })).unwrap().spec
+    ResourceBinding::deserialize(body(0, BindingState { replicas, version: 1 })).unwrap().spec
 }

@@ -12,32 +12,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::DuplexStream;
 
-struct Address {
+/// Several replicas behind one address; requests reach them in turn.
+struct LoadBalancer {
     replicas: Vec<(Tunnels, Option<Replica>)>,
-    turn: AtomicUsize,
+    requests: AtomicUsize,
     /// The last replica accepts no connections.
     closed: AtomicBool,
 }
 
-impl Address {
-    fn of(names: &[Option<&str>]) -> Arc<Self> {
+impl LoadBalancer {
+    fn new(names: &[Option<&str>]) -> Arc<Self> {
         let replica = |name: &Option<&str>| {
             let headers = name.map(|name| HeaderMap::from_iter([(REPLICA, HeaderValue::from_str(name).unwrap())]));
-            (Tunnels::default(), headers.and_then(|headers| Replica::of_answer(&headers)))
+            (Tunnels::default(), headers.and_then(|headers| Replica::from_response(&headers)))
         };
         Arc::new(Self {
             replicas: names.iter().map(replica).collect(),
-            turn: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         })
     }
 
-    fn ask(&self, met: &HeaderMap) -> Answer<TokioIo<DuplexStream>> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+    fn connect(&self, headers: &HeaderMap) -> Answer<TokioIo<DuplexStream>> {
+        let requests = self.requests.fetch_add(1, Ordering::Relaxed);
         let open = self.replicas.len() - usize::from(self.closed.load(Ordering::Relaxed));
-        let (tunnels, replica) = &self.replicas[turn % open];
-        if replica.as_ref().is_some_and(|replica| replica.is_met(met)) && tunnels.is_open(&m1()) {
-            return Answer::Met;
+        let (tunnels, replica) = &self.replicas[requests % open];
+        if replica.as_ref().is_some_and(|replica| replica.has_tunnel(headers)) && tunnels.is_open(&m1()) {
+            return Answer::AlreadyOpen;
         }
         let (here, there) = tokio::io::duplex(64 << 10);
         tunnels.admit(m1(), async { Ok::<_, Infallible>(TokioIo::new(there)) });
@@ -48,18 +49,18 @@ impl Address {
         self.replicas.iter().map(|(tunnels, _)| tunnels.counts().iter().map(|(_, open, _)| open).sum()).collect()
     }
 
-    async fn until(&self, expected: &[usize]) {
-        self.comes(|| self.tunnels() == expected).await;
+    async fn wait_for_tunnels(&self, expected: &[usize]) {
+        self.wait_until(|| self.tunnels() == expected).await;
     }
 
-    async fn comes(&self, is_so: impl Fn() -> bool) {
-        let come = async {
-            while !is_so() {
+    async fn wait_until(&self, is_true: impl Fn() -> bool) {
+        let condition = async {
+            while !is_true() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let came = tokio::time::timeout(Duration::from_secs(60), come).await;
-        assert!(came.is_ok(), "{:?}", self.tunnels());
+        let reached = tokio::time::timeout(Duration::from_secs(60), condition).await;
+        assert!(reached.is_ok(), "{:?}", self.tunnels());
     }
 }
 
@@ -77,47 +78,47 @@ fn agent() -> Agent {
 
 #[tokio::test]
 async fn each_replica_has_one_tunnel_after_reconnects() {
-    let address = Address::of(&[Some("a"), Some("b"), Some("c")]);
-    let (tell, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
-    let (asked, kept, told) = (Arc::clone(&address), stop.clone(), tell.subscribe());
-    let keeping = tokio::spawn(async move {
-        let ask = |met: HeaderMap| std::future::ready(Ok(asked.ask(&met)));
-        keep(ask, &agent(), &tell, &kept).await;
+    let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
+    let (state, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
+    let (connector, stop_token, reported_state) = (Arc::clone(&balancer), stop.clone(), state.subscribe());
+    let task = tokio::spawn(async move {
+        let request_tunnel = |headers: HeaderMap| std::future::ready(Ok(connector.connect(&headers)));
+        keep(request_tunnel, &agent(), &state, &stop_token).await;
     });
-    address.until(&[1, 1, 1]).await;
+    balancer.wait_for_tunnels(&[1, 1, 1]).await;
     // Each replica gets several requests, and none opens a second tunnel.
-    let turn = address.turn.load(Ordering::Relaxed);
-    address.comes(|| address.turn.load(Ordering::Relaxed) >= turn + 3).await;
-    assert_eq!(address.tunnels(), [1, 1, 1]);
-    address.replicas[1].0.close(&m1());
-    address.until(&[1, 0, 1]).await;
-    assert_eq!(*told.borrow(), Tunnel::Open);
-    address.until(&[1, 1, 1]).await;
+    let requests = balancer.requests.load(Ordering::Relaxed);
+    balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 3).await;
+    assert_eq!(balancer.tunnels(), [1, 1, 1]);
+    balancer.replicas[1].0.close(&m1());
+    balancer.wait_for_tunnels(&[1, 0, 1]).await;
+    assert_eq!(*reported_state.borrow(), Tunnel::Open);
+    balancer.wait_for_tunnels(&[1, 1, 1]).await;
     stop.cancel();
-    keeping.await.unwrap();
-    address.until(&[0, 0, 0]).await;
+    task.await.unwrap();
+    balancer.wait_for_tunnels(&[0, 0, 0]).await;
 }
 
 #[tokio::test]
 async fn new_replicas_are_found_after_a_report() {
-    let address = Address::of(&[Some("a"), Some("b"), Some("c")]);
+    let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
     // The third replica accepts no connections yet.
-    address.closed.store(true, Ordering::Relaxed);
-    let (tell, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
-    let (asked, kept) = (Arc::clone(&address), stop.clone());
-    let keeping = tokio::spawn(async move {
-        let ask = |met: HeaderMap| std::future::ready(Ok(asked.ask(&met)));
-        keep(ask, &agent(), &tell, &kept).await;
+    balancer.closed.store(true, Ordering::Relaxed);
+    let (state, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
+    let (connector, stop_token) = (Arc::clone(&balancer), stop.clone());
+    let task = tokio::spawn(async move {
+        let request_tunnel = |headers: HeaderMap| std::future::ready(Ok(connector.connect(&headers)));
+        keep(request_tunnel, &agent(), &state, &stop_token).await;
     });
-    address.until(&[1, 1, 0]).await;
-    let turn = address.turn.load(Ordering::Relaxed);
+    balancer.wait_for_tunnels(&[1, 1, 0]).await;
+    let requests = balancer.requests.load(Ordering::Relaxed);
     // The delay has grown to four to eight seconds by now.
-    address.comes(|| address.turn.load(Ordering::Relaxed) >= turn + 4).await;
-    address.closed.store(false, Ordering::Relaxed);
+    balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 4).await;
+    balancer.closed.store(false, Ordering::Relaxed);
     let began = Instant::now();
-    address.replicas[0].0.tell_of_replicas(3);
-    address.until(&[1, 1, 1]).await;
+    balancer.replicas[0].0.tell_of_replicas(3);
+    balancer.wait_for_tunnels(&[1, 1, 1]).await;
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     stop.cancel();
-    keeping.await.unwrap();
+    task.await.unwrap();
 }

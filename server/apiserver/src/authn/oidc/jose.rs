@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::claims::Claims;
 
 /// Longest accepted token in bytes; longer ones do not fit into request headers.
-const LONGEST: usize = 64 * 1024;
+const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 /// Signature algorithms of tokens. Others, such as `none` and shared secrets, are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl<'a> SignedToken<'a> {
     }
 
     fn read(token: &'a str) -> Option<Self> {
-        if token.len() > LONGEST {
+        if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let (message, signature) = token.rsplit_once('.')?;
@@ -108,7 +108,7 @@ impl<'a> SignedToken<'a> {
 }
 
 /// Issuer claim of a token whose signature is not verified.
-pub(super) fn unproven_issuer(token: &str) -> Option<String> {
+pub(super) fn unverified_issuer(token: &str) -> Option<String> {
     SignedToken::read(token)?.claims.get("iss")?.as_str().map(str::to_owned)
 }
 
@@ -184,14 +184,15 @@ impl PublicKey {
 
     /// True if the token was signed with this key. The algorithm is the one allowed by configuration, not the one
     /// that the token claims.
-    fn signed(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> bool {
+    fn verifies(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> bool {
         if self.algorithm.as_ref().is_some_and(|only| only != algorithm.name()) {
             return false;
         }
-        let (message, proof) = (token.message.as_bytes(), token.signature.as_slice());
-        let rsa = |key: &PublicKeyComponents<Vec<u8>>, parameters| key.verify(parameters, message, proof).is_ok();
+        let (message, signature_bytes) = (token.message.as_bytes(), token.signature.as_slice());
+        let rsa =
+            |key: &PublicKeyComponents<Vec<u8>>, parameters| key.verify(parameters, message, signature_bytes).is_ok();
         let curve = |point: &[u8], algorithm: &'static dyn signature::VerificationAlgorithm| {
-            signature::UnparsedPublicKey::new(algorithm, point).verify(message, proof).is_ok()
+            signature::UnparsedPublicKey::new(algorithm, point).verify(message, signature_bytes).is_ok()
         };
         match (&self.material, algorithm) {
             (Material::Rsa(key), Algorithm::Rs256) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA256),
@@ -219,13 +220,13 @@ impl Keys {
         Ok(Self(keys.collect()))
     }
 
-    fn of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a PublicKey> {
+    fn with_id<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a PublicKey> {
         self.0.iter().filter(move |key| id.is_empty() || key.id == id)
     }
 
     /// True if a key has this ID; an empty ID matches any key.
     pub(super) fn has_key(&self, id: &str) -> bool {
-        self.of(id).next().is_some()
+        self.with_id(id).next().is_some()
     }
 
     /// The claims of a token that was signed with one of these keys.
@@ -233,7 +234,7 @@ impl Keys {
         if !self.has_key(token.key_id()) {
             return Err(TokenError::UnknownKey(token.key_id().to_owned()));
         }
-        let signed = self.of(token.key_id()).any(|key| key.signed(token, algorithm));
+        let signed = self.with_id(token.key_id()).any(|key| key.verifies(token, algorithm));
         if signed { Ok(token.claims.clone()) } else { Err(TokenError::Signature) }
     }
 }
@@ -281,9 +282,9 @@ mod tests {
             let nameless = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()));
             assert_eq!(verified(&keys, &nameless, algorithm), Err(TokenError::Signature));
             // A modified claim.
-            let (message, proof) = token.rsplit_once('.').unwrap();
+            let (message, signature_bytes) = token.rsplit_once('.').unwrap();
             let forged = URL_SAFE_NO_PAD.encode(json!({"sub": "root"}).to_string());
-            let forged = format!("{}.{forged}.{proof}", message.split_once('.').unwrap().0);
+            let forged = format!("{}.{forged}.{signature_bytes}", message.split_once('.').unwrap().0);
             assert_eq!(verified(&keys, &forged, algorithm), Err(TokenError::Signature));
         }
     }
@@ -293,10 +294,10 @@ mod tests {
         let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let crit = format!("{}.{}.AA", part(json!({"alg": "ES256", "crit": ["b64"]})), part(json!({})));
         let list = format!("{}.{}.AA", part(json!({"alg": "ES256"})), part(json!([])));
-        let long = format!("{}.{}.{}", part(json!({"alg": "ES256"})), part(json!({})), "A".repeat(LONGEST));
+        let long = format!("{}.{}.{}", part(json!({"alg": "ES256"})), part(json!({})), "A".repeat(MAX_TOKEN_BYTES));
         for token in ["", "a", "a.b", "a.b.c", "..", "....", &crit, &list, &long] {
             assert_eq!(SignedToken::parse(token).err(), Some(TokenError::Malformed), "{token}");
-            assert_eq!(unproven_issuer(token), None);
+            assert_eq!(unverified_issuer(token), None);
         }
     }
 

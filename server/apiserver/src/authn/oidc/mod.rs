@@ -55,7 +55,7 @@ impl Oidc {
 
     /// True if the unverified token names this issuer.
     pub fn is_addressed(&self, token: &str) -> bool {
-        jose::unproven_issuer(token).is_some_and(|issuer| issuer == self.settings.issuer_url())
+        jose::unverified_issuer(token).is_some_and(|issuer| issuer == self.settings.issuer_url())
     }
 
     /// Verifies a token and returns its claims: signed by this issuer, issued for our client, and currently valid.

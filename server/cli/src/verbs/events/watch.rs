@@ -17,7 +17,7 @@ use crate::columns::Widths;
 use crate::event_stream::{self as events, Events, Lines};
 use crate::object::{SEARCH, text};
 use crate::output::terminal;
-use crate::verbs::search::complain;
+use crate::verbs::search::print_warnings;
 
 /// Delay to collect changes for one read, and the maximum number of events per read.
 const TOGETHER: Duration = Duration::from_millis(250);
@@ -110,7 +110,7 @@ impl Watched<'_> {
             let Some((name, data)) = events.line(&line) else { continue };
             let data: Value = serde_json::from_str(&data).with_context(|| format!("cannot decode an event {name}"))?;
             if matches!(name.as_str(), "skipped" | "notices") && !whole {
-                complain(&mut terminal::stderr(), &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
+                print_warnings(&mut terminal::stderr(), &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
                 continue;
             }
             match news(&name, &data)? {

@@ -157,7 +157,7 @@ impl Question {
             said
         };
         let asked = futures::stream::iter(sources).map(ask).buffered(AT_ONCE).collect();
-        waiting::shown(|| format!("{}/{} clusters answered", answered.get(), sources.len()), asked).await
+        waiting::with_spinner(|| format!("{}/{} clusters answered", answered.get(), sources.len()), asked).await
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 
-use super::{SearchArgs, called, complain, heads, path, row};
+use super::{SearchArgs, called, heads, path, print_warnings, row};
 use crate::columns::Widths;
 use crate::event_stream::{self as events, Events, Lines};
 use crate::output::Format;
@@ -80,17 +80,17 @@ impl Watched<'_> {
                 }
             }
             "changed" => self.hit(out, data)?,
-            "left" => self.left(err, &called(&data))?,
+            "left" => self.remove_hit(err, &called(&data))?,
             "done" => {
-                // Hits that disappeared while disconnected.
+                // Hits that disappeared while the connection was interrupted.
                 if let Some(found) = self.found.take() {
-                    let gone: Vec<String> =
+                    let removed: Vec<String> =
                         self.known.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
-                    gone.iter().try_for_each(|name| self.left(err, name))?;
+                    removed.iter().try_for_each(|name| self.remove_hit(err, name))?;
                 }
             }
             "skipped" | "notices" => {
-                complain(err, &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
+                print_warnings(err, &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
             }
             "behind" => return Ok(true),
             "error" => {
@@ -102,7 +102,7 @@ impl Watched<'_> {
         Ok(false)
     }
 
-    fn left(&mut self, err: &mut impl Write, name: &str) -> io::Result<()> {
+    fn remove_hit(&mut self, err: &mut impl Write, name: &str) -> io::Result<()> {
         match self.known.remove(name) {
             Some(_) => writeln!(err, "- {name}"),
             None => Ok(()),
@@ -152,7 +152,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Asked {
+    struct Cli {
         #[command(flatten)]
         search: SearchArgs,
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn changes_are_printed_once() {
-        let args = Asked::parse_from(["search", "kind:pod", "-w", "-o", "table"]).search;
+        let args = Cli::parse_from(["search", "kind:pod", "-w", "-o", "table"]).search;
         let mut watched = Watched {
             args: &args,
             query: "kind:pod",
@@ -186,7 +186,7 @@ mod tests {
             assert!(!watched.event(&mut out, &mut err, name, data).unwrap());
         }
         assert!(watched.event(&mut out, &mut err, "behind", json!({})).unwrap());
-        // After a reconnect, one hit is gone.
+        // After a reconnect, one hit is no longer found.
         watched.found = Some(BTreeMap::new());
         watched.event(&mut out, &mut err, "matches", json!([])).unwrap();
         watched.event(&mut out, &mut err, "done", json!({"total": 0})).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(words.len(), 4, "{out}");
         assert_eq!((words[1][3], words[1][4]), ("web", "Pending"));
         assert_eq!((words[3][3], words[3][4]), ("web", "Running"));
-        let told = "warning: m2: connection refused\n- m1/a/pods/db\n- m1/a/pods/web\n";
-        assert_eq!(String::from_utf8(err).unwrap(), told);
+        let expected = "warning: m2: connection refused\n- m1/a/pods/db\n- m1/a/pods/web\n";
+        assert_eq!(String::from_utf8(err).unwrap(), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::quantity::Quantity;
 
-use super::resources::{amount, container_resource_name, overcommit, resource_name, resource_value};
+use super::resources::{allows_overcommit, amount, container_resource_name, resource_name, resource_value};
 use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, qualified_name, text};
 
 const SCOPES: [&str; 7] = [
@@ -206,7 +206,7 @@ fn bounds(e: &mut Errors, limit: &Value, path: &str) {
             self::ratio(e, &ratio, value("min").zip(value("max")), &field);
         }
         if let Some((limit, request)) = value("default").zip(value("defaultRequest"))
-            && !overcommit(name)
+            && !allows_overcommit(name)
             && limit != request
         {
             let why = format!("default value {limit} must equal to defaultRequest value {request} in {name}");

@@ -38,20 +38,21 @@ pub(super) fn amount(value: &Value) -> Option<Quantity> {
 pub(super) fn resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let before = e.0.len();
     let why = qualified_name(name);
-    let wrong = !why.is_empty();
+    let is_malformed = !why.is_empty();
     e.names(path, name, why);
-    let standard = STANDARD.contains(&name) || OBJECT_COUNTS.contains(&name) || is_huge(name) || is_huge_request(name);
-    if !wrong && !name.contains('/') && !standard {
+    let standard =
+        STANDARD.contains(&name) || OBJECT_COUNTS.contains(&name) || is_hugepages(name) || is_hugepages_request(name);
+    if !is_malformed && !name.contains('/') && !standard {
         e.invalid(path, &json!(name), "must be a standard resource type or fully qualified");
     }
     e.0.len() == before
 }
 
-pub(super) fn is_huge(name: &str) -> bool {
+pub(super) fn is_hugepages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-fn is_huge_request(name: &str) -> bool {
+fn is_hugepages_request(name: &str) -> bool {
     name.starts_with("requests.hugepages-")
 }
 
@@ -60,8 +61,8 @@ pub(super) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-pub(super) fn overcommit(name: &str) -> bool {
-    is_native(name) && !is_huge(name)
+pub(super) fn allows_overcommit(name: &str) -> bool {
+    is_native(name) && !is_hugepages(name)
 }
 
 /// `IsExtendedResourceName`.
@@ -71,7 +72,7 @@ fn is_extended(name: &str) -> bool {
 
 pub(super) fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
     resource_name(e, name, path);
-    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge(name);
+    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_hugepages(name);
     if !name.contains('/') {
         if !standard {
             e.invalid(path, &json!(name), "must be a standard resource for containers");
@@ -83,7 +84,7 @@ pub(super) fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
 
 /// `validatePodResourceName`: resources that are supported at pod level.
 fn pod_resource_name(e: &mut Errors, name: &str, path: &str) {
-    let known = matches!(name, "cpu" | "memory") || is_huge(name);
+    let known = matches!(name, "cpu" | "memory") || is_hugepages(name);
     if resource_name(e, name, path) && !known {
         e.unsupported(path, &json!(name), &["cpu", "hugepages-", "memory"]);
     }
@@ -102,7 +103,7 @@ pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &s
 }
 
 /// Huge pages must be requested in multiples of the page size.
-fn huge_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
+fn hugepages_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let (Some(page), Some(quantity)) = (name.strip_prefix("hugepages-"), amount(value)) else { return };
     let Ok(page) = Quantity::parse(page) else { return };
     if page.value() > 0 && quantity.value() % page.value() != 0 {
@@ -113,7 +114,7 @@ fn huge_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
 
 /// `ValidateContainerResourceRequirements`; `pod` is the spec whose claims the container can reference.
 pub(super) fn requirements(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
-    lists(e, resources, container_resource_name, path);
+    check_lists(e, resources, container_resource_name, path);
     claims(e, resources, pod, path);
 }
 
@@ -126,7 +127,7 @@ pub(super) fn pod(e: &mut Errors, spec: &Value, path: &str) {
     if !items(resources, "claims").is_empty() {
         e.forbidden(format!("{path}.claims"), "claims cannot be set for Resources at pod-level");
     }
-    lists(e, resources, pod_resource_name, path);
+    check_lists(e, resources, pod_resource_name, path);
     claims(e, resources, Some(spec), path);
     for (index, container) in items(spec, "containers").iter().enumerate() {
         for (name, limit) in fields(container, "resources.limits") {
@@ -142,14 +143,14 @@ pub(super) fn pod(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-fn lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &str, &str), path: &str) {
+fn check_lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &str, &str), path: &str) {
     let limits = fields(resources, "limits");
     let requests = fields(resources, "requests");
     for (name, value) in limits {
         let field = format!("{path}.limits[{name}]");
         check_name(e, name, &field);
         resource_value(e, name, value, &field);
-        huge_value(e, name, value, &field);
+        hugepages_value(e, name, value, &field);
     }
     for (name, value) in requests {
         let field = format!("{path}.requests[{name}]");
@@ -158,7 +159,7 @@ fn lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &str, &s
         let bound = limits.get(name).and_then(amount);
         match (bound, amount(value)) {
             (Some(bound), Some(request)) => {
-                let why = if !overcommit(name) && request != bound {
+                let why = if !allows_overcommit(name) && request != bound {
                     format!("must be equal to {name} limit of {bound}")
                 } else if request > bound {
                     format!("must be less than or equal to {name} limit of {bound}")
@@ -169,15 +170,15 @@ fn lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &str, &s
                     e.invalid(format!("{path}.requests"), &json!(request.to_string()), why);
                 }
             }
-            (None, Some(_)) if !overcommit(name) => {
+            (None, Some(_)) if !allows_overcommit(name) => {
                 e.required(format!("{path}.limits"), "Limit must be set for non overcommitable resources");
             }
             _ => {}
         }
-        huge_value(e, name, value, &field);
+        hugepages_value(e, name, value, &field);
     }
     let all = || limits.keys().chain(requests.keys());
-    if all().any(|name| is_huge(name)) && !all().any(|name| name == "cpu" || name == "memory") {
+    if all().any(|name| is_hugepages(name)) && !all().any(|name| name == "cpu" || name == "memory") {
         e.forbidden(path, "HugePages require cpu or memory");
     }
 }

@@ -56,8 +56,7 @@ fn pod_term(e: &mut Errors, term: &Value, path: &str) {
     e.names(&format!("{path}.topologyKey"), key, qualified_name(key));
 }
 
-/// `ValidateMatchLabelKeysAndMismatchLabelKeys`: the values of the labels have already been merged into the
-/// selector.
+/// `ValidateMatchLabelKeysAndMismatchLabelKeys`. The values of these labels have already been merged into the selector.
 fn label_keys(e: &mut Errors, term: &Value, path: &str) {
     let selector = at(term, "labelSelector");
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {

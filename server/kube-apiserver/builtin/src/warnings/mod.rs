@@ -20,7 +20,7 @@ use super::object::{at, fields, items, number, same, text, unset};
 
 /// Indexed jobs above both limits may lose track of failed indexes.
 const MANY_COMPLETIONS: i64 = 100_000;
-const MANY_AT_ONCE: i64 = 10_000;
+const MANY_PARALLEL: i64 = 10_000;
 
 /// Warning texts of a write. `old` is the object before an update.
 pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -65,13 +65,13 @@ fn pods(old: Option<&Value>, new: &Value) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
-    let mut out: Vec<String> = name(new, "the Pod's hostname").into_iter().collect();
+    let mut out: Vec<String> = name_warning(new, "the Pod's hostname").into_iter().collect();
     out.splice(0..0, apparmor::warnings(new));
     out.extend(pod::pod(new));
     out
 }
 
-fn name(new: &Value, used_in: &str) -> Option<String> {
+fn name_warning(new: &Value, used_in: &str) -> Option<String> {
     let why = dns1123_label(text(new, "metadata.name"));
     (!why.is_empty()).then(|| {
         format!(
@@ -82,13 +82,13 @@ fn name(new: &Value, used_in: &str) -> Option<String> {
 }
 
 fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
-    let named = !matches!(kind, "StatefulSet" | "DaemonSet" | "ControllerRevision");
+    let has_pod_names = !matches!(kind, "StatefulSet" | "DaemonSet" | "ControllerRevision");
     let mut out = Vec::new();
-    if old.is_none() && named {
-        out.extend(name(new, "Pod names and hostnames"));
+    if old.is_none() && has_pod_names {
+        out.extend(name_warning(new, "Pod names and hostnames"));
     }
-    let looked_at = if kind == "DaemonSet" { "spec.template" } else { "spec" };
-    if changed(old, new, looked_at) {
+    let compared_path = if kind == "DaemonSet" { "spec.template" } else { "spec" };
+    if changed(old, new, compared_path) {
         out.extend(pod::template(at(new, "spec.template"), "spec.template"));
     }
     if kind == "StatefulSet" {
@@ -106,7 +106,7 @@ fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
 fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     let mut out = Vec::new();
     if old.is_none() {
-        out.extend(name(new, "Pod names and hostnames"));
+        out.extend(name_warning(new, "Pod names and hostnames"));
     }
     if !changed(old, new, "spec") {
         return out;
@@ -115,7 +115,7 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     let above = |field: &str, limit: i64| number(spec, field).is_some_and(|count| count > limit);
     if text(spec, "completionMode") == "Indexed"
         && above("completions", MANY_COMPLETIONS)
-        && above("parallelism", MANY_AT_ONCE)
+        && above("parallelism", MANY_PARALLEL)
     {
         out.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
     }
@@ -129,8 +129,10 @@ fn quota(quota: &Value) -> Vec<String> {
     let mut out = Vec::new();
     for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
         let (requests, limits) = (format!("requests.{name}"), format!("limits.{name}"));
-        let bare = || hard.get(name).filter(|_| matches!(name, "cpu" | "memory")).map(|amount| (name, amount));
-        let Some((asked, request)) = hard.get(&requests).map(|amount| (requests.as_str(), amount)).or_else(bare) else {
+        let unprefixed = || hard.get(name).filter(|_| matches!(name, "cpu" | "memory")).map(|amount| (name, amount));
+        let Some((request_name, request)) =
+            hard.get(&requests).map(|amount| (requests.as_str(), amount)).or_else(unprefixed)
+        else {
             continue;
         };
         let Some(limit) = hard.get(&limits) else { continue };
@@ -138,7 +140,7 @@ fn quota(quota: &Value) -> Vec<String> {
         if let (Some(more), Some(less)) = (amount(request), amount(limit))
             && more > less
         {
-            out.push(format!("ResourceQuota {asked} ({more}) should be less than {limits} ({less})"));
+            out.push(format!("ResourceQuota {request_name} ({more}) should be less than {limits} ({less})"));
         }
     }
     out

@@ -76,7 +76,7 @@ impl Authorizer {
         if !reason.is_empty() {
             status["reason"] = reason.into();
         }
-        let unread = selectors::unread(resource);
+        let unread = selectors::evaluation_error(resource);
         if !unread.is_empty() {
             status["evaluationError"] = unread.into();
         }
@@ -133,7 +133,7 @@ fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
         let why = "at least one of user or group must be specified";
         errors.push(FieldError::invalid("spec.user", "", why));
     }
-    errors.extend(selectors::wrong(resource));
+    errors.extend(selectors::validate(resource));
     let metadata = object["metadata"].as_object();
     let free: &[&str] = if kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
     let stray = metadata.is_some_and(|m| m.iter().any(|(name, v)| !free.contains(&name.as_str()) && !v.is_null()));

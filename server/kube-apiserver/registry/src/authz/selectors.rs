@@ -13,7 +13,7 @@ const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 const MAX_REQUIREMENTS: usize = 1000;
 
 /// Validates the selectors of `resourceAttributes`. Unknown operators are accepted, for newer clients.
-pub(super) fn wrong(attributes: &Value) -> Vec<FieldError> {
+pub(super) fn validate(attributes: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for kind in KINDS {
         let (selector, path) = (&attributes[kind], format!("spec.resourceAttributes.{kind}"));
@@ -69,28 +69,28 @@ fn requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &Value, pa
 }
 
 /// `status.evaluationError`: selectors that are ignored because they cannot be parsed.
-pub(super) fn unread(attributes: &Value) -> String {
-    let mut said = Vec::new();
+pub(super) fn evaluation_error(attributes: &Value) -> String {
+    let mut messages = Vec::new();
     for kind in KINDS {
         let selector = &attributes[kind];
         let (raw, requirements) = (text(selector, "rawSelector"), list(selector, "requirements"));
-        let readable = requirements.iter().filter(|requirement| readable(kind, requirement)).count();
+        let readable_count = requirements.iter().filter(|requirement| is_readable(kind, requirement)).count();
         let path = format!("spec.resourceAttributes.{kind}");
-        if readable < requirements.len() {
-            let how = if readable > 0 { "partially ignored" } else { "ignored" };
-            said.push(format!("{path} {how} due to parse error"));
+        if readable_count < requirements.len() {
+            let how = if readable_count > 0 { "partially ignored" } else { "ignored" };
+            messages.push(format!("{path} {how} due to parse error"));
         } else if !raw.is_empty() && !parses(kind, raw) {
-            said.push(format!("{path} ignored due to parse error"));
+            messages.push(format!("{path} ignored due to parse error"));
         }
     }
-    said.join("; ")
+    messages.join("; ")
 }
 
 fn parses(kind: &str, raw: &str) -> bool {
     if kind == "labelSelector" { Selector::parse(raw).is_ok() } else { FieldSelector::parse(raw).is_ok() }
 }
 
-fn readable(kind: &str, requirement: &Value) -> bool {
+fn is_readable(kind: &str, requirement: &Value) -> bool {
     let (operator, values) = (text(requirement, "operator"), list(requirement, "values"));
     match kind {
         "fieldSelector" => values.len() == 1 && matches!(operator, "In" | "NotIn"),
@@ -135,9 +135,12 @@ mod tests {
         &[],
         "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"
     )]
-    fn selectors_are_validated(#[case] attributes: &str, #[case] said: &[&str], #[case] ignored: &str) {
+    fn selectors_are_validated(#[case] attributes: &str, #[case] expected: &[&str], #[case] ignored: &str) {
         let attributes: Value = serde_json::from_str(attributes).unwrap();
-        let errors: Vec<String> = wrong(&attributes).iter().map(ToString::to_string).collect();
-        assert_eq!((errors, unread(&attributes)), (said.iter().map(ToString::to_string).collect(), ignored.to_owned()));
+        let errors: Vec<String> = validate(&attributes).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (errors, evaluation_error(&attributes)),
+            (expected.iter().map(ToString::to_string).collect(), ignored.to_owned())
+        );
     }
 }

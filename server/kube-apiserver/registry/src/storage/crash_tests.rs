@@ -18,7 +18,7 @@ use super::*;
 use crate::error::{Error, Result};
 
 /// Retained changes: few, so that history is compacted often.
-const KEPT: usize = 6;
+const RETAINED_CHANGES: usize = 6;
 /// Log pages per checkpoint: few, so that checkpoints are frequent.
 const PAGES: u32 = 6;
 const SECTOR: usize = 512;
@@ -29,7 +29,7 @@ const HEADER: usize = 32;
 enum Operation {
     /// Creates, updates and deletes in one group, each based on the current state of its object or on an outdated
     /// one.
-    Write(Vec<(usize, What, bool)>),
+    Write(Vec<(usize, Edit, bool)>),
     /// Compaction of the history up to a revision.
     Compact(Index),
     /// A clean stop.
@@ -38,7 +38,7 @@ enum Operation {
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum Edit {
     Create(u64),
     Update(u64),
     Delete,
@@ -46,7 +46,7 @@ enum What {
 
 /// Part of an operation's changes that survives a crash.
 #[derive(Debug, Clone)]
-enum Left {
+enum Survivor {
     /// Process crash: a prefix of the changes in write order.
     Start(Index),
     /// Power failure: arbitrary sectors of unflushed data. The index selects the number of completed flushes.
@@ -56,15 +56,15 @@ enum Left {
 #[derive(Debug, Clone)]
 enum Step {
     Do(Operation),
-    Crash(Operation, Left),
+    Crash(Operation, Survivor),
     Watch(Index),
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
     let what = prop_oneof![
-        3 => any::<u64>().prop_map(What::Create),
-        3 => any::<u64>().prop_map(What::Update),
-        2 => Just(What::Delete),
+        3 => any::<u64>().prop_map(Edit::Create),
+        3 => any::<u64>().prop_map(Edit::Update),
+        2 => Just(Edit::Delete),
     ];
     let one = (0..6_usize, what, prop::bool::weighted(0.2));
     prop_oneof![
@@ -76,13 +76,13 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let left = prop_oneof![
-        any::<Index>().prop_map(Left::Start),
-        (any::<Index>(), any::<u64>()).prop_map(|(index, seed)| Left::Sectors(index, seed)),
+    let survivor = prop_oneof![
+        any::<Index>().prop_map(Survivor::Start),
+        (any::<Index>(), any::<u64>()).prop_map(|(index, seed)| Survivor::Sectors(index, seed)),
     ];
     prop_oneof![
         4 => operation().prop_map(Step::Do),
-        3 => (operation(), left).prop_map(|(operation, left)| Step::Crash(operation, left)),
+        3 => (operation(), survivor).prop_map(|(operation, survivor)| Step::Crash(operation, survivor)),
         2 => any::<Index>().prop_map(Step::Watch),
     ]
 }
@@ -194,10 +194,10 @@ impl<'a> Steps<'a> {
         }
     }
 
-    fn left(&self, left: &Left) -> Files {
-        match left {
-            Left::Start(index) => self.first(index.index(self.len())),
-            Left::Sectors(index, seed) => self.sectors(index.index(3), *seed),
+    fn survivor(&self, survivor: &Survivor) -> Files {
+        match survivor {
+            Survivor::Start(index) => self.first(index.index(self.len())),
+            Survivor::Sectors(index, seed) => self.sectors(index.index(3), *seed),
         }
     }
 }
@@ -214,10 +214,10 @@ struct Run {
 async fn open(directory: &Path) -> Store {
     // With flushes for power failures, since a crash leaves only flushed data.
     let journal = SqliteJournal::open_checkpointing(directory, Durability::Power, PAGES).await.unwrap();
-    Store::open(Box::new(journal), Limits { changes: KEPT, ..Limits::default() }).await.unwrap()
+    Store::open(Box::new(journal), Limits { changes: RETAINED_CHANGES, ..Limits::default() }).await.unwrap()
 }
 
-/// The model after a start, which has no history: it is kept in memory.
+/// The model after a restart: the history is kept in memory only, so it is empty.
 fn restarted(model: &Model) -> Model {
     let (revision, now) = (model.revision(), model.now().clone());
     Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision }
@@ -232,7 +232,7 @@ impl Run {
     }
 
     /// Runs an operation on store and model; returns true if the store was closed.
-    async fn carry_out(&mut self, operation: &Operation) -> bool {
+    async fn execute(&mut self, operation: &Operation) -> bool {
         match operation {
             Operation::Write(parts) => self.write(parts).await,
             Operation::Compact(index) => {
@@ -249,16 +249,16 @@ impl Run {
         false
     }
 
-    async fn write(&mut self, parts: &[(usize, What, bool)]) {
+    async fn write(&mut self, parts: &[(usize, Edit, bool)]) {
         let mut wanted = Vec::new();
         let mut writes = Vec::new();
         for (object, what, stale) in parts {
             let current = self.model.now().get(&key(*object)).map_or(7, |(revision, _)| *revision);
             let present = Expect::Revision(if *stale { current - 1 } else { current });
             let (expect, payload) = match what {
-                What::Create(payload) => (Expect::Absent, Some(*payload)),
-                What::Update(payload) => (present, Some(*payload)),
-                What::Delete => (present, None),
+                Edit::Create(payload) => (Expect::Absent, Some(*payload)),
+                Edit::Update(payload) => (present, Some(*payload)),
+                Edit::Delete => (present, None),
             };
             wanted.push(self.model.write(&key(*object), expect, payload));
             writes.push(Write { table: table(), key: key(*object), expect, body: payload.map(body) });
@@ -273,7 +273,7 @@ impl Run {
         oldest + index.index((self.model.revision() - oldest + 1) as usize) as Revision
     }
 
-    fn agrees(&self) {
+    fn assert_matches_model(&self) {
         assert_eq!(self.store.revision(), self.model.revision());
         assert_eq!(held(&self.store, None).unwrap(), *self.model.now());
         assert!(self.store.failure().is_none());
@@ -281,22 +281,29 @@ impl Run {
 
     /// Crashes during an operation and recovers. The model takes over the recovered state, which must be the state
     /// before or after the operation, and the latter if all writes were acknowledged.
-    async fn crash(&mut self, operation: &Operation, left: &Left) {
+    async fn crash(&mut self, operation: &Operation, survivor: &Survivor) {
         let before = (Files::read(self.directory.path()), self.model.clone());
-        let stopped = self.carry_out(operation).await;
+        let stopped = self.execute(operation).await;
         let after = Files::read(self.directory.path());
-        let files = Steps::new(&before.0, &after, stopped).left(left);
+        let files = Steps::new(&before.0, &after, stopped).survivor(survivor);
         let directory = tempfile::tempdir().unwrap();
         files.put(directory.path());
         let store = open(directory.path()).await;
         let found = store.revision();
-        let whole = files == after;
+        let is_complete = files == after;
         let model = if found == self.model.revision() { self.model.clone() } else { before.1 };
-        assert!(!whole || found == self.model.revision(), "{found} of what was written whole");
-        assert!(found >= self.acknowledged, "{found} is before {}, which was acknowledged", self.acknowledged);
+        assert!(
+            !is_complete || found == self.model.revision(),
+            "revision {found} was recovered, although all writes of the operation had reached the files"
+        );
+        assert!(
+            found >= self.acknowledged,
+            "recovered revision {found} is older than the acknowledged revision {}",
+            self.acknowledged
+        );
         self.store.close().await.unwrap();
         (self.directory, self.store, self.model) = (directory, store, restarted(&model));
-        self.agrees();
+        self.assert_matches_model();
         // Watches from revisions before this start are either up to date or expired.
         let watcher = self.store.watch(&table(), self.acknowledged);
         assert_eq!(matches!(watcher, Err(Error::Expired { .. })), self.acknowledged < found);
@@ -306,16 +313,16 @@ impl Run {
     async fn step(&mut self, step: &Step) {
         match step {
             Step::Do(operation) => {
-                if self.carry_out(operation).await {
+                if self.execute(operation).await {
                     self.store = open(self.directory.path()).await;
                     self.model = restarted(&self.model);
                 }
                 self.acknowledged = self.model.revision();
             }
-            Step::Crash(operation, left) => self.crash(operation, left).await,
+            Step::Crash(operation, survivor) => self.crash(operation, survivor).await,
             Step::Watch(index) => self.watch(index).await.unwrap(),
         }
-        self.agrees();
+        self.assert_matches_model();
     }
 
     /// Watches from a revision: delivers all later changes once and in order, or expires if they have been
@@ -323,12 +330,12 @@ impl Run {
     async fn watch(&self, index: &Index) -> Result<()> {
         let since = self.some_revision(index);
         let wanted: Vec<_> = self.model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
-        let forgotten = since < self.model.compacted || wanted.len() > KEPT;
+        let compacted = since < self.model.compacted || wanted.len() > RETAINED_CHANGES;
         let mut watcher = match self.store.watch(&table(), since) {
-            Err(Error::Expired { .. }) if forgotten => return Ok(()),
+            Err(Error::Expired { .. }) if compacted => return Ok(()),
             watcher => watcher?,
         };
-        assert!(!forgotten, "{since} is forgotten");
+        assert!(!compacted, "revision {since} has been compacted, but the watch did not expire");
         let mut seen = Vec::new();
         while seen.len() < wanted.len() {
             seen.extend(watcher.next().await?.iter().map(|change| (change.revision, change.kind, change.key.clone())));
@@ -338,9 +345,9 @@ impl Run {
     }
 }
 
-/// Runs on one thread, so that all writes of an operation are queued when the writer runs: one group in one
-/// transaction.
-fn alone<T>(run: impl Future<Output = T>) -> T {
+/// Runs a future on a single thread, so that all writes of an operation are queued before the writer task runs and are
+/// committed as one group in one transaction.
+fn on_one_thread<T>(run: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run)
 }
 
@@ -349,7 +356,7 @@ proptest! {
 
     #[test]
     fn store_recovers_from_crashes(steps in prop::collection::vec(step(), 1..40)) {
-        alone(async {
+        on_one_thread(async {
             let mut run = Run::new().await;
             for step in &steps {
                 run.step(step).await;

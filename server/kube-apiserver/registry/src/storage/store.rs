@@ -15,11 +15,11 @@ use crate::storage::journal::{Entry, Journal};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
 /// Capacity of the writer's queue; further callers wait.
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 /// Most writes per transaction.
-const GROUP: usize = 512;
+const MAX_GROUP: usize = 512;
 /// Most changes returned to a watcher at once.
-const BATCH: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// Precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Store {
         for (table, key, revision, body) in snapshot.objects {
             index.load(table, key, revision, body);
         }
-        let (sender, receiver) = mpsc::channel(QUEUE);
+        let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
         let shared = Arc::new(Shared {
             progress: watch::Sender::new(index.revision()),
             index: RwLock::new(index),
@@ -160,7 +160,7 @@ impl Store {
     }
 
     /// Waits until the server has reached a revision.
-    pub async fn reached(&self, revision: Revision) {
+    pub async fn wait_for_revision(&self, revision: Revision) {
         let mut progress = self.shared.progress.subscribe();
         // The sender lives as long as the store.
         drop(progress.wait_for(|current| *current >= revision).await);
@@ -208,7 +208,7 @@ impl Watcher {
             // Zero before the first change since the start of the server; otherwise the revision of the last change.
             let latest = *self.wake.borrow_and_update();
             if latest == 0 || latest > self.position {
-                let changes = self.shared.index.read().changes(&self.table, self.position, BATCH)?;
+                let changes = self.shared.index.read().changes(&self.table, self.position, MAX_BATCH)?;
                 if let Some(last) = changes.last() {
                     self.position = last.revision;
                     return Ok(changes);
@@ -291,15 +291,15 @@ impl Feed {
 }
 
 async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal: Box<dyn Journal>) -> Result<()> {
-    let mut group = Vec::with_capacity(GROUP);
-    while queue.recv_many(&mut group, GROUP).await > 0 {
+    let mut group = Vec::with_capacity(MAX_GROUP);
+    while queue.recv_many(&mut group, MAX_GROUP).await > 0 {
         if let Some(why) = shared.failed.lock().clone() {
             for queued in group.drain(..) {
                 answer(queued.done, Err(Error::Failed(why.clone())));
             }
             continue;
         }
-        let (entries, waiting) = accept(&shared.index.read(), group.drain(..));
+        let (entries, waiting) = check_preconditions(&shared.index.read(), group.drain(..));
         let Some(last) = entries.last().map(|e| e.revision) else { continue };
         if let Err(error) = journal.commit(&entries, last).await {
             tracing::error!(%error, "commit failed; the store accepts no more writes");
@@ -329,7 +329,7 @@ type Waiting = Vec<(oneshot::Sender<Result<Revision>>, Revision)>;
 
 /// Checks the preconditions of a group against the index and the preceding writes; refused writes are answered at
 /// once.
-fn accept(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Waiting) {
+fn check_preconditions(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Waiting) {
     let mut revision = index.revision();
     let mut pending: HashMap<(ResourceKey, ObjectKey), Option<Revision>> = HashMap::new();
     let (mut entries, mut waiting) = (Vec::new(), Vec::new());
@@ -339,14 +339,14 @@ fn accept(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Wa
             Some(state) => *state,
             None => index.get(&at.0, &at.1).map(|r| r.revision),
         };
-        let refused = match (write.expect, current) {
+        let rejection = match (write.expect, current) {
             (Expect::Absent, None) => None,
             (Expect::Absent, Some(_)) => Some(Error::Exists),
             (Expect::Revision(_), None) => Some(Error::NotFound),
             (Expect::Revision(expected), Some(current)) if expected == current => None,
             (Expect::Revision(_), Some(current)) => Some(Error::Conflict { current }),
         };
-        if let Some(error) = refused {
+        if let Some(error) = rejection {
             answer(done, Err(error));
             continue;
         }
@@ -361,14 +361,14 @@ fn accept(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Wa
 fn publish(shared: &Shared, entries: Vec<Entry>) {
     let now = Instant::now();
     let mut index = shared.index.write();
-    let mut touched: Vec<ResourceKey> = Vec::new();
+    let mut changed_tables: Vec<ResourceKey> = Vec::new();
     for entry in entries {
         index.apply(&entry.table, &entry.key, entry.revision, entry.body, now);
-        if !touched.contains(&entry.table) {
-            touched.push(entry.table);
+        if !changed_tables.contains(&entry.table) {
+            changed_tables.push(entry.table);
         }
     }
-    for table in &touched {
+    for table in &changed_tables {
         index.wake(table);
     }
     shared.progress.send_replace(index.revision());

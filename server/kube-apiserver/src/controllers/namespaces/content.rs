@@ -65,14 +65,14 @@ impl Content {
         let (pods, others): (Vec<Source>, _) =
             self.discover(&mut remains.undiscovered).into_iter().partition(Source::is_pods);
         for source in pods {
-            remains.pods += self.empty(&source, namespace, &mut remains).await;
+            remains.pods += self.delete_resource(&source, namespace, &mut remains).await;
         }
         if remains.pods > 0 {
             remains.finalizers.clear();
             return remains;
         }
         for source in others {
-            let count = self.empty(&source, namespace, &mut remains).await;
+            let count = self.delete_resource(&source, namespace, &mut remains).await;
             if count > 0 {
                 let Gvr { group, resource, .. } = source.gvr();
                 remains.resources.insert(format!("{resource}.{group}"), count);
@@ -93,7 +93,7 @@ impl Content {
     }
 
     /// Deletes all objects of a resource; returns the number of remaining ones.
-    async fn empty(&self, source: &Source, namespace: &Value, remains: &mut Remains) -> usize {
+    async fn delete_resource(&self, source: &Source, namespace: &Value, remains: &mut Remains) -> usize {
         let left = match self.delete_all(source, namespace.name()).await {
             Ok(left) => left,
             Err(error) => {
@@ -101,13 +101,14 @@ impl Content {
                 return 0;
             }
         };
-        let mut held = false;
+        let mut has_finalizers = false;
         for finalizer in left.iter().flat_map(Object::finalizers) {
-            held = true;
+            has_finalizers = true;
             *remains.finalizers.entry(finalizer).or_default() += 1;
         }
-        let waits = source.is_pods() && terminates(&left, namespace.meta_text("deletionTimestamp"), Timestamp::now());
-        if !left.is_empty() && !held && !waits {
+        let is_terminating =
+            source.is_pods() && within_grace_period(&left, namespace.meta_text("deletionTimestamp"), Timestamp::now());
+        if !left.is_empty() && !has_finalizers && !is_terminating {
             let Gvr { group, version, resource } = source.gvr();
             remains.failures.push(format!(
                 "unexpected items still remain in namespace: {} for gvr: {group}/{version}, Resource={resource}",
@@ -202,7 +203,7 @@ fn aggregated(groups: &[RankedGroup], undiscovered: &mut BTreeMap<String, String
 }
 
 /// True while pods may use their grace period, which counts from the deletion of the namespace.
-fn terminates(pods: &[Value], since: &str, now: Timestamp) -> bool {
+fn within_grace_period(pods: &[Value], since: &str, now: Timestamp) -> bool {
     let grace = pods.iter().filter_map(|pod| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).max().unwrap_or(0);
     let until = since.parse::<Timestamp>().and_then(|since| since.checked_add(SignedDuration::from_secs(grace)));
     until.is_ok_and(|until| now < until)
@@ -238,8 +239,8 @@ mod tests {
         let pods = [json!({"spec": {"terminationGracePeriodSeconds": 30}}), json!({"spec": {}})];
         let cases = [("2026-01-01T00:00:29Z", true), ("2026-01-01T00:00:30Z", false)];
         for (now, expected) in cases {
-            assert_eq!(terminates(&pods, "2026-01-01T00:00:00Z", now.parse().unwrap()), expected, "{now}");
+            assert_eq!(within_grace_period(&pods, "2026-01-01T00:00:00Z", now.parse().unwrap()), expected, "{now}");
         }
-        assert!(!terminates(&[], "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z".parse().unwrap()));
+        assert!(!within_grace_period(&[], "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z".parse().unwrap()));
     }
 }

@@ -57,8 +57,8 @@ impl Shell {
                 self.meet_unknown();
                 let path = name.contains('/');
                 io.error(&format!("{}: {name}: not found", self.name)).await;
-                let there = path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
-                return Ok(if there { 126 } else { 127 });
+                let exists = path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
+                return Ok(if exists { 126 } else { 127 });
             }
             let name = name.rsplit('/').next().unwrap_or(name);
             if matches!(name, "sh" | "bash" | "ash") {
@@ -254,12 +254,12 @@ impl Shell {
             "exec" if !args.is_empty() => Err(Flow::Exit(self.program(args, io).await?)),
             "command" if first != Some("-v") => self.program(args, io).await,
             "type" | "command" => {
-                let wanted = args.last().cloned().unwrap_or_default();
-                let known = SHELL_COMMANDS.contains(&wanted.as_str()) || is_program(&wanted);
+                let name = args.last().cloned().unwrap_or_default();
+                let known = SHELL_COMMANDS.contains(&name.as_str()) || is_program(&name);
                 if !known {
                     return Ok(127);
                 }
-                let path = if SHELL_COMMANDS.contains(&wanted.as_str()) { wanted } else { format!("/bin/{wanted}") };
+                let path = if SHELL_COMMANDS.contains(&name.as_str()) { name } else { format!("/bin/{name}") };
                 Ok(i32::from(print(&io.stdout, format!("{path}\n")).await.is_err()))
             }
             "." => {

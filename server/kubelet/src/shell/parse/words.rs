@@ -16,7 +16,7 @@ pub enum Part {
     /// `$NAME`, `${NAME}`, `${NAME:-word}`, …
     Variable {
         name: String,
-        otherwise: Option<(Otherwise, Word)>,
+        otherwise: Option<(ParameterOperator, Word)>,
         quoted: bool,
     },
     /// `${#NAME}`
@@ -32,7 +32,7 @@ pub enum Part {
 
 /// Operators of `${NAME<op>word}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Otherwise {
+pub enum ParameterOperator {
     /// `:-`
     Default,
     /// `:=`
@@ -180,14 +180,14 @@ impl Parser {
             self.at += 1;
         }
         let operators = [
-            (":-", Otherwise::Default),
-            ("-", Otherwise::Default),
-            (":=", Otherwise::Assign),
-            ("=", Otherwise::Assign),
-            (":+", Otherwise::Alternative),
-            ("+", Otherwise::Alternative),
-            ("%", Otherwise::Suffix),
-            ("#", Otherwise::Prefix),
+            (":-", ParameterOperator::Default),
+            ("-", ParameterOperator::Default),
+            (":=", ParameterOperator::Assign),
+            ("=", ParameterOperator::Assign),
+            (":+", ParameterOperator::Alternative),
+            ("+", ParameterOperator::Alternative),
+            ("%", ParameterOperator::Suffix),
+            ("#", ParameterOperator::Prefix),
         ];
         let otherwise = match operators.into_iter().find(|(text, _)| self.eat(text)) {
             Some((_, operator)) => {

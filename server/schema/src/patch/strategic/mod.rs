@@ -3,7 +3,8 @@
 //! Directives: `$patch: delete | replace | merge` in a map or list element, `$retainKeys`,
 //! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`.
 //!
-//! As in the original, a merge consumes the patch, and errors about the result print what is left of it.
+//! As in Kubernetes' library (`strategicpatch`), a merge consumes the patch, and errors about the result print what is
+//! left of it.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
@@ -33,7 +34,7 @@ fn failed(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
-/// The original panics in this case and closes the connection.
+/// Kubernetes' library panics in this case, which closes the connection.
 fn unhashable(value: &Value) -> ApiError {
     failed(format!("runtime error: hash of unhashable type {}", type_of(value)))
 }
@@ -107,7 +108,7 @@ fn merge_map(
             }
             (before, change) => {
                 let alike = before.as_ref().is_some_and(|before| type_of(before) == type_of(change));
-                if deletes && !alike { before } else { taken(change) }
+                if deletes && !alike { before } else { added_value(change) }
             }
         };
         if let Some(merged) = merged {
@@ -123,7 +124,7 @@ fn target<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
 }
 
 /// A value that is added or replaces one of another type: without nulls and without maps that have `$patch`.
-fn taken(change: &mut Value) -> Option<Value> {
+fn added_value(change: &mut Value) -> Option<Value> {
     discard_nulls(change);
     without_directives(change)
 }

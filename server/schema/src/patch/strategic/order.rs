@@ -39,7 +39,7 @@ pub(super) fn set_orders(
         };
         let (elements, declared) = at.list(field)?;
         let key = declared.merge_key;
-        check(change.as_deref().map_or(&[], Vec::as_slice), &wanted, key)?;
+        check_order(change.as_deref().map_or(&[], Vec::as_slice), &wanted, key)?;
 
         let (merged, server, change) = match (server, change) {
             (None, None) => continue,
@@ -76,7 +76,7 @@ fn is_deletion(value: &Value) -> bool {
 }
 
 /// The elements of the patch must be in the given order, which must name all of them.
-fn check(patch: &[Value], wanted: &[Value], key: Option<&str>) -> ApiResult<()> {
+fn check_order(patch: &[Value], wanted: &[Value], key: Option<&str>) -> ApiResult<()> {
     if patch.is_empty() || wanted.is_empty() {
         return Ok(());
     }
@@ -89,13 +89,13 @@ fn check(patch: &[Value], wanted: &[Value], key: Option<&str>) -> ApiResult<()> 
         None => Ok(left == right),
     };
     let mut rest = patch;
-    let stays: Vec<Value>;
+    let not_deleted: Vec<Value>;
     if key.is_some() {
         if let Some(other) = patch.iter().find(|item| !item.is_object()) {
             return Err(bad_type(MAP, other));
         }
-        stays = patch.iter().filter(|item| !is_deletion(item)).cloned().collect();
-        rest = &stays;
+        not_deleted = patch.iter().filter(|item| !is_deletion(item)).cloned().collect();
+        rest = &not_deleted;
     }
     let mut order = wanted;
     while let ([item, after @ ..], [next, later @ ..]) = (rest, order) {
@@ -180,14 +180,14 @@ fn place(list: &[Value], item: &Value, key: Option<&str>, maps: bool) -> Option<
 }
 
 fn sort(items: Vec<Value>, order: &[Value], key: Option<&str>, maps: bool) -> ApiResult<Vec<Value>> {
-    let mut gone = Vec::new();
+    let mut deleted = Vec::new();
     let mut kept = items;
     if maps {
         let key = key.unwrap_or_default();
         for item in kept.iter().chain(order) {
             identity(item, key)?;
         }
-        (gone, kept) = kept.into_iter().partition(is_deletion);
+        (deleted, kept) = kept.into_iter().partition(is_deletion);
     }
     let mut placed: Vec<(Option<usize>, Value)> =
         kept.into_iter().map(|item| (place(order, &item, key, maps), item)).collect();
@@ -211,5 +211,5 @@ fn sort(items: Vec<Value>, order: &[Value], key: Option<&str>, maps: bool) -> Ap
         }
         false => placed.sort_by_key(|(place, _)| *place),
     }
-    Ok(placed.into_iter().map(|(_, item)| item).chain(gone).collect())
+    Ok(placed.into_iter().map(|(_, item)| item).chain(deleted).collect())
 }

@@ -55,7 +55,7 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
     });
     let initialized_since = init_ended.max().filter(|_| initialized).or(started);
     let unready: Vec<&str> = desired.containers.iter().filter(|view| !view.ready).map(|view| &*view.name).collect();
-    let because = if ready {
+    let reason_and_message = if ready {
         (Value::Null, Value::Null)
     } else if desired.phase == Phase::Succeeded {
         (json!("PodCompleted"), Value::Null)
@@ -73,9 +73,9 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
             "observedGeneration": pod.generation,
         });
         if !holds && matches!(kind, "Ready" | "ContainersReady") {
-            condition["reason"] = because.0.clone();
-            if !because.1.is_null() {
-                condition["message"] = because.1.clone();
+            condition["reason"] = reason_and_message.0.clone();
+            if !reason_and_message.1.is_null() {
+                condition["message"] = reason_and_message.1.clone();
             }
         }
         if !holds && kind == "Initialized" {
@@ -118,7 +118,7 @@ fn container(pod: &PodState, spec: Option<&ContainerSpec>, view: &ContainerView)
         Doing::Running { since } => (json!({"running": {"startedAt": time(*since)}}), true),
         Doing::Waiting { reason } => {
             let mut state = json!({"waiting": {"reason": &**reason}});
-            if let Some(message) = why_waiting(pod, view, reason, image) {
+            if let Some(message) = waiting_message(pod, view, reason, image) {
                 state["waiting"]["message"] = json!(message);
             }
             (state, false)
@@ -146,7 +146,7 @@ fn container(pod: &PodState, spec: Option<&ContainerSpec>, view: &ContainerView)
     status
 }
 
-fn why_waiting(pod: &PodState, view: &ContainerView, reason: &str, image: &str) -> Option<String> {
+fn waiting_message(pod: &PodState, view: &ContainerView, reason: &str, image: &str) -> Option<String> {
     match reason {
         "CrashLoopBackOff" => {
             let delay = (10i64 << u32::try_from(view.restarts - 1).unwrap_or_default().min(10)).min(300);

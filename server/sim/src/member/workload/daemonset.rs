@@ -29,13 +29,13 @@ pub fn start(world: &Arc<World>) {
     let keys = keys_of(&world.daemon_sets);
     follow_pods(world, "DaemonSet", &keys);
     follow_orphans(world, &world.daemon_sets, &keys);
-    let (wanted, sets) = (keys.clone(), Arc::downgrade(&world.daemon_sets));
+    let (queue, sets) = (keys.clone(), Arc::downgrade(&world.daemon_sets));
     world.nodes.on_change(move |old, new| {
         let same =
             old.zip(new).is_some_and(|(old, new)| old.spec == new.spec && old.metadata.labels == new.metadata.labels);
         if let (false, Some(sets)) = (same, sets.upgrade()) {
             for set in sets.all() {
-                wanted.add(crate::member::store::Stored::key(&*set));
+                queue.add(crate::member::store::Stored::key(&*set));
             }
         }
     });
@@ -56,9 +56,9 @@ pub struct Plan {
     pub create: Vec<Arc<str>>,
     pub delete: Vec<Arc<PodState>>,
     /// Finished pods by node, which are deleted to be replaced.
-    pub ended: Vec<(Arc<str>, Arc<PodState>)>,
+    pub finished: Vec<(Arc<str>, Arc<PodState>)>,
     /// Time until the next finished pod can be replaced.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// Computes the next actions. During updates, `unavailable` nodes may be without an available pod; `None` disables
@@ -75,29 +75,32 @@ pub fn plan(
     for daemon in daemons {
         by_node.entry(&daemon.node).or_default().push(daemon);
     }
-    let mut down = 0;
+    let mut unavailable_nodes = 0;
     let mut outdated = Vec::new();
     for node in eligible {
-        let mut here = by_node.remove(node).unwrap_or_default();
+        let mut on_node = by_node.remove(node).unwrap_or_default();
         // The oldest pod is kept; finished ones are replaced.
-        here.sort_by_key(|daemon| (daemon.pod.created, daemon.pod.key.clone()));
-        let (ended, live): (Vec<_>, Vec<_>) = here.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
-        for daemon in ended.iter().filter(|daemon| daemon.pod.deletion.is_none()) {
+        on_node.sort_by_key(|daemon| (daemon.pod.created, daemon.pod.key.clone()));
+        let (finished, live): (Vec<_>, Vec<_>) = on_node.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
+        for daemon in finished.iter().filter(|daemon| daemon.pod.deletion.is_none()) {
             match pods::replaceable_in(&daemon.pod, now) {
-                None => plan.ended.push((node.clone(), daemon.pod.clone())),
-                Some(wait) => plan.again = Some(plan.again.map_or(wait, |again: Duration| again.min(wait))),
+                None => plan.finished.push((node.clone(), daemon.pod.clone())),
+                Some(wait) => {
+                    plan.requeue_after =
+                        Some(plan.requeue_after.map_or(wait, |requeue_after: Duration| requeue_after.min(wait)))
+                }
             }
         }
         plan.delete.extend(
             live.iter().skip(1).filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()),
         );
         match live.first() {
-            None if ended.is_empty() => plan.create.push(node.clone()),
+            None if finished.is_empty() => plan.create.push(node.clone()),
             None => {}
             Some(daemon) => {
                 let available = daemon.pod.is_active() && daemon.pod.is_available(min_ready, now);
                 if !available {
-                    down += 1;
+                    unavailable_nodes += 1;
                 }
                 if !daemon.updated && daemon.pod.deletion.is_none() {
                     outdated.push((available, daemon.pod.clone()));
@@ -108,13 +111,13 @@ pub fn plan(
     let misplaced = by_node.into_values().flatten().filter(|daemon| daemon.pod.deletion.is_none());
     plan.delete.extend(misplaced.map(|daemon| daemon.pod.clone()));
     if let Some(unavailable) = unavailable {
-        down += count(&plan.create);
+        unavailable_nodes += count(&plan.create);
         // Unavailable pods are replaced at once.
         for (available, pod) in outdated {
             if !available {
                 plan.delete.push(pod);
-            } else if down < unavailable {
-                down += 1;
+            } else if unavailable_nodes < unavailable {
+                unavailable_nodes += 1;
                 plan.delete.push(pod);
             }
         }
@@ -139,15 +142,15 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .and_then(|labels| labels.get(HASH_LABEL).cloned())
         .unwrap_or_default();
     let eligible = eligible(world, &parent, &spec.template);
-    let held = pods::claim(world, &parent, &Selector::valid_or_nothing(&spec.selector), false).await?;
+    let owned = pods::claim(world, &parent, &Selector::valid_or_nothing(&spec.selector), false).await?;
     let min_ready = i64::from(spec.min_ready_seconds.unwrap_or_default());
     let now = Timestamp::now();
-    let step = plan(&eligible, &daemons(&held, &hash), unavailable(spec, eligible.len()), min_ready, now);
+    let step = plan(&eligible, &daemons(&owned, &hash), unavailable(spec, eligible.len()), min_ready, now);
     let new = step.create.iter().map(|node| new_pod(&parent, &spec.template, node, &hash)).collect::<Vec<_>>();
     if !new.is_empty() {
         pods::create(world, &parent, new).await?;
     }
-    for (node, pod) in &step.ended {
+    for (node, pod) in &step.finished {
         let (failed, key) = (pod.phase == Phase::Failed, &pod.key);
         let (reason, message) = if failed {
             ("FailedDaemonPod", format!("Found failed daemon pod {key} on node {node}, will try to kill it"))
@@ -156,19 +159,19 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         };
         parent.record(world, failed, reason, message);
     }
-    let ended: Vec<_> = step.ended.iter().map(|(_, pod)| pod.clone()).collect();
-    pods::delete(world, &parent, &ended).await?;
+    let finished: Vec<_> = step.finished.iter().map(|(_, pod)| pod.clone()).collect();
+    pods::delete(world, &parent, &finished).await?;
     pods::delete(world, &parent, &step.delete).await?;
-    let held = world.pods.owned(&parent.subject.uid);
-    let status = status(&set, &eligible, &daemons(&held, &hash), min_ready, now);
+    let owned = world.pods.owned(&parent.subject.uid);
+    let status = status(&set, &eligible, &daemons(&owned, &hash), min_ready, now);
     world.set_status(&world.daemon_sets, &set, set.status.as_ref(), &status).await?;
     let in_use = |name: &str| {
         let suffix = name.rsplit('-').next().unwrap_or_default();
-        suffix == hash || held.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|known| known == suffix))
+        suffix == hash || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|known| known == suffix))
     };
     revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
-    let available = replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now);
-    Ok(step.again.into_iter().chain(available).min())
+    let available = replicaset::next_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
+    Ok(step.requeue_after.into_iter().chain(available).min())
 }
 
 /// Number of nodes without an available pod during an update; `None` for OnDelete.
@@ -177,8 +180,9 @@ fn unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
     if strategy.type_.as_deref() == Some("OnDelete") {
         return None;
     }
-    let wanted = strategy.rolling_update.and_then(|rolling| rolling.max_unavailable).unwrap_or(IntOrString::Int(1));
-    Some(resolve(&wanted, count(0..nodes), true).max(1))
+    let max_unavailable =
+        strategy.rolling_update.and_then(|rolling| rolling.max_unavailable).unwrap_or(IntOrString::Int(1));
+    Some(resolve(&max_unavailable, count(0..nodes), true).max(1))
 }
 
 /// Nodes on which a pod of the template can run.
@@ -273,8 +277,8 @@ fn status(
     let placed: Vec<&Daemon> = eligible
         .iter()
         .filter_map(|node| {
-            let here = daemons.iter().filter(|daemon| daemon.node == *node && !daemon.pod.phase.is_terminal());
-            here.min_by_key(|daemon| (daemon.pod.deletion.is_some(), daemon.pod.created))
+            let on_node = daemons.iter().filter(|daemon| daemon.node == *node && !daemon.pod.phase.is_terminal());
+            on_node.min_by_key(|daemon| (daemon.pod.deletion.is_some(), daemon.pod.created))
         })
         .collect();
     let desired = count(eligible);
@@ -331,8 +335,8 @@ mod tests {
     ) {
         let eligible: Vec<Arc<str>> = nodes.split_whitespace().map(Into::into).collect();
         let plan = plan(&eligible, &daemons(pods), unavailable, 0, Timestamp::now());
-        let ended = plan.ended.iter().map(|(_, pod)| pod);
-        let deleted: Vec<_> = ended.chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
+        let finished = plan.finished.iter().map(|(_, pod)| pod);
+        let deleted: Vec<_> = finished.chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
         assert_eq!((plan.create.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
     }
 }

@@ -20,7 +20,7 @@ use crate::member::world::{Held, World};
 
 use super::pods::Parent;
 use super::rollout::{SetView, Wishes, next_move};
-use super::{HELD, keys_of, revision, spawn};
+use super::{BULK_WRITE_DELAY, keys_of, revision, spawn};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -75,7 +75,7 @@ struct Rollout<'a> {
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(deployment) = world.deployments.get(key) else { return Ok(None) };
     if world.is_held(deployment.uid()) {
-        return Ok(Some(HELD));
+        return Ok(Some(BULK_WRITE_DELAY));
     }
     let spec = &deployment.spec;
     let selector = Selector::valid_or_nothing(&spec.selector);

@@ -27,7 +27,7 @@ use super::store::{Index, Key, Stored};
 use super::world::{Objects, World};
 
 /// Delay for a workload that is being written in bulk.
-const HELD: Duration = Duration::from_millis(500);
+const BULK_WRITE_DELAY: Duration = Duration::from_millis(500);
 
 /// Work queue of a controller.
 pub type Keys = Arc<Queue<Key>>;
@@ -48,10 +48,10 @@ where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
     let keys = Keys::default();
-    let wanted = keys.clone();
+    let queue = keys.clone();
     store.on_change(move |old, new| match (new, old) {
-        (Some(object), _) => wanted.add(object.key()),
-        (None, Some(object)) => wanted.forget(&object.key()),
+        (Some(object), _) => queue.add(object.key()),
+        (None, Some(object)) => queue.forget(&object.key()),
         (None, None) => {}
     });
     keys
@@ -59,11 +59,11 @@ where
 
 /// Adds the owner's key for each change of a pod controlled by a `kind`.
 pub fn follow_pods(world: &World, kind: &'static str, keys: &Keys) {
-    let wanted = keys.clone();
+    let queue = keys.clone();
     world.pods.on_change(move |old, new| {
         for pod in [old, new].into_iter().flatten() {
             if let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == kind) {
-                wanted.add(Key { namespace: pod.key.namespace.clone(), name: owner.name.as_ref().into() });
+                queue.add(Key { namespace: pod.key.namespace.clone(), name: owner.name.as_ref().into() });
             }
         }
     });
@@ -74,13 +74,13 @@ pub fn follow_orphans<K>(world: &World, store: &Objects<K>, keys: &Keys)
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
-    let (wanted, candidates) = (keys.clone(), Arc::downgrade(store));
+    let (queue, candidates) = (keys.clone(), Arc::downgrade(store));
     world.pods.on_change(move |_, new| {
         let (Some(pod), Some(candidates)) = (new.filter(|pod| pod.owner.is_none()), candidates.upgrade()) else {
             return;
         };
         for object in candidates.by(&Index::Namespace(pod.key.namespace.clone())) {
-            wanted.add(object.key());
+            queue.add(object.key());
         }
     });
 }

@@ -20,7 +20,7 @@ use crate::member::store::{Key, Stored};
 use crate::member::world::{NamespacedKind, Objects, World};
 
 use super::pods::{self, Parent};
-use super::{HELD, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
+use super::{BULK_WRITE_DELAY, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
 
 /// Most pods created or deleted at a time.
 const BURST: usize = 500;
@@ -224,7 +224,7 @@ pub fn next_available<'a>(
 async fn reconcile<K: Replicated>(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(object) = K::store(world).get(key) else { return Ok(None) };
     if world.is_held(object.uid()) {
-        return Ok(Some(HELD));
+        return Ok(Some(BULK_WRITE_DELAY));
     }
     let parent = Parent::new(&object, K::API_VERSION, K::KIND, K::COMPONENT);
     let set = object.as_set();

@@ -31,7 +31,7 @@ pub fn start(world: &Arc<World>) {
 
 /// Desired state of a StatefulSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wishes {
+pub struct DesiredSet {
     pub first: i32,
     pub replicas: i32,
     /// `podManagementPolicy: Parallel`: pods do not wait for each other.
@@ -43,7 +43,7 @@ pub struct Wishes {
     pub min_ready_seconds: i64,
 }
 
-impl Wishes {
+impl DesiredSet {
     pub fn new(spec: &StatefulSetSpec) -> Self {
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         Self {
@@ -59,7 +59,7 @@ impl Wishes {
 
 /// A pod of the set.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct OrdinalPod {
     pub ordinal: i32,
     pub pod: Arc<PodState>,
     pub updated: bool,
@@ -74,54 +74,58 @@ pub struct Plan {
     /// Finished pods, which are deleted to be replaced.
     pub recreate: Vec<Arc<PodState>>,
     /// Time until the next finished pod can be replaced.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// Computes the next actions: creations from the lowest ordinal, deletions and updates from the highest.
-pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
+pub fn plan(desired: &DesiredSet, members: &[OrdinalPod], now: Timestamp) -> Plan {
     let mut plan = Plan::default();
-    let by_ordinal: BTreeMap<i32, &Member> = members.iter().map(|member| (member.ordinal, member)).collect();
-    let healthy = |member: &Member| member.pod.is_active() && member.pod.is_available(wishes.min_ready_seconds, now);
-    let wanted = wishes.first..wishes.first + wishes.replicas;
-    let unhealthy = |member: &&&Member| !(member.pod.is_ready() && member.pod.is_active());
+    let by_ordinal: BTreeMap<i32, &OrdinalPod> = members.iter().map(|member| (member.ordinal, member)).collect();
+    let healthy =
+        |member: &OrdinalPod| member.pod.is_active() && member.pod.is_available(desired.min_ready_seconds, now);
+    let desired_ordinals = desired.first..desired.first + desired.replicas;
+    let unhealthy = |member: &&&OrdinalPod| !(member.pod.is_ready() && member.pod.is_active());
     let first_unhealthy = by_ordinal.values().find(unhealthy).map(|member| member.ordinal);
-    for ordinal in wanted.clone() {
+    for ordinal in desired_ordinals.clone() {
         match by_ordinal.get(&ordinal) {
             // Pods below the partition are created with the old revision.
-            None => plan.create.push((ordinal, wishes.on_delete || ordinal >= wishes.first + wishes.partition)),
+            None => plan.create.push((ordinal, desired.on_delete || ordinal >= desired.first + desired.partition)),
             Some(member) if member.pod.phase.is_terminal() && member.pod.deletion.is_none() => {
                 match pods::replaceable_in(&member.pod, now) {
                     None => plan.recreate.push(member.pod.clone()),
-                    Some(wait) => plan.again = Some(plan.again.map_or(wait, |again: Duration| again.min(wait))),
+                    Some(wait) => {
+                        plan.requeue_after =
+                            Some(plan.requeue_after.map_or(wait, |requeue_after: Duration| requeue_after.min(wait)))
+                    }
                 }
             }
             Some(member) if healthy(member) => continue,
             Some(_) => {}
         }
-        if !wishes.parallel {
+        if !desired.parallel {
             return plan;
         }
     }
     for (ordinal, member) in by_ordinal.iter().rev() {
-        if wanted.contains(ordinal) {
+        if desired_ordinals.contains(ordinal) {
             continue;
         }
         // In order, a pod is not deleted while one with a lower ordinal is unhealthy.
         let is_healthy = member.pod.is_ready() && member.pod.is_active();
-        if !wishes.parallel && member.pod.deletion.is_none() && !is_healthy && first_unhealthy != Some(*ordinal) {
+        if !desired.parallel && member.pod.deletion.is_none() && !is_healthy && first_unhealthy != Some(*ordinal) {
             return plan;
         }
         if member.pod.deletion.is_none() {
             plan.delete.push(member.pod.clone());
         }
-        if !wishes.parallel {
+        if !desired.parallel {
             return plan;
         }
     }
-    if wishes.on_delete || !plan.create.is_empty() {
+    if desired.on_delete || !plan.create.is_empty() {
         return plan;
     }
-    for ordinal in wanted.rev().filter(|ordinal| *ordinal >= wishes.first + wishes.partition) {
+    for ordinal in desired_ordinals.rev().filter(|ordinal| *ordinal >= desired.first + desired.partition) {
         let Some(member) = by_ordinal.get(&ordinal) else { break };
         if !member.updated && member.pod.deletion.is_none() {
             plan.delete.push(member.pod.clone());
@@ -152,10 +156,10 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .filter(|name| revisions.template(name).is_some())
         .unwrap_or_else(|| update.clone());
 
-    let wishes = Wishes::new(spec);
+    let desired = DesiredSet::new(spec);
     let now = Timestamp::now();
-    let held = pods::claim(world, &parent, &selector, false).await?;
-    let step = plan(&wishes, &members(&parent, &held, &update), now);
+    let owned = pods::claim(world, &parent, &selector, false).await?;
+    let step = plan(&desired, &members(&parent, &owned, &update), now);
     for (ordinal, updated) in &step.create {
         let name = if *updated { &update } else { &current };
         let template = revisions.template(name).unwrap_or_else(|| spec.template.clone());
@@ -170,24 +174,24 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     pods::delete(world, &parent, &step.recreate).await?;
     pods::delete(world, &parent, &step.delete).await?;
 
-    let held = world.pods.owned(&parent.subject.uid);
-    let status = status(&set, &members(&parent, &held, &update), &wishes, &current, &update, now);
+    let owned = world.pods.owned(&parent.subject.uid);
+    let status = status(&set, &members(&parent, &owned, &update), &desired, &current, &update, now);
     world.set_status(&world.stateful_sets, &set, set.status.as_ref(), &status).await?;
     let in_use = |name: &str| {
         [&current, &update].iter().any(|known| *known == name)
-            || held.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
+            || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
     };
     revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
-    let available = replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now);
-    Ok(step.again.into_iter().chain(available).min())
+    let available = replicaset::next_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
+    Ok(step.requeue_after.into_iter().chain(available).min())
 }
 
-fn members(parent: &Parent, pods: &[Arc<PodState>], update: &str) -> Vec<Member> {
+fn members(parent: &Parent, pods: &[Arc<PodState>], update: &str) -> Vec<OrdinalPod> {
     let prefix = format!("{}-", parent.subject.key.name);
     let member = |pod: &Arc<PodState>| {
         let ordinal = pod.key.name.strip_prefix(&prefix)?.parse().ok()?;
         let updated = pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == update);
-        Some(Member { ordinal, pod: pod.clone(), updated })
+        Some(OrdinalPod { ordinal, pod: pod.clone(), updated })
     };
     pods.iter().filter_map(member).collect()
 }
@@ -254,8 +258,8 @@ async fn ensure_claims(world: &World, parent: &Parent, spec: &StatefulSetSpec, o
 
 fn status(
     set: &StatefulSet,
-    members: &[Member],
-    wishes: &Wishes,
+    members: &[OrdinalPod],
+    desired: &DesiredSet,
     current: &str,
     update: &str,
     now: Timestamp,
@@ -267,11 +271,11 @@ fn status(
         }))
     };
     let ready = count(members.iter().filter(|member| member.pod.is_ready()));
-    let available = members.iter().filter(|member| member.pod.is_available(wishes.min_ready_seconds, now));
+    let available = members.iter().filter(|member| member.pod.is_available(desired.min_ready_seconds, now));
     let replicas = count(members.iter());
     let updated = with(update);
     let done =
-        !wishes.on_delete && updated == wishes.replicas && ready == wishes.replicas && replicas == wishes.replicas;
+        !desired.on_delete && updated == desired.replicas && ready == desired.replicas && replicas == desired.replicas;
     let current = if done { update } else { current };
     StatefulSetStatus {
         replicas,
@@ -294,7 +298,7 @@ mod tests {
 
     /// Pods by ordinal with flags: `0r` ready, `1` not ready, `2t` terminating, `3f` failed; `*` has the new
     /// revision.
-    fn members(text: &str) -> Vec<Member> {
+    fn members(text: &str) -> Vec<OrdinalPod> {
         text.split_whitespace()
             .map(|word| {
                 let ordinal = word.trim_end_matches(['r', 't', 'f', '*']).parse().unwrap();
@@ -307,7 +311,7 @@ mod tests {
                         {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
                 });
                 let pod = Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()));
-                Member { ordinal, pod, updated: word.contains('*') }
+                OrdinalPod { ordinal, pod, updated: word.contains('*') }
             })
             .collect()
     }
@@ -340,7 +344,7 @@ mod tests {
         #[case] create: &str,
         #[case] delete: &str,
     ) {
-        let wishes = Wishes {
+        let desired = DesiredSet {
             first: 0,
             replicas,
             parallel: mode == "parallel",
@@ -348,7 +352,7 @@ mod tests {
             partition: if mode == "partition" { 2 } else { 0 },
             min_ready_seconds: 0,
         };
-        let plan = plan(&wishes, &members(pods), Timestamp::now());
+        let plan = plan(&desired, &members(pods), Timestamp::now());
         let created: Vec<_> = plan.create.iter().map(|(ordinal, _)| ordinal.to_string()).collect();
         let deleted: Vec<_> = plan.recreate.iter().chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
         assert_eq!((created.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
@@ -360,11 +364,11 @@ mod tests {
     #[case(3, "1r", &[(0, false), (2, false)])]
     fn pods_below_the_partition_keep_their_revision(
         #[case] partition: i32,
-        #[case] has: &str,
+        #[case] existing: &str,
         #[case] expected: &[(i32, bool)],
     ) {
-        let wishes =
-            Wishes { first: 0, replicas: 3, parallel: true, on_delete: false, partition, min_ready_seconds: 0 };
-        assert_eq!(plan(&wishes, &members(has), Timestamp::now()).create, expected);
+        let desired =
+            DesiredSet { first: 0, replicas: 3, parallel: true, on_delete: false, partition, min_ready_seconds: 0 };
+        assert_eq!(plan(&desired, &members(existing), Timestamp::now()).create, expected);
     }
 }
