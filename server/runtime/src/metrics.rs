@@ -89,13 +89,13 @@ mod tests {
         let api = tower::service_fn(|request: Request<()>| async move {
             if request.uri().path() == "/" { Ok(Response::new(())) } else { Err("no connection") }
         });
-        for path in ["/", "/nowhere"] {
+        for path in ["/", "/unreachable"] {
             let request = Request::get(path).body(()).unwrap();
             drop(metrics.requests.layer("cp:6443").layer(api).oneshot(request).await);
         }
-        let kept = metrics.requests.layer("cp:6443");
+        let second = metrics.requests.layer("cp:6443");
         let request = Request::get("/").body(()).unwrap();
-        drop(kept.layer(api).oneshot(request).await);
+        drop(second.layer(api).oneshot(request).await);
         let mut text = String::new();
         metrics.write(&mut text).unwrap();
         // The layer of the earlier client was dropped with its counts.
@@ -104,7 +104,10 @@ mod tests {
             "{text}"
         );
         let version = concat!("karmada_build_info{git_version=\"v", env!("CARGO_PKG_VERSION"), "\",git_commit=\"");
-        let told = text.lines().find(|line| line.starts_with(version));
-        assert!(told.is_some_and(|told| told.ends_with("} 1") && told.contains(",compiler=\"rustc\",")), "{text}");
+        let build_info = text.lines().find(|line| line.starts_with(version));
+        assert!(
+            build_info.is_some_and(|line| line.ends_with("} 1") && line.contains(",compiler=\"rustc\",")),
+            "{text}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order;
-//! reports their health.
+//! Starts and stops the roles that run against a control plane (fleet, cache, controllers, proxy) in dependency order, and reports their
+//! health.
 
 mod newcomers;
 
@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use crate::shared_stream::Shared;
 use crate::steering::{Steering, Steers};
 
-/// The running parts. Empty until [`Roles::start`]; requests that need a part before that are answered with 503.
+/// The running roles. Empty until [`Roles::start`]; until then, requests that need a role get 503.
 #[derive(Default)]
 pub struct Roles {
     running: OnceLock<Running>,
 }
 
-/// Watched statuses per user whose permissions apply; errors are sent to the watchers.
+/// Cluster statuses as streamed to watchers, one computation per user by that user's permissions. Errors are sent to the watchers.
 pub type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
 pub struct Running {
@@ -35,13 +35,13 @@ pub struct Running {
     backend_stores: JoinHandle<()>,
     backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
     /// Task that reports new replicas to agents.
-    telling: JoinHandle<()>,
+    agent_notifications: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
     pub statuses: Statuses,
     stop: CancellationToken,
 }
 
-/// Configuration of the parts.
+/// Configuration of the roles.
 #[derive(Clone)]
 pub struct RolesConfig {
     pub cache: IndexOptions,
@@ -49,7 +49,7 @@ pub struct RolesConfig {
     pub steers: Steers,
     /// Counters of requests to members.
     pub requests: Requests,
-    /// Allow members with endpoints on this host.
+    /// Allow members whose endpoints are addresses of this host.
     pub local_endpoints: bool,
 }
 
@@ -59,12 +59,12 @@ pub enum RolesError {
     Fleet(#[from] crowsnest_members::Error),
     #[error("cannot open the cache")]
     Index(#[from] crowsnest_index::Error),
-    #[error("the parts are running already")]
+    #[error("the roles are already running")]
     Running,
 }
 
 impl Roles {
-    /// Starts all parts against `control_plane`, which must serve the aggregated groups.
+    /// Starts all roles against `control_plane`, which must serve the aggregated groups.
     pub async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
         let endpoints = EndpointRules::allowing_local(config.local_endpoints);
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
@@ -73,7 +73,7 @@ impl Roles {
         let index = match Index::open(fleet.clone(), options).await {
             Ok(index) => index,
             Err(error) => {
-                // A retry starts another fleet.
+                // The caller may retry, with another fleet.
                 fleet.stop().await;
                 return Err(error.into());
             }
@@ -94,14 +94,14 @@ impl Roles {
             counters: backend_store_counters.clone(),
         };
         let backend_stores = backend_stores.run(steering.acts(), stop.clone());
-        let telling = newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
+        let agent_notifications = newcomers::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
             steering,
             registries: tokio::spawn(registries),
             backend_stores: tokio::spawn(backend_stores),
             backend_store_counters,
-            telling: tokio::spawn(telling),
+            agent_notifications: tokio::spawn(agent_notifications),
             registered,
             statuses: Statuses::default(),
             fleet,
@@ -119,7 +119,7 @@ impl Roles {
         self.running.get()
     }
 
-    /// Problems, one per line; empty if all workers are healthy.
+    /// Problems, one per line; empty if all roles are healthy.
     pub fn problems(&self) -> Vec<String> {
         let Some(running) = self.get() else { return vec!["starting".to_owned()] };
         let mut problems = Vec::new();
@@ -132,15 +132,15 @@ impl Roles {
         note("cache", running.index.ready());
         note("controllers", running.steering.health());
         if running.registries.is_finished() && !running.stop.is_cancelled() {
-            note("registries", Err("the loop has died".to_owned()));
+            note("registries", Err("the task stopped unexpectedly".to_owned()));
         } else {
             note("registries", running.registered.borrow().health.clone());
         }
         if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
-            note("backend stores", Err("the loop has died".to_owned()));
+            note("backend stores", Err("the task stopped unexpectedly".to_owned()));
         }
-        if running.telling.is_finished() && !running.stop.is_cancelled() {
-            note("newcomers", Err("the loop has died".to_owned()));
+        if running.agent_notifications.is_finished() && !running.stop.is_cancelled() {
+            note("agent notifications", Err("the task stopped unexpectedly".to_owned()));
         }
         problems
     }
@@ -153,12 +153,12 @@ impl Roles {
 }
 
 impl Running {
-    /// True once the ResourceRegistries were listed.
+    /// Returns true once the ResourceRegistries have been listed.
     pub fn knows_registries(&self) -> bool {
         self.registered.borrow().declared
     }
 
-    /// Workers that ended and are not restarted.
+    /// Tasks that stopped unexpectedly; nothing restarts them.
     pub fn deaths(&self) -> Vec<String> {
         if self.stop.is_cancelled() {
             return Vec::new();
@@ -166,23 +166,23 @@ impl Running {
         let mut deaths = self.index.dead();
         deaths.extend(self.steering.death().map(|why| format!("controllers: {why}")));
         if self.registries.is_finished() {
-            deaths.push("registries: the loop has died".to_owned());
+            deaths.push("registries: the task stopped unexpectedly".to_owned());
         }
         if self.backend_stores.is_finished() {
-            deaths.push("backend stores: the loop has died".to_owned());
+            deaths.push("backend stores: the task stopped unexpectedly".to_owned());
         }
-        if self.telling.is_finished() {
-            deaths.push("newcomers: the loop has died".to_owned());
+        if self.agent_notifications.is_finished() {
+            deaths.push("agent notifications: the task stopped unexpectedly".to_owned());
         }
         deaths
     }
 
-    /// Metrics of exports to backend stores; empty if another process exports.
+    /// Metrics of the export to backend stores. Empty if another process exports.
     pub fn backend_store_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
         self.backend_store_counters.series()
     }
 
-    /// Explanations of objects' placements; an error until the control plane was read.
+    /// Explanations of objects' placements; an error until the caches have synced.
     pub fn reports(&self) -> Result<crowsnest_controllers::reports::Reports, String> {
         self.steering.reports()
     }

@@ -1,4 +1,4 @@
-//! Shared computations: one per key for all its followers; it ends with the last of them.
+//! Streams whose values one task per key computes for all subscribers. The task ends when the last subscriber is dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,7 +17,7 @@ struct Computation<V> {
     _ends: DropGuard,
 }
 
-/// Running computations with their tasks.
+/// Running computations by key.
 pub struct Shared<K, V> {
     running: Mutex<HashMap<K, Weak<Computation<V>>>>,
     tasks: TaskTracker,
@@ -97,7 +97,7 @@ mod tests {
         drop((again, other));
         shared.tasks.close();
         let ended = tokio::time::timeout(std::time::Duration::from_secs(30), shared.tasks.wait());
-        ended.await.expect("nothing runs when nobody looks");
+        ended.await.expect("computations end with their last follower");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! Notifies agents of new replicas, so that they open tunnels to them soon (docs/TUNNEL.md, *Replicas*). Reads the set
-//! of live replicas.
+//! Notifies agents of new replicas, so that they open tunnels to them without delay (docs/TUNNEL.md, *Replicas*). Reads the set of live
+//! replicas.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,8 +13,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Number of notifications per new replica: it is visible before it is ready and before load balancers use it.
 const TIMES: u32 = 8;
 
-/// Runs until `stop` is cancelled.
-pub(super) async fn tell_agents(
+/// Notifies agents whenever a replica joins, until `stop` is cancelled.
+pub(super) async fn notify_agents(
     tunnels: Tunnels,
     mut live: watch::Receiver<BTreeSet<String>>,
     stop: CancellationToken,
