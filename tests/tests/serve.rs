@@ -145,7 +145,7 @@ fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
     ensure!(world.in_member("first")? == first, "{first:?} has been written again: {:?}", world.in_member("first")?);
     world.logs_tell_no_secret()?;
     let gone = world.crowsnest(&["uninstall"])?;
-    ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
+    ensure!(gone.ok && gone.out.contains("all objects in member clusters are kept"), "{gone:?}");
     for name in ["first", "second", "meanwhile", "third", "fourth"] {
         ensure!(world.has_arrived(name)?, "the member has lost {name}");
     }

@@ -85,7 +85,7 @@ impl Tasks {
 }
 
 fn death(what: &str) -> String {
-    format!("{what}: the task has died")
+    format!("{what}: the task stopped unexpectedly")
 }
 
 /// Dropped when the task returns, when it panics, and when its runtime ends.
@@ -100,7 +100,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let has_died = std::thread::panicking() || self.has_returned && self.ends == Ends::WithOwner;
         if has_died && !self.of.stopping.is_cancelled() {
-            tracing::error!(what = self.what, "a task has died");
+            tracing::error!(what = self.what, "a task stopped unexpectedly");
             self.of.dead.send_modify(|dead| dead.push(self.what));
         }
     }
@@ -119,11 +119,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Ends::WithOwner, Does::Return, &["the listener: the task has died"])]
-    #[case(Ends::WithOwner, Does::Panic, &["the listener: the task has died"])]
+    #[case(Ends::WithOwner, Does::Return, &["the listener: the task stopped unexpectedly"])]
+    #[case(Ends::WithOwner, Does::Panic, &["the listener: the task stopped unexpectedly"])]
     #[case(Ends::WithOwner, Does::UntilStopped, &[])]
     #[case(Ends::Returning, Does::Return, &[])]
-    #[case(Ends::Returning, Does::Panic, &["the listener: the task has died"])]
+    #[case(Ends::Returning, Does::Panic, &["the listener: the task stopped unexpectedly"])]
     #[case(Ends::Returning, Does::UntilStopped, &[])]
     #[tokio::test]
     async fn tasks_that_end_before_their_owner_are_reported(

@@ -1,19 +1,20 @@
-//! Which representation a client gets, from its Accept header; which one it sent, from Content-Type. Pure.
+//! Content negotiation: chooses the representation of a response from `Accept`, and reads that of a request body from `Content-Type`.
+//! Pure.
 
 use crate::status::{ApiError, ApiResult, Details, Reason};
 
-/// What the answer's objects are turned into.
+/// Transformation of the objects in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shape {
     #[default]
     Object,
     /// `as=Table`.
     Table,
-    /// `as=PartialObjectMetadata`: only single objects have it.
+    /// `as=PartialObjectMetadata`: single objects only.
     PartialMetadata,
-    /// `as=PartialObjectMetadataList`: only lists have it.
+    /// `as=PartialObjectMetadataList`: lists only.
     PartialMetadataList,
-    /// `as=APIGroupDiscoveryList` in version 2 or 2beta1; only discovery has it.
+    /// `as=APIGroupDiscoveryList` in version `v2` or `v2beta1`; discovery only.
     Aggregated { beta: bool },
 }
 
@@ -23,7 +24,7 @@ pub enum Encoding {
     #[default]
     Json,
     Yaml,
-    /// Request bodies of Go clients; never an answer.
+    /// Request bodies of Go clients only; responses never use it.
     Protobuf,
 }
 
@@ -32,7 +33,7 @@ pub enum Encoding {
 pub struct Accepted {
     pub encoding: Encoding,
     pub shape: Shape,
-    /// Tables and metadata are wanted in `meta.k8s.io/v1beta1`, as clients before 1.15 know them.
+    /// Tables and metadata in `meta.k8s.io/v1beta1`, for clients before Kubernetes 1.15.
     pub beta: bool,
 }
 
@@ -61,31 +62,31 @@ fn ranges(accept: &str) -> Vec<MediaRange<'_>> {
             MediaRange { kind, parameters, quality }
         })
         .collect();
-    // Stable: equals keep the client's order.
+    // Stable sort: ranges of equal quality keep the client's order.
     all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     all
 }
 
-/// What a path has to offer.
+/// Kind of response of a path, which decides the available representations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// An object, or what becomes of it.
+    /// An object of a kind with a table.
     Object,
-    /// An object of a kind that has no table: a review, a binding, a token.
+    /// An object of a kind without a table: a review, a binding, a token.
     Untabled,
-    /// Many objects, or a stream of them.
+    /// A list or a watch.
     Collection,
-    /// Objects of a definition, which have no routes of their own.
+    /// Custom resources, which share one route.
     Custom,
     /// The groups of `/apis`.
     Groups,
     /// The versions of `/api`.
     Versions,
-    /// A group or version of discovery, which has one form only.
+    /// A group or version of discovery; never aggregated.
     Document,
-    /// A version's resources, which have one form only.
+    /// The resources of a version; never aggregated.
     Resources,
-    /// The version of the server, in JSON alone.
+    /// The version of the server. JSON only.
     Version,
     /// A list merged from those of several clusters, or one of its objects. JSON only.
     Merged,
@@ -95,12 +96,12 @@ pub enum Offer {
     Joined,
 }
 
-/// Media types of answers, protobuf among them because clients are told so.
+/// Media types in error messages. They include protobuf as in Kubernetes, although responses never use it.
 const MEDIA: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 impl Offer {
-    /// Routes know the media types they produce and take no wildcard of a part of them; the others have no routes of their own.
+    /// Media types that a route declares; they do not match `application/*`. `None` for paths without a declared list.
     fn produced(self) -> Option<String> {
         match self {
             Self::Object | Self::Untabled | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
@@ -135,7 +136,7 @@ impl Offer {
         }
     }
 
-    /// Versions of `meta.k8s.io` in which tables and metadata are given.
+    /// Returns true for versions of `meta.k8s.io` that tables and metadata are available in.
     fn has_version(self, version: &str) -> bool {
         version == "v1" || (version == "v1beta1" && !self.is_merged())
     }
@@ -174,12 +175,12 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
     Err(if declined { not_acceptable(MEDIA) } else { transforms(offer.media()) })
 }
 
-/// 406 for clients that take no JSON, where there is nothing else.
+/// 406 for clients that do not accept JSON on paths that serve JSON only.
 pub fn takes_no_json() -> ApiError {
     not_acceptable(MEDIA)
 }
 
-/// 406 for a stream of a kind that has none.
+/// 406 for a watch of a kind without watches.
 pub fn no_stream() -> ApiError {
     transforms(STREAMS)
 }
@@ -198,7 +199,7 @@ fn wrong_shape(why: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("you requested {why}"))
 }
 
-/// 406 for known media types in a form that is not offered.
+/// 406 for a known media type with a transformation that is not available.
 fn transforms(media: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("only the following media types are accepted: {media}"))
 }
@@ -219,7 +220,7 @@ fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
     }
 }
 
-/// 406 for media types that are not offered at all.
+/// 406 for unknown media types.
 fn not_acceptable(media: &str) -> ApiError {
     let text = format!("406: Not Acceptable\n\nAvailable representations: {media}");
     ApiError::new(Reason::NotAcceptable, text).with_details(Details::default())
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_offer_the_server_has_wins() {
+    fn the_first_available_media_type_is_chosen() {
         let object = Accepted::default();
         let table = Accepted { shape: Shape::Table, ..object };
         let cases = [

@@ -58,25 +58,25 @@ pub mod annotation {
     pub const EXEC: &str = "proxy.crowsnest.io/exec";
     pub const EXEC_ENABLED: &str = "enabled";
     pub const EXEC_DISABLED: &str = "disabled";
-    /// Ours, on Clusters: how much of a caller our impersonator may claim to be there. `whole`: UID and extra, too; otherwise user
-    /// and groups.
+    /// Crowsnest; on Clusters: the attributes of a caller that Crowsnest's account may impersonate in the member. `whole`: user, groups,
+    /// UID and extra; otherwise user and groups.
     pub const IMPERSONATES: &str = "proxy.crowsnest.io/impersonates";
     pub const IMPERSONATES_WHOLE: &str = "whole";
-    /// Ours, on Clusters that were joined with less than all rights: which. Rights to impersonate were given then, for good.
+    /// Crowsnest; on Clusters that were joined without cluster-admin: the granted set of rights. It includes impersonation, which the unified
+    /// auth controller does not change then.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
-    /// Ours, on migrated objects: the UID of the original, with which the object is served, so that the objects that it owns keep their
-    /// owner.
+    /// Crowsnest; on migrated objects: the UID of the original. The object is served with it, so that owner references stay valid.
     pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
-    /// Ours, on migrated objects: the `creationTimestamp` of the original.
+    /// Crowsnest; on migrated objects: the `creationTimestamp` of the original.
     pub const MIGRATED_CREATED: &str = "migrate.crowsnest.io/created";
-    /// Ours, on Clusters that came from Karmada in place: their members get nothing that Karmada did not give them.
+    /// Crowsnest; on Clusters migrated from Karmada in place: members get no objects that Karmada would not create.
     pub const MIGRATED_FROM: &str = "migrate.crowsnest.io/from";
     pub const MIGRATED_FROM_KARMADA: &str = "karmada";
-    /// Ours, on copies of stored objects in the `Stored*` kinds: set until the copy has been read back and compared with the original.
+    /// Crowsnest; on copies of stored objects in the `Stored*` kinds: set until the copy has been read back and compared with the original.
     pub const MIGRATION_UNVERIFIED: &str = "migrate.crowsnest.io/unverified";
-    /// Ours, on the earlier definition of a stored kind: all copies of its objects have been read back and compared.
+    /// Crowsnest; on the earlier definition of a stored kind: all copies of its objects have been read back and compared.
     pub const MIGRATION_VERIFIED: &str = "migrate.crowsnest.io/verified";
-    /// Ours, on Leases of the controllers: the identity of a holder that reads the `Stored*` kinds.
+    /// Crowsnest; on Leases of the controllers: the identity of a holder that reads the `Stored*` kinds.
     pub const READS_STORED_KINDS: &str = "storage.crowsnest.io/reader";
     /// Crowsnest; on Clusters: `true` lets a cluster become not ready although most of the fleet seems to fail.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
@@ -100,7 +100,7 @@ pub mod annotation {
     /// Crowsnest; on Events of the journal: the cause and the changes, as JSON.
     pub const JOURNAL_CAUSE: &str = "journal.crowsnest.io/cause";
     pub const JOURNAL_ENTRY: &str = "journal.crowsnest.io/entry";
-    /// Crowsnest; on bindings, set by administrators: those of these clusters in which the copy has ended,
+    /// Crowsnest; on bindings, set by administrators: the unconfirmed clusters in which the copy has ended,
     /// separated by commas.
     pub const CONFIRMED_STOPPED: &str = "failover.crowsnest.io/confirmed-stopped";
     /// Namespace of the policy that has claimed a template.
@@ -161,7 +161,7 @@ pub mod finalizer {
 
 /// Condition types and their reasons.
 pub mod condition {
-    /// Of bindings.
+    /// Type of a condition of bindings.
     pub const SCHEDULED: &str = "Scheduled";
     pub const SCHEDULED_SUCCESS: &str = "Success";
     pub const SCHEDULED_SCHEDULER_ERROR: &str = "SchedulerError";
@@ -169,14 +169,14 @@ pub mod condition {
     pub const FULLY_APPLIED: &str = "FullyApplied";
     pub const FULLY_APPLIED_SUCCESS: &str = "FullyAppliedSuccess";
     pub const FULLY_APPLIED_FAILED: &str = "FullyAppliedFailed";
-    /// Of works.
+    /// Type of a condition of Works.
     pub const APPLIED: &str = "Applied";
     pub const APPLIED_SUCCESSFUL: &str = "AppliedSuccessful";
     pub const APPLIED_FAILED: &str = "AppliedFailed";
     pub const DISPATCHING: &str = "Dispatching";
     pub const DISPATCHING_DISPATCHING: &str = "Dispatching";
     pub const DISPATCHING_SUSPENDED: &str = "SuspendDispatching";
-    /// Of clusters.
+    /// Type of a condition of Clusters.
     pub const READY: &str = "Ready";
     pub const COMPLETE_API_ENABLEMENTS: &str = "CompleteAPIEnablements";
     pub const API_ENABLEMENTS_EMPTY: &str = "Empty";
@@ -187,7 +187,7 @@ pub mod condition {
     pub const HEALTH_SIGNALS_AGREE: &str = "SignalsAgree";
     /// Some signals fail, but too few or not long enough.
     pub const HEALTH_SIGNALS_DAMPED: &str = "Damped";
-    /// The signals fail in most clusters, so nothing is concluded.
+    /// The signals fail in most clusters, so readiness does not change.
     pub const HEALTH_SIGNALS_DOUBTED: &str = "Doubted";
     /// Crowsnest: False while the deletion of a cluster waits.
     pub const REMOVING: &str = "Removing";
@@ -199,10 +199,10 @@ pub mod condition {
     pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
     pub const EVICTIONS_HALTED_DOUBTED: &str = "Doubted";
     pub const EVICTIONS_HALTED_FLEET_NOT_READY: &str = "FleetNotReady";
-    /// Crowsnest; of bindings: True while no copy may be started because the end of another copy was not observed;
+    /// Crowsnest; on bindings: True while no copy may be started because the end of another copy was not observed;
     /// otherwise absent.
     pub const WAITING_FOR_FENCE: &str = "WaitingForFence";
-    /// Of MultiClusterServices.
+    /// Types of conditions of MultiClusterServices.
     pub const SERVICE_APPLIED: &str = "ServiceApplied";
     pub const ENDPOINT_SLICE_DISPATCHED: &str = "EndpointSliceDispatched";
 }
@@ -228,16 +228,16 @@ pub mod event {
     }
 
     outcomes! {
-        // Of clusters.
+        // Clusters.
         CREATE_EXECUTION_SPACE_SUCCEED "CreateExecutionSpaceSucceed", CREATE_EXECUTION_SPACE_FAILED "CreateExecutionSpaceFailed";
         REMOVE_EXECUTION_SPACE_SUCCEED "RemoveExecutionSpaceSucceed", REMOVE_EXECUTION_SPACE_FAILED "RemoveExecutionSpaceFailed";
         TAINT_CLUSTER_SUCCEED "TaintClusterSucceed", TAINT_CLUSTER_FAILED "TaintClusterFailed";
         SYNC_IMPERSONATION_CONFIG_SUCCEED "SyncImpersonationConfigSucceed", SYNC_IMPERSONATION_CONFIG_FAILED "SyncImpersonationConfigFailed";
-        // Of works.
+        // Works.
         REFLECT_STATUS_SUCCEED "ReflectStatusSucceed", REFLECT_STATUS_FAILED "ReflectStatusFailed";
         INTERPRET_HEALTH_SUCCEED "InterpretHealthSucceed", INTERPRET_HEALTH_FAILED "InterpretHealthFailed";
         SYNC_SUCCEED "SyncSucceed", SYNC_FAILED "SyncFailed";
-        // Of bindings, templates and quotas.
+        // Bindings, templates and quotas.
         SYNC_SCHEDULE_RESULT_SUCCEED "SyncScheduleResultToDependenciesSucceed", SYNC_SCHEDULE_RESULT_FAILED "SyncScheduleResultToDependenciesFailed";
         SYNC_WORK_SUCCEED "SyncWorkSucceed", SYNC_WORK_FAILED "SyncWorkFailed";
         AGGREGATE_STATUS_SUCCEED "AggregateStatusSucceed", AGGREGATE_STATUS_FAILED "AggregateStatusFailed";
@@ -251,20 +251,20 @@ pub mod event {
         GET_COMPONENTS_SUCCEED "GetComponentsSucceed", GET_COMPONENTS_FAILED "GetComponentsFailed";
         GET_REPLICAS_SUCCEED "GetReplicasSucceed", GET_REPLICAS_FAILED "GetReplicasFailed";
         PREEMPT_POLICY_SUCCEED "PreemptPolicySucceed", PREEMPT_POLICY_FAILED "PreemptPolicyFailed";
-        // Of services.
+        // Services.
         SYNC_DERIVED_SERVICE_SUCCEED "SyncDerivedServiceSucceed", SYNC_DERIVED_SERVICE_FAILED "SyncDerivedServiceFailed";
         SYNC_SERVICE_SUCCEED "SyncServiceSucceed", SYNC_SERVICE_FAILED "SyncServiceFailed";
         DISPATCH_ENDPOINT_SLICE_SUCCEED "DispatchEndpointSliceSucceed", DISPATCH_ENDPOINT_SLICE_FAILED "DispatchEndpointSliceFailed";
     }
 
-    /// Crowsnest; of clusters: the readiness changed, with the signals.
+    /// Crowsnest; on Clusters: the readiness changed; the message has the signals.
     pub const CLUSTER_FLIPPED: &str = "ClusterFlipped";
-    /// Crowsnest; of clusters: a cluster was removed while propagated objects remain in it.
+    /// Crowsnest; on Clusters: a cluster was removed while propagated objects remain in it.
     pub const RESOURCES_LEFT_BEHIND: &str = "ResourcesLeftBehind";
-    /// Crowsnest; of clusters.
+    /// Crowsnest; on Clusters.
     pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
     pub const EVICTIONS_RESUMED: &str = "EvictionsResumed";
-    /// Crowsnest; of bindings and templates.
+    /// Crowsnest; on bindings and templates.
     pub const EVICTION_CANCELLED: &str = "EvictionCancelled";
     pub const EVICTION_WAITS: &str = "EvictionWaitsForReplacement";
     pub const RETURN_HOME: &str = "ReturnHome";

@@ -1,5 +1,5 @@
-//! An installation as a whole: what `serve` needs in the control plane it serves, in which order, and the ConfigMap that says what
-//! was installed. Written by `crowsnest install` and `uninstall`; read by them and by `doctor`.
+//! Installs and removes the objects that `serve` needs in its control plane, in dependency order, and keeps a ConfigMap that records
+//! the installation. `crowsnest install` and `uninstall` write the ConfigMap; `doctor` reads it, too.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use serde_json::{Value, json};
 use super::serving::{self, Kept};
 use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, others, path_of};
 
-/// The ConfigMap.
+/// Name of the ConfigMap that records the installation.
 const RECORD: &str = "crowsnest-installed";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How the control plane reaches `serve`, and what is registered.
+/// Record of an installation: the endpoints of `serve` as the control plane reaches them, and the registered groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub version: String,
     pub host: String,
     pub port: u16,
-    /// Host and port of the role webhook, where that is elsewhere.
+    /// Host and port of the `webhook` role, if it runs in another process.
     pub webhooks_at: Option<(String, u16)>,
     pub metrics_adapter: bool,
 }
@@ -38,24 +38,24 @@ impl Record {
         Self { version: VERSION.to_owned(), host, port, webhooks_at: None, metrics_adapter }
     }
 
-    /// The same, as this version would install it.
+    /// Returns the record with the version of this binary.
     pub fn anew(&self) -> Self {
         Self { version: VERSION.to_owned(), ..self.clone() }
     }
 
-    /// Host and port at which webhooks are called.
+    /// Host and port of the webhook endpoint.
     pub fn webhook(&self) -> (&str, u16) {
         self.webhooks_at.as_ref().map_or((self.host.as_str(), self.port), |(host, port)| (host.as_str(), *port))
     }
 
-    /// By which names it is called, beside those of its Service.
+    /// Host names of the serving certificate in addition to those of the Service.
     fn hosts(&self) -> Vec<&str> {
         let mut hosts = vec![self.host.as_str(), self.webhook().0];
         hosts.dedup();
         hosts
     }
 
-    /// Where webhooks are called.
+    /// Base URL of the webhooks.
     pub fn webhooks(&self) -> String {
         let (host, port) = self.webhook();
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
@@ -93,7 +93,7 @@ impl Record {
     }
 }
 
-/// What was installed, if anything was.
+/// Reads the record of the installation. `None` if nothing is installed.
 pub async fn recorded(client: &kube::Client) -> anyhow::Result<Option<Record>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let found = maps.get_opt(RECORD).await.with_context(|| format!("reading ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"))?;
@@ -103,15 +103,16 @@ pub async fn recorded(client: &kube::Client) -> anyhow::Result<Option<Record>> {
 /// Requested installation.
 pub struct Wish {
     pub record: Record,
-    /// PEM of the authority of `serve`'s certificate, where `install` is not to make one.
+    /// CA of `serve`'s certificate, as PEM. `None`: `install` issues the certificate.
     pub ca: Option<String>,
-    /// Groups that somebody else serves become ours.
+    /// Replace the APIServices of groups that another server serves.
     pub take_over: bool,
-    /// The control plane as its clients reach it: address, and authority as PEM.
+    /// Address of the control plane for its clients, and its CA as PEM.
     pub advertised: Option<(String, String)>,
 }
 
-/// What agents are told of the control plane: as we told it before, else nothing where somebody has told it, else as we reach it.
+/// Address and CA of the control plane that agents get. Read from an existing `kube-public/cluster-info` if Crowsnest wrote it, and
+/// `None` if another tool did. Without the ConfigMap: the address and CA of this client.
 pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow::Result<Option<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     match maps.get_opt("cluster-info").await.context("reading ConfigMap kube-public/cluster-info")? {
@@ -123,8 +124,8 @@ pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow:
     }
 }
 
-/// What is applied before our groups are registered. The certificate, where it is kept there, comes with it.
-fn first(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
+/// Manifests that are applied before the aggregated groups are registered, with the Secret of the serving certificate in `kept`.
+fn prerequisites(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
     let webhooks = wish.record.webhooks();
     let mut manifests = super::foundations();
     manifests.extend(kept.map(Kept::manifest));
@@ -137,63 +138,64 @@ fn first(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
     manifests
 }
 
-fn then(wish: &Wish, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
+/// APIServices of the aggregated groups, with their Service.
+fn group_registrations(wish: &Wish, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
     super::aggregation(&Endpoints { host: wish.record.host.clone(), port: wish.record.port, ca }, groups)
 }
 
-/// What would be applied. A certificate that is not made yet has no authority to name.
+/// Manifests that [`install`] would apply. Fails if `install` issues the certificate and has not done so yet: its CA is unknown.
 pub async fn rendered(client: &kube::Client, wish: &Wish) -> anyhow::Result<Vec<Value>> {
     let ca = match &wish.ca {
         Some(ca) => ca.clone(),
         None => {
             let kept = serving::kept(client).await?;
-            let mend = "no certificate has been made yet: name the authority of yours with --ca-file, or install without --dry-run";
+            let mend = "the serving certificate has not been issued yet; set --ca-file to the CA of your certificate, or install without --dry-run";
             kept.context(mend)?.authority.certificate
         }
     };
     let left = |service: &APIService| others(service).map(|_| service.name_any());
     let left: Vec<String> = registered(client).await?.iter().filter_map(left).collect();
-    // Of metrics what others serve is left to them.
+    // Metrics groups that another server serves are not registered.
     let groups = aggregated_groups(wish.record.metrics_adapter);
     let groups: Vec<&ApiGroup> =
         groups.filter(|group| !group.of_metrics || !super::names(group).any(|name| left.contains(&name))).collect();
-    // Keys are not printed.
-    let mut manifests = first(wish, &ca, None);
-    manifests.extend(then(wish, ca, &groups));
+    // Without the Secret: private keys must not be printed.
+    let mut manifests = prerequisites(wish, &ca, None);
+    manifests.extend(group_registrations(wish, ca, &groups));
     Ok(manifests)
 }
 
-/// Installs, or brings what is installed to this version; each object is told in a line.
+/// Installs Crowsnest or upgrades an installation to this version. Writes one line per object to `out`.
 pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut impl Write) -> anyhow::Result<()> {
     if let Some(installed) = recorded(client).await? {
-        may_follow(&installed.version, VERSION).map_err(anyhow::Error::msg)?;
+        check_version_skew(&installed.version, VERSION).map_err(anyhow::Error::msg)?;
     }
     let foreign = foreign(client).await?;
     if let (Some((name, by)), false) = (foreign.first(), wish.take_over) {
-        bail!("{name} is served by {by}: run `crowsnest migrate` first, which takes over what is stored there");
+        bail!("{name} is served by {by}; run `crowsnest migrate` first to copy its objects");
     }
     let kept = match wish.ca {
         Some(_) => None,
         None => Some(serving::renewed(serving::kept(client).await?, &wish.record.hosts(), Timestamp::now())?),
     };
     let ca = wish.ca.clone().or_else(|| kept.as_ref().map(|kept| kept.authority.certificate.clone()));
-    let ca = ca.context("no authority of the certificate")?;
-    let manifests = first(wish, &ca, kept.as_ref());
+    let ca = ca.context("the CA of the serving certificate is unknown")?;
+    let manifests = prerequisites(wish, &ca, kept.as_ref());
     if !foreign.is_empty() {
-        // Of theirs nothing may stay: webhooks of names that we do not have would be called in vain.
+        // Karmada's configurations have the same names and may contain webhooks that Crowsnest does not serve.
         for manifest in manifests.iter().filter(|manifest| is_admission(manifest)) {
             delete(client, manifest).await?;
         }
     }
-    // Before webhooks are registered for the kinds that objects are copied to.
+    // Stored objects are copied before webhooks are registered for the new kinds.
     super::stored_kind_migration::copy(client, out).await?;
     super::apply_all(client, &manifests).await?;
-    // Ours are described by the kinds that keep them, so those have to be served first.
+    // The discovery of the aggregated groups comes from the stored kinds, so their CRDs must be served first.
     let groups = super::groups(client, wish.record.metrics_adapter).await?;
-    let registrations = then(wish, ca, &groups);
+    let registrations = group_registrations(wish, ca, &groups);
     super::apply_all(client, &registrations).await?;
     for manifest in manifests.iter().chain(&registrations) {
-        writeln!(out, "{} applied", told(manifest))?;
+        writeln!(out, "{} applied", display_name(manifest))?;
     }
     if wait {
         super::aggregation_available(client, &groups).await?;
@@ -201,35 +203,36 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
     super::stored_kind_migration::remove_unread(client, out).await
 }
 
-/// Takes all clusters out, and what is ours out of them; each is told in a line.
+/// Unregisters all clusters and deletes Crowsnest's objects in them; each may take `within`. Writes one line per cluster to `out`.
 async fn clear(client: &kube::Client, within: Duration, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
-    let leaving = clear::leaving(client).await.context("asking for clusters: `crowsnest serve` has to run")?;
-    for cluster in &leaving {
+    let clusters =
+        clear::leaving(client).await.context("cannot list the Clusters; `crowsnest serve` must be running")?;
+    for cluster in &clusters {
         let clear::Leaving { name, taken, kept, .. } = cluster;
-        let works = format!("{taken} Works with their objects and {kept} without");
+        let works = format!("{taken} Works with their objects and {kept} without them");
         if dry_run {
-            writeln!(out, "cluster({name}) would be taken out, {works}")?;
+            writeln!(out, "cluster({name}) would be removed, {works}")?;
             for made in cluster.made() {
                 writeln!(out, "cluster({name}): {made} would be deleted")?;
             }
         } else {
             let mend = || {
                 format!(
-                    "taking cluster {name} out; nothing is uninstalled: mend it, or let it go as it is with `crowsnest unjoin {name} --force`, and try again"
+                    "cannot remove cluster {name}, so nothing was uninstalled; repair the cluster, or unregister it with `crowsnest unjoin {name} --force`, and try again"
                 )
             };
             clear::leave(client, cluster, within).await.with_context(mend)?;
-            writeln!(out, "cluster({name}) taken out, {works}")?;
+            writeln!(out, "cluster({name}) removed, {works}")?;
         }
         if cluster.has_agent() {
-            writeln!(out, "cluster({name}): its agent and what that made stay there")?;
+            writeln!(out, "cluster({name}): its agent and the objects that the agent created are kept")?;
         }
     }
     Ok(())
 }
 
-/// Takes away what makes the control plane ask us. Definitions, namespaces and all objects stay, and so do members as they are, unless
-/// they are to be left; `members` is how long each may take.
+/// Deletes the registrations through which the control plane calls Crowsnest. CRDs, namespaces and objects are kept. If `members` is set,
+/// all clusters are unregistered first and Crowsnest's objects in them deleted; it is the time limit per cluster.
 pub async fn uninstall(
     client: &kube::Client,
     members: Option<Duration>,
@@ -242,44 +245,44 @@ pub async fn uninstall(
     if let Some(within) = members {
         clear(client, within, dry_run, out).await?;
     }
-    let mut gone = Vec::new();
+    let mut deleted = Vec::new();
     for service in registered(client).await?.into_iter().filter(|service| others(service).is_none()) {
-        gone.push(object("apiregistration.k8s.io/v1", "APIService", "", &service.name_any()));
+        deleted.push(object("apiregistration.k8s.io/v1", "APIService", "", &service.name_any()));
     }
     for manifest in super::admission(&record.webhooks(), "") {
         if is_ours(client, &manifest, &record.webhooks()).await? {
-            gone.push(manifest);
+            deleted.push(manifest);
         }
     }
-    gone.push(object("v1", "Service", SYSTEM_NAMESPACE, super::SERVICE));
+    deleted.push(object("v1", "Service", SYSTEM_NAMESPACE, super::SERVICE));
     let roles = super::foundations().into_iter();
-    gone.extend(
+    deleted.extend(
         roles.filter(|role| role["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("crowsnest:"))),
     );
-    gone.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
+    deleted.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
     let mut kept = Vec::new();
     if members.is_some() {
         let leftovers = super::stored_kind_migration::leftovers(client, dry_run).await?;
-        gone.extend(leftovers.removable);
+        deleted.extend(leftovers.removable);
         kept = leftovers.kept;
         if !dry_run {
             super::stored_kind_migration::release_copied(client).await?;
         }
     }
-    // The last: until then it can be tried again.
-    gone.push(record.manifest());
-    for manifest in &gone {
+    // Deleted last, so that an interrupted uninstallation can be repeated.
+    deleted.push(record.manifest());
+    for manifest in &deleted {
         if !dry_run {
             delete(client, manifest).await?;
         }
-        writeln!(out, "{} {}", told(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
+        writeln!(out, "{} {}", display_name(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
     for (name, objects) in kept {
-        writeln!(out, "customresourcedefinition/{name} kept: it has {objects} objects")?;
+        writeln!(out, "customresourcedefinition/{name} kept, {objects} objects exist")?;
     }
     match members {
-        Some(_) => writeln!(out, "public definitions and policies stay as they are")?,
-        None => writeln!(out, "definitions, clusters, policies and everything in members stay as they are")?,
+        Some(_) => writeln!(out, "public CRDs and policies are kept")?,
+        None => writeln!(out, "CRDs, Clusters, policies and all objects in member clusters are kept")?,
     }
     Ok(())
 }
@@ -292,7 +295,7 @@ fn object(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
     object
 }
 
-fn told(manifest: &Value) -> String {
+fn display_name(manifest: &Value) -> String {
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}", text("/kind").to_ascii_lowercase(), text("/metadata/name"))
 }
@@ -301,7 +304,7 @@ pub fn is_admission(manifest: &Value) -> bool {
     manifest["apiVersion"] == "admissionregistration.k8s.io/v1"
 }
 
-/// The object as it is; none where there is none.
+/// Reads an object. `None` if it does not exist.
 pub async fn read(client: &kube::Client, manifest: &Value) -> anyhow::Result<Option<Value>> {
     let path = path_of(manifest)?;
     match client.request(Request::get(&path).body(Vec::new())?).await {
@@ -320,7 +323,7 @@ pub async fn delete(client: &kube::Client, manifest: &Value) -> anyhow::Result<(
     }
 }
 
-/// Whether a webhook configuration calls us, and not Karmada, whose names it has.
+/// Returns true if a webhook configuration calls Crowsnest. Karmada's configurations have the same names.
 async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> anyhow::Result<bool> {
     let found = read(client, manifest).await?;
     let hooks = found.as_ref().and_then(|found| found["webhooks"].as_array()).into_iter().flatten();
@@ -328,7 +331,7 @@ async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> any
     Ok(urls.any(|url| url.starts_with(webhooks)))
 }
 
-/// All APIServices of groups that we can serve.
+/// All APIServices of the groups that Crowsnest can serve.
 pub async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
     let services = Api::<APIService>::all(client.clone());
     let mut found = Vec::new();
@@ -339,7 +342,7 @@ pub async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>
     Ok(found)
 }
 
-/// APIServices of what Karmada stores that somebody else serves, and who.
+/// APIServices of Karmada's stored groups that another server serves, each with a description of that server.
 pub async fn foreign(client: &kube::Client) -> anyhow::Result<Vec<(String, String)>> {
     let stored = |service: &APIService| {
         let group = service.spec.as_ref().and_then(|spec| spec.group.as_deref());
@@ -349,13 +352,13 @@ pub async fn foreign(client: &kube::Client) -> anyhow::Result<Vec<(String, Strin
     Ok(services.filter_map(|service| Some((service.name_any(), others(&service)?))).collect())
 }
 
-/// A version may follow one that is a minor before or after it.
-fn may_follow(installed: &str, ours: &str) -> Result<(), String> {
+/// Returns an error unless the versions differ by at most one minor version.
+fn check_version_skew(installed: &str, ours: &str) -> Result<(), String> {
     let parts = |version: &str| {
         let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<i64>().ok());
         Some((numbers.next()??, numbers.next()??))
     };
-    let unreadable = |version: &str| format!("{version:?} is no version such as 1.2.3");
+    let unreadable = |version: &str| format!("{version:?} is not a version such as 1.2.3");
     let (before, now) =
         (parts(installed).ok_or_else(|| unreadable(installed))?, parts(ours).ok_or_else(|| unreadable(ours))?);
     if before.0 == now.0 && (before.1 - now.1).abs() <= 1 {
@@ -363,10 +366,12 @@ fn may_follow(installed: &str, ours: &str) -> Result<(), String> {
     }
     let step = if before < now { 1 } else { -1 };
     let next = match before.0 == now.0 {
-        true => format!(", install {}.{} in between", before.0, before.1 + step),
+        true => format!("; install {}.{} in between", before.0, before.1 + step),
         false => String::new(),
     };
-    Err(format!("{installed} is installed, and this is {ours}: versions follow each other one minor at a time{next}"))
+    Err(format!(
+        "version {installed} is installed and this is {ours}: upgrades and downgrades must not skip a minor version{next}"
+    ))
 }
 
 #[cfg(test)]
@@ -377,21 +382,25 @@ mod tests {
     #[rstest]
     #[case("0.1.0", "0.1.0", None)]
     #[case("0.1.7", "0.2.0", None)]
-    #[case::down_again("0.2.0", "0.1.7", None)]
+    #[case::downgrade("0.2.0", "0.1.7", None)]
     #[case("0.1.0", "0.3.0-rc.1", Some("install 0.2 in between"))]
     #[case("0.4.0", "0.1.0", Some("install 0.3 in between"))]
-    #[case("1.0.0", "0.9.0", Some("1.0.0 is installed, and this is 0.9.0"))]
-    #[case("newest", "0.1.0", Some("\"newest\" is no version"))]
-    fn versions_follow_one_minor_at_a_time(#[case] installed: &str, #[case] ours: &str, #[case] why: Option<&str>) {
-        let refused = may_follow(installed, ours).err();
+    #[case("1.0.0", "0.9.0", Some("1.0.0 is installed and this is 0.9.0"))]
+    #[case("newest", "0.1.0", Some("\"newest\" is not a version"))]
+    fn upgrades_and_downgrades_do_not_skip_minor_versions(
+        #[case] installed: &str,
+        #[case] ours: &str,
+        #[case] why: Option<&str>,
+    ) {
+        let refused = check_version_skew(installed, ours).err();
         assert_eq!(refused.is_some(), why.is_some(), "{refused:?}");
-        assert!(refused.zip(why).is_none_or(|(told, why)| told.contains(why)));
+        assert!(refused.zip(why).is_none_or(|(message, why)| message.contains(why)));
     }
 
     #[rstest]
     #[case("crowsnest.example.com", "https://crowsnest.example.com:8443/webhooks")]
     #[case("fd00::7", "https://[fd00::7]:8443/webhooks")]
-    fn a_record_is_read_as_it_was_written(#[case] host: &str, #[case] webhooks: &str) {
+    fn records_round_trip(#[case] host: &str, #[case] webhooks: &str) {
         let record = Record::new(host.to_owned(), 8443, false);
         let map: ConfigMap = serde_json::from_value(record.manifest()).unwrap();
         assert_eq!(Record::of(&map).unwrap(), record);
@@ -399,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_may_be_elsewhere() {
+    fn webhooks_can_have_another_endpoint() {
         let at = Some(("10.0.0.8".to_owned(), 9443));
         let record = Record { webhooks_at: at, ..Record::new("10.0.0.7".to_owned(), 8443, false) };
         let map: ConfigMap = serde_json::from_value(record.manifest()).unwrap();
@@ -409,13 +418,13 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_a_path_and_namespaces_come_first() {
+    fn all_manifests_have_a_path_and_namespaces_are_first() {
         let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
         let advertised = Some(("https://cp".to_owned(), "pem".to_owned()));
         let record = Record::new("localhost".to_owned(), 8443, true);
         let wish = Wish { record, ca: None, take_over: false, advertised };
-        let manifests = first(&wish, &kept.authority.certificate, Some(&kept));
-        assert_eq!(told(&manifests[0]), "namespace/karmada-system");
+        let manifests = prerequisites(&wish, &kept.authority.certificate, Some(&kept));
+        assert_eq!(display_name(&manifests[0]), "namespace/karmada-system");
         let paths: Vec<String> = manifests.iter().map(|manifest| path_of(manifest).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/secrets/crowsnest-serving".to_owned()), "{paths:?}");
         assert_eq!(manifests.iter().filter(|manifest| is_admission(manifest)).count(), 5);

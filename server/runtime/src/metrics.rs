@@ -89,7 +89,7 @@ mod tests {
         let api = tower::service_fn(|request: Request<()>| async move {
             if request.uri().path() == "/" { Ok(Response::new(())) } else { Err("no connection") }
         });
-        for path in ["/", "/nowhere"] {
+        for path in ["/", "/unreachable"] {
             let request = Request::get(path).body(()).unwrap();
             drop(metrics.requests.layer("cp:6443").layer(api).oneshot(request).await);
         }

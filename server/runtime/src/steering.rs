@@ -1,8 +1,8 @@
-//! The controllers of this process: acting if it leads, else following the control plane, so that this process can answer requests
-//! for explanations and plans while another one acts.
+//! Runs the controllers of this process: active on the leader, read-only on a standby, which can answer requests for explanations and
+//! plans.
 //!
-//! With leader election, one task acquires the Leases, lets the controllers act while they are held, and stops them before another
-//! process can start: their write fence closes by this process' own clock.
+//! With leader election, one task acquires the Leases, runs active controllers while this process holds them, and stops the controllers
+//! before another process can start its own: their write fence closes by the clock of this process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::leader_election::{Campaign, Election, ElectionOutcome, attempt, pause};
 
-/// Whether the controllers of this process act.
+/// Leader election mode: decides whether the controllers of this process are active.
 #[derive(Clone)]
 pub enum Steers {
-    /// There is no other process.
+    /// Always active: no other process runs controllers.
     Always,
-    /// While it holds the leases.
+    /// Active while this process holds the Leases.
     Elected(Election),
-    /// Others do.
+    /// Never active: other processes run the controllers.
     Never,
 }
 
-/// What this process is for the controllers.
+/// State of the leader election, as shown in the ready line of `serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     Alone,
@@ -56,36 +56,34 @@ impl fmt::Display for Standing {
     }
 }
 
-/// See the module. Stopped by whoever started it.
+/// Handle of the controllers of this process. The caller must call [`Steering::stop`].
 pub struct Steering {
-    shown: Arc<Shown>,
+    current: Arc<ArcSwap<ManagerReaders>>,
     standing: watch::Receiver<Standing>,
     task: Mutex<Option<JoinHandle<()>>>,
     stop: CancellationToken,
 }
 
-/// Of the controllers that run.
+/// Readers of the running [`Manager`].
 #[derive(Clone)]
-struct Face {
+struct ManagerReaders {
     health: watch::Receiver<Result<(), Unwell>>,
     reports: Reports,
     metrics: MetricsReader,
-    /// Others before them had read the control plane: that these have not yet is a moment between two of them.
-    again: bool,
+    /// An earlier manager has synced: while this one has not, the process counts as healthy.
+    synced_before: bool,
 }
 
-impl Face {
+impl ManagerReaders {
     fn of(manager: &Manager) -> Self {
-        Self { health: manager.health(), reports: manager.reports(), metrics: manager.metrics(), again: false }
+        Self { health: manager.health(), reports: manager.reports(), metrics: manager.metrics(), synced_before: false }
     }
 
     fn after(before: &Self, manager: &Manager) -> Self {
-        let again = before.again || before.health.borrow().is_ok();
-        Self { again, ..Self::of(manager) }
+        let synced_before = before.synced_before || before.health.borrow().is_ok();
+        Self { synced_before, ..Self::of(manager) }
     }
 }
-
-type Shown = ArcSwap<Face>;
 
 impl Steering {
     pub fn start(index: &Index, config: Config, steers: Steers, stop: &CancellationToken) -> Self {
@@ -94,95 +92,95 @@ impl Steering {
             Steers::Always => (Manager::start(index.clone(), config.clone(), stop.clone()), Standing::Alone),
             Steers::Never => (Manager::observe(index.clone(), config.clone(), stop.clone()), Standing::Watching),
             Steers::Elected(_) => (
-                // Ended by the task below, in its order.
+                // Stopped by the election task, before it releases the Leases.
                 Manager::observe(index.clone(), config.clone(), CancellationToken::new()),
                 Standing::Following { leader: None },
             ),
         };
-        let shown = Arc::new(Shown::from_pointee(Face::of(&manager)));
-        let (tell, standing) = watch::channel(standing);
+        let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::of(&manager)));
+        let (standing_sender, standing) = watch::channel(standing);
         let task = match steers {
             Steers::Always | Steers::Never => {
                 let stop = stop.clone();
                 tokio::spawn(async move {
                     stop.cancelled().await;
                     manager.stop().await;
-                    drop(tell);
+                    drop(standing_sender);
                 })
             }
             Steers::Elected(election) => {
-                let helm = Helm {
+                let task = ElectionTask {
                     index: index.clone(),
                     config,
                     campaign: Campaign::new(&election),
                     election,
-                    shown: Arc::clone(&shown),
-                    tell,
-                    at: At::Watching(manager),
+                    current: Arc::clone(&current),
+                    standing: standing_sender,
+                    state: State::Observing(manager),
                     unwell: None,
                 };
-                tokio::spawn(helm.run(stop.clone()))
+                tokio::spawn(task.run(stop.clone()))
             }
         };
-        Self { shown, standing, task: Mutex::new(Some(task)), stop }
+        Self { current, standing, task: Mutex::new(Some(task)), stop }
     }
 
-    /// What has died here and does not come back by itself.
+    /// Failure from which this process does not recover without a restart.
     pub fn death(&self) -> Option<String> {
         if self.stop.is_cancelled() {
             return None;
         }
         if self.task.lock().as_ref().is_none_or(JoinHandle::is_finished) {
-            return Some("the task that steers has died".to_owned());
+            return Some("the leader election task stopped unexpectedly".to_owned());
         }
-        match &*self.shown.load().health.borrow() {
-            // Whoever leads gives the leases back then, and begins anew.
+        match &*self.current.load().health.borrow() {
+            // A leader recovers by itself: it releases the Leases and starts other controllers.
             Err(Unwell::Broken(why)) if !matches!(self.standing(), Standing::Leading { .. }) => Some(why.clone()),
             _ => None,
         }
     }
 
-    /// Whether others should ask here.
+    /// Readiness: an error while this process must not receive requests.
     pub fn health(&self) -> Result<(), String> {
         if let Some(why) = self.death() {
             return Err(why);
         }
-        let face = self.shown.load();
-        match &*face.health.borrow() {
-            Err(Unwell::Starting) if face.again => Ok(()),
+        let readers = self.current.load();
+        match &*readers.health.borrow() {
+            Err(Unwell::Starting) if readers.synced_before => Ok(()),
             health => health.clone().map_err(|why| why.to_string()),
         }
     }
 
-    /// Why objects are where they are; while the control plane has not been read, why that is not known.
+    /// Explanations of objects' placements. An error with the reason until the caches have synced.
     pub fn reports(&self) -> Result<Reports, String> {
-        let face = self.shown.load_full();
-        let health = face.health.borrow().clone();
-        health.map(|()| face.reports.clone()).map_err(|why| why.to_string())
+        let readers = self.current.load_full();
+        let health = readers.health.borrow().clone();
+        health.map(|()| readers.reports.clone()).map_err(|why| why.to_string())
     }
 
     pub fn metrics(&self) -> MetricsReader {
-        self.shown.load().metrics.clone()
+        self.current.load().metrics.clone()
     }
 
     pub fn standing(&self) -> Standing {
         self.standing.borrow().clone()
     }
 
-    /// Waits until it is known whether this process leads.
+    /// Waits until this process or another one holds the Leases.
     pub async fn decided(&self) -> Standing {
         let mut standing = self.standing.clone();
         let known = standing.wait_for(|standing| !matches!(standing, Standing::Following { leader: None })).await;
         known.map_or_else(|_| self.standing(), |standing| standing.clone())
     }
 
-    /// Whether the controllers of this process act, now and after each change.
+    /// Streams whether the controllers of this process are active: the current value and all changes.
     pub fn acts(&self) -> impl Stream<Item = bool> + Send + use<> {
         let acts = |standing| matches!(standing, Standing::Alone | Standing::Leading { .. });
         WatchStream::new(self.standing.clone()).map(acts)
     }
 
-    /// Under client-go's name, and the number of the term.
+    /// Metrics of leader election: client-go's `leader_election_master_status` per Lease, and the number of the term.
     pub fn series(&self) -> Vec<Series> {
         let (leads, term) = match self.standing() {
             Standing::Leading { term } => (1, Some(term)),
@@ -190,60 +188,60 @@ impl Steering {
             Standing::Alone | Standing::Watching => return Vec::new(),
         };
         let gauge = |name, help, labels, value| Series { name, help, counts: false, labels, value };
-        let help = "Whether this process holds the lease: 1 if it does.";
-        // All of them are held, or none.
+        let help = "1 if this process holds the lease, 0 if it is a standby.";
+        // A leader holds all Leases, so each series has the same value.
         let mut all = crowsnest_api::names::LEASES
             .map(|lease| gauge("leader_election_master_status", help, vec![("name", lease.to_owned())], leads))
             .to_vec();
         if let Some(term) = term {
-            let help = "How often the lease has gone to another process, as it was when this one took it.";
+            let help = "Number of lease transitions when this process acquired the lease.";
             all.push(gauge("crowsnest_leader_term", help, Vec::new(), term));
         }
         all
     }
 
-    /// Ends the controllers, and then gives back the leases.
+    /// Stops the controllers, then releases the Leases.
     pub async fn stop(&self) {
         self.stop.cancel();
         let task = self.task.lock().take();
         if let Some(task) = task
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "the task that steers has died");
+            tracing::error!(%error, "the leader election task stopped unexpectedly");
         }
     }
 }
 
-enum At {
-    Watching(Manager),
-    Acting {
+enum State {
+    Observing(Manager),
+    Active {
         manager: Manager,
         fence: Fence,
         term: u64,
     },
-    /// Between two of them.
-    Nowhere,
+    /// The previous manager was stopped and the next is not started.
+    Stopped,
 }
 
-/// The task of a process that stands for election.
-struct Helm {
+/// State of the leader election task.
+struct ElectionTask {
     index: Index,
     config: Config,
     campaign: Campaign,
     election: Election,
-    shown: Arc<Shown>,
-    tell: watch::Sender<Standing>,
-    at: At,
-    /// Since when it could not do its work.
+    current: Arc<ArcSwap<ManagerReaders>>,
+    standing: watch::Sender<Standing>,
+    state: State,
+    /// Time since which the cache or the controllers have been unhealthy.
     unwell: Option<Instant>,
 }
 
-impl Helm {
+impl ElectionTask {
     async fn run(mut self, stop: CancellationToken) {
         loop {
-            self.turn(&stop).await;
-            let fence = match &self.at {
-                At::Acting { fence, .. } => Some(fence.clone()),
+            self.elect(&stop).await;
+            let fence = match &self.state {
+                State::Active { fence, .. } => Some(fence.clone()),
                 _ => None,
             };
             let ended = async {
@@ -252,23 +250,23 @@ impl Helm {
                     None => std::future::pending().await,
                 }
             };
-            let over = tokio::select! {
+            let fence_closed = tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause(&self.election.times, rand::random())) => false,
                 () = ended => true,
             };
-            if over {
-                self.follow(None, "the control plane has not renewed its lease in time").await;
+            if fence_closed {
+                self.stand_by(None, "the renew deadline has passed").await;
             }
         }
-        self.end().await;
+        self.stop_manager().await;
         self.campaign.release().await;
     }
 
-    /// Makes one attempt to hold the leases, and leads or follows by its outcome.
-    async fn turn(&mut self, stop: &CancellationToken) {
-        if let Err(why) = self.fit() {
-            self.follow(None, &why).await;
+    /// Tries once to acquire or renew the Leases, and becomes leader or standby by the outcome.
+    async fn elect(&mut self, stop: &CancellationToken) {
+        if let Err(why) = self.check_health() {
+            self.stand_by(None, &why).await;
             self.campaign.release().await;
             return;
         }
@@ -276,12 +274,12 @@ impl Helm {
         let electing = tokio::time::timeout(attempt(&self.election.times), self.campaign.try_acquire_or_renew());
         let Some(outcome) = stop.run_until_cancelled(electing).await else { return };
         match outcome {
-            Ok(Ok(ElectionOutcome::Held { term })) => self.lead(term, began).await,
+            Ok(Ok(ElectionOutcome::Held { term })) => self.become_leader(term, began).await,
             Ok(Ok(ElectionOutcome::HeldByOther { lease, holder })) => {
                 let why = format!("{holder} holds the lease {lease}");
-                self.follow(Some(holder), &why).await;
+                self.stand_by(Some(holder), &why).await;
             }
-            // What was granted before lasts until its fence ends.
+            // A term stays valid until its write fence closes.
             Ok(Err(error)) => tracing::warn!(%error, "cannot acquire or renew the leases of the controllers"),
             Err(_) => tracing::warn!(
                 "cannot acquire or renew the leases of the controllers: the control plane does not respond"
@@ -289,12 +287,13 @@ impl Helm {
         }
     }
 
-    /// Whether it is of use that this process leads. What passes is waited for.
-    fn fit(&mut self) -> Result<(), String> {
-        let well = match &self.at {
-            At::Acting { manager, .. } => match &*manager.health().borrow() {
+    /// Returns an error if this process must not hold the Leases because it is unhealthy. A leader may be unhealthy for the renew
+    /// deadline.
+    fn check_health(&mut self) -> Result<(), String> {
+        let well = match &self.state {
+            State::Active { manager, .. } => match &*manager.health().borrow() {
                 Err(Unwell::Broken(why)) => Err(why.clone()),
-                // The first look takes what it takes.
+                // The initial sync has no time limit.
                 Ok(()) | Err(Unwell::Starting) => Ok(()),
             },
             _ => Ok(()),
@@ -306,67 +305,67 @@ impl Helm {
             }
             Err(why) => {
                 let since = *self.unwell.get_or_insert_with(Instant::now);
-                let leads = matches!(self.at, At::Acting { .. });
+                let leads = matches!(self.state, State::Active { .. });
                 if leads && since.elapsed() < self.election.times.renew { Ok(()) } else { Err(why) }
             }
         }
     }
 
-    async fn lead(&mut self, term: u64, began: Now) {
-        let lasts = self.election.times.renew;
-        if let At::Acting { fence, term: of, .. } = &self.at {
-            if *of == term && fence.is_open(Now::read()) {
-                fence.extend(began, lasts);
+    async fn become_leader(&mut self, term: u64, began: Now) {
+        let duration = self.election.times.renew;
+        if let State::Active { fence, term: current, .. } = &self.state {
+            if *current == term && fence.is_open(Now::read()) {
+                fence.extend(began, duration);
                 return;
             }
-            // Whatever the loops were at has been refused meanwhile: they begin anew.
+            // The closed fence has refused writes of these controllers, so they are replaced.
             fence.close();
-            tracing::warn!(term, "the lease was not renewed in time: the controllers begin anew");
+            tracing::warn!(term, "lease not renewed in time; restarting the controllers");
         }
-        self.end().await;
+        self.stop_manager().await;
         let fence = Fence::closed();
-        fence.extend(began, lasts);
+        fence.extend(began, duration);
         let config = Config { fence: fence.clone(), ..self.config.clone() };
         let manager = Manager::start(self.index.clone(), config, CancellationToken::new());
-        self.show(&manager);
-        tracing::info!(term, me = self.election.me, "leads the controllers");
-        self.tell.send_replace(Standing::Leading { term });
-        self.at = At::Acting { manager, fence, term };
+        self.publish(&manager);
+        tracing::info!(term, me = self.election.me, "became leader");
+        self.standing.send_replace(Standing::Leading { term });
+        self.state = State::Active { manager, fence, term };
     }
 
-    async fn follow(&mut self, leader: Option<String>, why: &str) {
-        if let At::Acting { fence, term, .. } = &self.at {
+    async fn stand_by(&mut self, leader: Option<String>, why: &str) {
+        if let State::Active { fence, term, .. } = &self.state {
             fence.close();
-            tracing::warn!(term, why, "does not lead the controllers any more");
+            tracing::warn!(term, why, "lost leadership");
         }
-        self.tell.send_if_modified(|standing| {
+        self.standing.send_if_modified(|standing| {
             let next = Standing::Following { leader: leader.clone() };
             let changed = *standing != next;
             if changed {
-                tracing::info!(why, "follows");
+                tracing::info!(why, "standing by");
                 *standing = next;
             }
             changed
         });
-        if let At::Acting { .. } = self.at {
-            self.end().await;
+        if let State::Active { .. } = self.state {
+            self.stop_manager().await;
         }
-        if let At::Nowhere = self.at {
+        if let State::Stopped = self.state {
             let manager = Manager::observe(self.index.clone(), self.config.clone(), CancellationToken::new());
-            self.show(&manager);
-            self.at = At::Watching(manager);
+            self.publish(&manager);
+            self.state = State::Observing(manager);
         }
     }
 
-    fn show(&self, manager: &Manager) {
-        let next = Face::after(&self.shown.load(), manager);
-        self.shown.store(Arc::new(next));
+    fn publish(&self, manager: &Manager) {
+        let next = ManagerReaders::after(&self.current.load(), manager);
+        self.current.store(Arc::new(next));
     }
 
-    async fn end(&mut self) {
-        match std::mem::replace(&mut self.at, At::Nowhere) {
-            At::Watching(manager) | At::Acting { manager, .. } => manager.stop().await,
-            At::Nowhere => {}
+    async fn stop_manager(&mut self) {
+        match std::mem::replace(&mut self.state, State::Stopped) {
+            State::Observing(manager) | State::Active { manager, .. } => manager.stop().await,
+            State::Stopped => {}
         }
     }
 }

@@ -158,7 +158,7 @@ mod tests {
         servers.passing().close();
         servers.passing().wait().await;
         let probes = probes(Phase::Running, Contact::Responding, false, servers);
-        let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task has died".to_owned());
+        let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task stopped unexpectedly".to_owned());
         assert_eq!(alive(State(probes.clone())).await, expected);
         assert_eq!(ready(State(probes)).await, expected);
     }

@@ -103,7 +103,7 @@ impl Database {
                 Ok(Kept { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
             }
             Some((StoreOptions::Sqlite, Some(folder))) => bail!(
-                "cannot tell whether a process uses {0}; stop all processes and delete {0}, the next start fills it from the members",
+                "cannot delete {0}: a running process may use it; stop all processes and delete the folder, and the next start fills the cache from the member clusters",
                 folder.display()
             ),
             Some((store @ StoreOptions::Postgres(_), _)) => Ok(Kept { store, folder: None, _locked: None }),
@@ -123,7 +123,7 @@ impl Home {
     fn path(&self) -> anyhow::Result<PathBuf> {
         let path = self.data_dir.clone().unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
         if !path.join(CACHE).is_dir() {
-            bail!("{} holds no cache; name the data directory with --data-dir", path.display());
+            bail!("{} has no cache; set --data-dir to the data directory", path.display());
         }
         Ok(path)
     }
@@ -148,7 +148,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         What::Rebuild { home, database, text } => {
-            // Each process keeps its own text index in its data directory, wherever the records are stored.
+            // Each process keeps its own text index in its data directory, also if the records are in a database server.
             let database = if text { Database { db: None } } else { database };
             let kept = database.kept(&home)?;
             let there = match (&kept.folder, text) {
@@ -174,7 +174,7 @@ fn rebuilt(out: &mut impl Write, there: bool, text: bool) -> anyhow::Result<()> 
     match (there, text) {
         (false, _) => writeln!(out, "no cache found; the next start fills it")?,
         (true, true) => writeln!(out, "the text index was deleted; the next start rebuilds it from the database")?,
-        (true, false) => writeln!(out, "the cache was deleted; the next start fills it from the members")?,
+        (true, false) => writeln!(out, "the cache was deleted; the next start fills it from the member clusters")?,
     }
     Ok(())
 }
@@ -193,10 +193,10 @@ fn print_report(out: &mut impl Write, report: &CheckReport, output: Output) -> a
         writeln!(out, "and {more} more")?;
     }
     match problems.is_empty() {
-        true => writeln!(out, "sound")?,
+        true => writeln!(out, "no damage found")?,
         false => writeln!(
             out,
-            "stop crowsnest and run `crowsnest cache rebuild`; no data is lost, the cache is filled from the members"
+            "stop crowsnest and run `crowsnest cache rebuild`; no data is lost: the next start fills the cache from the member clusters"
         )?,
     }
     Ok(())
@@ -208,8 +208,9 @@ struct Line {
     resources: u64,
     records: u64,
     complete: u64,
-    heard: i64,
-    trouble: Option<String>,
+    /// Milliseconds since the epoch; 0 without any response.
+    last_seen: i64,
+    error: Option<String>,
 }
 
 impl Line {
@@ -217,19 +218,19 @@ impl Line {
         self.resources += 1;
         self.records += collection["records"].as_u64().unwrap_or_default();
         self.complete += u64::from(collection["complete"] == true);
-        self.heard = self.heard.max(collection["heardAt"].as_i64().unwrap_or_default());
-        if self.trouble.is_none() {
-            self.trouble = collection["trouble"].as_str().map(str::to_owned);
+        self.last_seen = self.last_seen.max(collection["heardAt"].as_i64().unwrap_or_default());
+        if self.error.is_none() {
+            self.error = collection["trouble"].as_str().map(str::to_owned);
         }
     }
 
     fn cells(&self, now_ms: i64) -> [String; 4] {
-        let heard = match self.heard {
+        let last_seen = match self.last_seen {
             0 => "<never>".to_owned(),
             at => format!("{} ago", human_duration((now_ms - at).max(0) / 1000)),
         };
-        let trouble = self.trouble.clone().unwrap_or_else(|| "<none>".to_owned());
-        [self.records.to_string(), format!("{}/{}", self.complete, self.resources), heard, trouble]
+        let error = self.error.clone().unwrap_or_else(|| "<none>".to_owned());
+        [self.records.to_string(), format!("{}/{}", self.complete, self.resources), last_seen, error]
     }
 }
 
@@ -254,13 +255,13 @@ fn print_status(
         let key = (text(collection, "cluster"), if resources { resource } else { String::new() });
         lines.entry(key).or_default().add(collection);
     }
-    let head = ["CLUSTER", "RESOURCE", "RECORDS", "COMPLETE", "HEARD", "TROUBLE"];
+    let head = ["CLUSTER", "RESOURCE", "RECORDS", "COMPLETE", "LAST SEEN", "ERROR"];
     let width = if output == Output::Wide { usize::MAX } else { 80 };
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for ((cluster, resource), line) in &lines {
-        let [records, complete, heard, trouble] = line.cells(now_ms);
-        let trouble = trouble.chars().take(width).collect();
-        rows.push(vec![cluster.clone(), resource.clone(), records, complete, heard, trouble]);
+        let [records, complete, last_seen, error] = line.cells(now_ms);
+        let error = error.chars().take(width).collect();
+        rows.push(vec![cluster.clone(), resource.clone(), records, complete, last_seen, error]);
     }
     if !resources {
         rows.iter_mut().for_each(|row| drop(row.remove(1)));
@@ -270,7 +271,7 @@ fn print_status(
     let (store, seq) = (&status["store"], number(status, "seq"));
     writeln!(
         out,
-        "{} records, {} old versions ({} deleted objects, {} MiB), {} MiB on the disk, {} changes, text search {} behind",
+        "{} records, {} old versions ({} deleted objects, {} MiB), {} MiB on disk, {} changes, text search {} behind",
         number(store, "records"),
         number(store, "versions"),
         number(store, "deletions"),
@@ -304,15 +305,16 @@ mod tests {
             collection("m1", "", "pods", 3, true, Value::Null), collection("m1", "apps", "deployments", 2, true, Value::Null),
             collection("m2", "", "pods", 1, false, json!("connection refused"))],
             "store": {"records": 6, "versions": 4, "deletions": 1, "versionBytes": 2 << 20, "bytes": 5 << 20}});
-        let total = "6 records, 4 old versions (1 deleted objects, 2 MiB), 5 MiB on the disk, 9 changes, text search 2 behind\n";
+        let total =
+            "6 records, 4 old versions (1 deleted objects, 2 MiB), 5 MiB on disk, 9 changes, text search 2 behind\n";
         for (resources, expected) in [
             (
                 false,
-                "CLUSTER   RECORDS   COMPLETE   HEARD     TROUBLE\nm1        5         2/2        10s ago   <none>\nm2        1         0/1        10s ago   connection refused\n",
+                "CLUSTER   RECORDS   COMPLETE   LAST SEEN   ERROR\nm1        5         2/2        10s ago     <none>\nm2        1         0/1        10s ago     connection refused\n",
             ),
             (
                 true,
-                "CLUSTER   RESOURCE           RECORDS   COMPLETE   HEARD     TROUBLE\nm1        deployments.apps   2         1/1        10s ago   <none>\nm1        pods               3         1/1        10s ago   <none>\nm2        pods               1         0/1        10s ago   connection refused\n",
+                "CLUSTER   RESOURCE           RECORDS   COMPLETE   LAST SEEN   ERROR\nm1        deployments.apps   2         1/1        10s ago     <none>\nm1        pods               3         1/1        10s ago     <none>\nm2        pods               1         0/1        10s ago     connection refused\n",
             ),
         ] {
             let mut out = Vec::new();

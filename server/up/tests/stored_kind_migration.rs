@@ -44,8 +44,8 @@ async fn get(client: &kube::Client, path: &str) -> Option<Value> {
     }
 }
 
-/// A client whose writes fail after this number, as when the process is stopped.
-fn stopping_after(client: &kube::Client, writes: usize) -> kube::Client {
+/// A client that fails after this number of writes, like that of a process that is stopped.
+fn client_with_write_limit(client: &kube::Client, writes: usize) -> kube::Client {
     let (client, left) = (client.clone(), Arc::new(AtomicUsize::new(writes)));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, left) = (client.clone(), left.clone());
@@ -61,7 +61,7 @@ fn stopping_after(client: &kube::Client, writes: usize) -> kube::Client {
 }
 
 /// A control plane with objects of an earlier version, and these objects.
-async fn earlier() -> (ApiServer, Vec<(String, Value)>) {
+async fn start_earlier_version() -> (ApiServer, Vec<(String, Value)>) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     apply_all(&client, &earlier_definitions()).await.unwrap();
@@ -98,14 +98,14 @@ async fn earlier() -> (ApiServer, Vec<(String, Value)>) {
     (server, stored)
 }
 
-/// The path of an object with its new name.
+/// Path of an object in its new kind.
 fn new_path(path: &str) -> String {
     let kinds = STORED_KINDS.iter().map(|kind| (format!("/{}/", kind.plural), format!("/{}/", kind.stored_plural)));
     kinds.fold(path.to_owned(), |path, (old, new)| path.replace(&old, &new))
 }
 
-/// Asserts that all objects exist unchanged, with the same UIDs shown.
-async fn all_moved(client: &kube::Client, stored: &[(String, Value)]) {
+/// Asserts that the copies of all objects are equal to the originals and have their UIDs.
+async fn assert_all_migrated(client: &kube::Client, stored: &[(String, Value)]) {
     for (path, old) in stored {
         let new = get(client, &new_path(path)).await.unwrap_or_else(|| panic!("{path} is lost"));
         let annotations = &new["metadata"]["annotations"];
@@ -115,20 +115,20 @@ async fn all_moved(client: &kube::Client, stored: &[(String, Value)]) {
         for field in ["/spec", "/status", "/metadata/labels", "/metadata/finalizers"] {
             assert_eq!(new.pointer(field), old.pointer(field), "{field}: {new}");
         }
-        let is_leaving = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
-        assert_eq!(is_leaving(&new), is_leaving(old), "{new}");
+        let is_terminating = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
+        assert_eq!(is_terminating(&new), is_terminating(old), "{new}");
         let managers = new["metadata"]["managedFields"].as_array().unwrap();
         assert!(managers.iter().any(|entry| entry["manager"] == "argo"), "{new}");
     }
 }
 
 #[tokio::test]
-async fn interrupted_moves_are_continued() {
+async fn interrupted_migrations_are_resumed() {
     let mut interruptions = 0;
     for writes in 0.. {
-        let (server, stored) = earlier().await;
+        let (server, stored) = start_earlier_version().await;
         let client = server.admin();
-        let stopping = stopping_after(&client, writes);
+        let stopping = client_with_write_limit(&client, writes);
         let copied = stored_kind_migration::copy(&stopping, &mut Vec::new()).await;
         let removed = match copied {
             Ok(()) => stored_kind_migration::remove(&stopping, &mut Vec::new()).await,
@@ -140,10 +140,10 @@ async fn interrupted_moves_are_continued() {
         }
         stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
         stored_kind_migration::remove(&client, &mut Vec::new()).await.unwrap();
-        all_moved(&client, &stored).await;
+        assert_all_migrated(&client, &stored).await;
         assert!(stored_kind_migration::remaining_names(&client).await.unwrap().is_empty());
         assert_eq!(get(&client, POLICY).await, None);
-        // A second run has nothing to do.
+        // A second run changes nothing.
         let mut report = Vec::new();
         stored_kind_migration::copy(&client, &mut report).await.unwrap();
         stored_kind_migration::remove(&client, &mut report).await.unwrap();
@@ -157,8 +157,8 @@ async fn interrupted_moves_are_continued() {
 }
 
 #[tokio::test]
-async fn moved_objects_are_protected_until_they_are_removed() {
-    let (server, stored) = earlier().await;
+async fn original_objects_are_read_only_until_they_are_removed() {
+    let (server, stored) = start_earlier_version().await;
     let client = server.admin();
     assert!(stored_kind_migration::remove(&client, &mut Vec::new()).await.is_err(), "nothing was copied");
     stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
@@ -200,17 +200,17 @@ async fn moved_objects_are_protected_until_they_are_removed() {
 
 #[tokio::test]
 async fn uninstalling_keeps_objects_that_were_not_copied() {
-    let (server, stored) = earlier().await;
+    let (server, stored) = start_earlier_version().await;
     let client = server.admin();
     let earlier_kinds = STORED_KINDS.map(|kind| (format!("{}.storage.crowsnest.io", kind.plural), 0));
-    // Before the move, all objects are kept.
+    // Before the migration, all objects are kept.
     let counts = [2, 1, 1];
     let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
     let found = stored_kind_migration::leftovers(&client, false).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec![], &*kept));
     let found = stored_kind_migration::leftovers(&client, true).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec!["clusters.storage.crowsnest.io".to_owned()], &kept[1..]));
-    // After it, earlier definitions are removed although they have objects, and those of this version if they have none.
+    // After it, earlier definitions are removed with their objects, and definitions of this version only without objects.
     stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
     let found = stored_kind_migration::leftovers(&client, false).await.unwrap();

@@ -86,7 +86,7 @@ impl Left {
         let mut said = String::new();
         until("the namespace to be known for another's", || {
             said = self.crowsnest(&["uninstall", "--members"])?.err;
-            Ok(!said.contains("`crowsnest serve` has to run"))
+            Ok(!said.contains("`crowsnest serve` must be running"))
         })?;
         ensure!(said.contains("its namespace karmada-cluster was not made by `crowsnest join`"), "{said}");
         ensure!(self.there("", "ConfigMap", Some("default"), "goes")?, "{said}");
@@ -129,7 +129,7 @@ fn members_are_unchanged_unless_cleared() -> Result<()> {
     let written = left.writes()?;
     let would = left.crowsnest(&["uninstall", "--members", "--dry-run"])?;
     let expected = [
-        "cluster(m1) would be taken out, ",
+        "cluster(m1) would be removed, ",
         "cluster(m1): serviceaccount karmada-cluster/karmada-m1 would be deleted\n",
         "cluster(m1): namespace karmada-cluster would be deleted\n",
         "clusterrolebinding karmada-controller-manager:karmada-m1",
@@ -138,9 +138,9 @@ fn members_are_unchanged_unless_cleared() -> Result<()> {
     for line in expected {
         ensure!(would.ok && would.out.contains(line), "{line}: {would:?}");
     }
-    ensure!(would.out.contains("and 1 without"), "one is to stay: {would:?}");
+    ensure!(would.out.contains("and 1 without"), "expected one Work whose objects are kept: {would:?}");
     let uninstalled = left.crowsnest(&["uninstall"])?;
-    ensure!(uninstalled.ok && uninstalled.out.contains("everything in members stay as they are"), "{uninstalled:?}");
+    ensure!(uninstalled.ok && uninstalled.out.contains("all objects in member clusters are kept"), "{uninstalled:?}");
     let (stopped, log) = replica.stop()?;
     ensure!(stopped.success(), "{log}");
     drop((replica, balancer));
@@ -157,13 +157,13 @@ fn members_are_unchanged_unless_cleared() -> Result<()> {
     let mut gone = left.crowsnest(&["uninstall", "--members"])?;
     // The control plane connects to the responding replica shortly after it is ready.
     until("clusters to be served", || {
-        if !gone.ok && gone.err.contains("`crowsnest serve` has to run") {
+        if !gone.ok && gone.err.contains("`crowsnest serve` must be running") {
             gone = left.crowsnest(&["uninstall", "--members"])?;
             return Ok(false);
         }
         Ok(true)
     })?;
-    ensure!(gone.ok && gone.out.contains("cluster(m1) taken out, "), "{gone:?}\n{}", replica.log());
+    ensure!(gone.ok && gone.out.contains("cluster(m1) removed, "), "{gone:?}\n{}", replica.log());
     for (name, expected) in [("goes", false), ("stays", true), ("theirs", true)] {
         ensure!(left.there("", "ConfigMap", Some("default"), name)? == expected, "{name}: {}", replica.log());
     }

@@ -1,5 +1,5 @@
-//! What a Work is made for. Works of different objects can have the same name: it ends with a 32-bit hash, of kind, name and namespace
-//! as a rule.
+//! Owner of a Work, the object for which it was created. Works of different objects can have the same name: it ends with a 32-bit hash,
+//! usually of kind, name and namespace.
 
 use std::fmt;
 
@@ -12,12 +12,13 @@ use serde_json::Value;
 
 use super::construct::DesiredWork;
 
+/// The object for which a Work was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     Binding(BindingKey),
     /// A FederatedResourceQuota.
     Quota,
-    /// The object in a Work of neither, such as the Work of a Namespace.
+    /// The object in the Work if it has neither, such as the Work of a Namespace.
     Object(ObjectKey),
 }
 
@@ -45,8 +46,8 @@ fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<Bin
 }
 
 impl DesiredWork {
-    /// What holds the existing Work of this name, if it must not become this Work. A binding does not take the Work of another binding or
-    /// of a FederatedResourceQuota. No Work takes the name of one with another object, unless both are of one binding.
+    /// Returns the owner of the existing Work of this name if this Work must not replace it: Works of a binding do not replace those of
+    /// another binding or of a FederatedResourceQuota, and no Work replaces one with another object, unless both are of the same binding.
     pub fn held_by_another(&self, existing: &Value) -> Option<Holder> {
         let own = binding_of(|key| self.annotations.get(key).map(String::as_str));
         let holder = match unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME) {
@@ -64,7 +65,7 @@ impl DesiredWork {
         }
     }
 
-    /// An object in the existing Work of this name that is not this Work's.
+    /// The first object in the existing Work of this name that is not the object of this Work.
     pub fn other_object(&self, existing: &Value) -> Option<ObjectKey> {
         let own = ObjectIdentity::of(&self.manifest);
         let manifests = unstructured::at(existing, &["spec", "workload", "manifests"]).and_then(Value::as_array);
@@ -100,13 +101,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::its_own(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None)]
-    #[case::unmarked(json!({}), json!({}), None)]
-    #[case::another(json!({NAMESPACE: "shop", NAME: "db-deployment"}), json!({}), binding("shop", "db-deployment"))]
-    #[case::another_namespace(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"))]
+    #[case::same_binding(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None)]
+    #[case::without_owner(json!({}), json!({}), None)]
+    #[case::other_binding(json!({NAMESPACE: "shop", NAME: "db-deployment"}), json!({}), binding("shop", "db-deployment"))]
+    #[case::other_namespace(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"))]
     #[case::cluster_scoped(json!({CLUSTER_NAME: "web"}), json!({}), binding("", "web"))]
-    #[case::a_quotas(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota))]
-    fn bindings_do_not_take_works_of_others(
+    #[case::quota(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota))]
+    fn works_of_other_bindings_are_not_replaced(
         #[case] annotations: Value,
         #[case] labels: Value,
         #[case] expected: Option<Holder>,
@@ -117,17 +118,17 @@ mod tests {
             existing["spec"] = json!({"workload": {"manifests": manifests}});
             assert_eq!(desired.held_by_another(&existing), expected);
             let unbound = DesiredWork { annotations: BTreeMap::new(), ..desired.clone() };
-            assert_eq!(unbound.held_by_another(&existing), None, "others write the Work of the same object");
+            assert_eq!(unbound.held_by_another(&existing), None, "the Work of the same object can be replaced");
         }
     }
 
     #[rstest]
-    #[case::its_own(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None, binding("shop", "web-deployment"))]
-    #[case::another(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"), binding("bank", "web-deployment"))]
-    #[case::a_quotas(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota), Some(Holder::Quota))]
-    #[case::unmarked(json!({}), json!({}), Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))),
+    #[case::same_binding(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None, binding("shop", "web-deployment"))]
+    #[case::other_binding(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"), binding("bank", "web-deployment"))]
+    #[case::quota(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota), Some(Holder::Quota))]
+    #[case::without_owner(json!({}), json!({}), Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))),
         Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))))]
-    fn works_of_other_objects_are_not_taken(
+    fn works_of_other_objects_are_not_replaced(
         #[case] annotations: Value,
         #[case] labels: Value,
         #[case] for_binding: Option<Holder>,

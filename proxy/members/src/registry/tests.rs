@@ -16,7 +16,7 @@ fn control_plane(panics_on_watch: bool) -> Client {
     Client::new(service, "default")
 }
 
-const DEATH: &str = "registry of members: the task has died";
+const DEATH: &str = "registry of members: the task stopped unexpectedly";
 
 #[tokio::test]
 async fn a_panic_before_the_first_list_fails_the_start() {

@@ -1,5 +1,5 @@
-//! Reviews the rights that `admission::destination` and `admission::backend_store` require of a caller who writes a Cluster
-//! or a ResourceRegistry, for the resulting object.
+//! Authorizes writes of Clusters and ResourceRegistries: checks the permissions that `admission::destination` and
+//! `admission::backend_store` require for the resulting object.
 //!
 //! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
 //! internal group are reviewed by the webhook, with the same rule.
@@ -136,7 +136,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The refusal of a caller without the right to create an object of this name.
+    /// Refuses a caller without the right to create an object of this name.
     pub(super) async fn check_create(
         self,
         group: &str,
@@ -236,8 +236,8 @@ impl Writer<'_> {
                 return Ok(tried);
             }
             let tried = tried.into_body().collect().await.map_err(api_error)?.to_bytes();
-            let after =
-                read(&tried).ok_or_else(|| ApiError::internal("the control plane answers with another kind"))?;
+            let after = read(&tried)
+                .ok_or_else(|| ApiError::internal("the control plane returned an object of another kind"))?;
             self.check_written(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
             let pinned = match version {
@@ -291,13 +291,13 @@ pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, 
 /// The stored object that a write applies to.
 async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, ApiError> {
     let found = forward.read(tail).await?;
-    // The write meets the same refusal, and is answered with it. What cannot be read is reviewed as if it were new.
+    // An object that cannot be read is reviewed like a new one; the write gets the same error from the control plane.
     if found["kind"] == "Status" {
         return Ok(None);
     }
     match typed(&found) {
         Some(written) => Ok(Some(written)),
-        None => Err(ApiError::internal("the control plane answers with another kind")),
+        None => Err(ApiError::internal("the control plane returned an object of another kind")),
     }
 }
 

@@ -1,9 +1,10 @@
-//! `crowsnest migrate`: from Karmada to us in place, and back. What Karmada's aggregated API servers keep in etcd under names of
-//! their own - Clusters and ResourceRegistries - is read from their API and written to where we keep it; everything else is in
-//! the control plane already, under the same names. Members are not asked. The objects keep the UIDs that they had there: they are
-//! noted, and the aggregated server shows them, so that nothing loses its owner.
+//! `crowsnest migrate`: migrates a control plane from Karmada to Crowsnest in place, and back. Karmada's aggregated API servers store
+//! Clusters and ResourceRegistries in etcd under their own keys; these are read from Karmada's API and written to Crowsnest's stored
+//! kinds. All other objects are in the control plane under the same names already. Member clusters are not contacted. Annotations
+//! record the original UIDs, and the aggregated API server serves the objects with them, so that owner references stay valid.
 //!
-//! What Karmada had registered is kept in a ConfigMap, so that it can be put back. All of it may be done again at any time.
+//! Karmada's registrations are saved in a ConfigMap, from which `crowsnest migrate --back` restores them. Both directions can be
+//! repeated at any time.
 
 pub(crate) mod plan;
 
@@ -21,10 +22,10 @@ use crate::SYSTEM_NAMESPACE;
 use crate::installation::{self, is_admission};
 use plan::{Place, Step, Way, migrated_uid, name, plan};
 
-/// Keeps what was registered before.
+/// Name of the ConfigMap with Karmada's registrations.
 const BEFORE: &str = "crowsnest-before-migration";
 const KEY: &str = "objects.json";
-/// How long Karmada's API server may take to be reached again.
+/// Time within which Karmada's API server must serve requests again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// API version of the kinds in which Crowsnest stores objects.
@@ -44,11 +45,11 @@ pub(crate) const fn stored(kind: &'static StoredKind) -> Place<'static> {
     Place { api_version: STORAGE_API_VERSION, plural: kind.stored_plural, kind: kind.stored_kind }
 }
 
-/// Takes over what Karmada's API servers keep, while they serve it.
+/// Copies the objects that Karmada's API servers store. They must be running. Writes one line per object to `out`.
 pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let foreign = installation::foreign(client).await?;
     if foreign.is_empty() {
-        bail!("nobody but us serves cluster.karmada.io here: there is nothing to take over");
+        bail!("cannot migrate: no other server serves cluster.karmada.io in this control plane");
     }
     for (name, by) in &foreign {
         writeln!(out, "{name} is served by {by}")?;
@@ -56,7 +57,7 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
     if !dry_run {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}});
         crate::apply_all(client, &[namespace]).await?;
-        keep(client, &foreign).await?;
+        save_registrations(client, &foreign).await?;
         crate::apply_all(client, &crate::stored_kind_migration::definitions()).await?;
     }
     for (karmada, crowsnest) in KINDS {
@@ -66,43 +67,43 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
         let source = list(client, karmada).await?.unwrap_or_default();
         let target = list(client, crowsnest).await?.unwrap_or_default();
         let steps = plan(&source, &target, crowsnest, Way::Forth);
-        carry(client, (crowsnest, karmada.plural), &steps, dry_run, out).await?;
+        execute(client, (crowsnest, karmada.plural), &steps, dry_run, out).await?;
         writeln!(out, "{} of {} {} written", steps.len(), source.len(), karmada.plural)?;
     }
     writeln!(
         out,
-        "next: stop Karmada's components, run `crowsnest install --take-over`, start `crowsnest serve`; `crowsnest migrate --back` goes back"
+        "next: stop Karmada's components, run `crowsnest install --take-over`, start `crowsnest serve`; `crowsnest migrate --back` undoes the migration"
     )?;
     Ok(())
 }
 
-/// Puts back what Karmada had registered, and gives its API servers what has changed meanwhile.
+/// Restores Karmada's registrations, and writes the objects changed since the migration to Karmada's API servers.
 pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let found = maps.get_opt(BEFORE).await.with_context(|| format!("reading ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
     let found = found.and_then(|map| map.data?.remove(KEY));
     let Some(text) = found else {
-        bail!("there is no ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}: nothing is known of what Karmada had registered here")
+        bail!("cannot restore Karmada's registrations: ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} does not exist")
     };
     let objects: Vec<Value> =
         serde_json::from_str(&text).with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
-    if let Some(strange) = objects.iter().find(|object| !is_of_karmada(object)) {
-        let (kind, name) = (strange["kind"].as_str().unwrap_or_default(), name(strange));
+    if let Some(unexpected) = objects.iter().find(|object| !is_of_karmada(object)) {
+        let (kind, name) = (unexpected["kind"].as_str().unwrap_or_default(), name(unexpected));
         bail!(
-            "ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register: nothing is put back"
+            "ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register; nothing was restored"
         );
     }
     for object in &objects {
         if !dry_run {
-            put_back(client, object).await?;
+            restore(client, object).await?;
         }
-        let verb = if dry_run { "would be put back" } else { "put back" };
+        let verb = if dry_run { "would be restored" } else { "restored" };
         writeln!(out, "{}/{} {verb}", object["kind"].as_str().unwrap_or_default().to_ascii_lowercase(), name(object))?;
     }
     if dry_run {
         return Ok(());
     }
-    // Webhooks that Karmada did not have would be called in vain.
+    // No server would answer webhooks that Karmada did not register.
     let is_karmadas = |manifest: &Value| {
         objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
     };
@@ -115,19 +116,22 @@ pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) ->
             continue;
         }
         let source = list(client, crowsnest).await?.unwrap_or_default();
-        let target = reached(client, karmada, &source).await?;
+        let target = wait_for_karmada(client, karmada, &source).await?;
         let steps = plan(&source, &target, karmada, Way::Back);
-        carry(client, (karmada, karmada.plural), &steps, dry_run, out).await?;
+        execute(client, (karmada, karmada.plural), &steps, dry_run, out).await?;
         let deleted = steps.iter().filter(|step| matches!(step, Step::Delete(_))).count();
         let written = steps.len() - deleted;
         writeln!(out, "{written} of {} {} written, {deleted} deleted", source.len(), karmada.plural)?;
     }
-    writeln!(out, "next: start the rest of Karmada's components; `crowsnest uninstall` takes away what is left of us")?;
+    writeln!(
+        out,
+        "next: start the rest of Karmada's components; `crowsnest uninstall` removes Crowsnest's remaining objects"
+    )?;
     Ok(())
 }
 
-/// Notes what is registered now, unless something is noted already: that was before us.
-async fn keep(client: &kube::Client, foreign: &[(String, String)]) -> anyhow::Result<()> {
+/// Saves the current registrations, unless the ConfigMap exists: it has those from before the first migration.
+async fn save_registrations(client: &kube::Client, foreign: &[(String, String)]) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     if maps.get_opt(BEFORE).await?.is_some() {
         return Ok(());
@@ -151,7 +155,7 @@ async fn keep(client: &kube::Client, foreign: &[(String, String)]) -> anyhow::Re
     Ok(crate::apply_all(client, &[map]).await?)
 }
 
-/// What is put back of an object: of definitions only who converts, as their schemas are the same.
+/// The part of an object that is restored. Only the conversion webhook of a CRD: the schemas are the same.
 fn worth_keeping(manifest: &Value, found: &Value) -> Option<Value> {
     let mut kept = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
         "metadata": {"name": found["metadata"]["name"]}});
@@ -204,7 +208,7 @@ fn is_of_karmada(object: &Value) -> bool {
     }
 }
 
-async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
+async fn restore(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
     if object["kind"] == "CustomResourceDefinition" {
         let path = crate::path_of(object)?;
         let patch = json!({"spec": object["spec"]});
@@ -226,11 +230,11 @@ async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
 
 /// Karmada's objects, as soon as its API server serves them. Until the control plane has applied the APIService, it may still send
 /// requests to Crowsnest.
-async fn reached(client: &kube::Client, place: Place<'_>, stored: &[Value]) -> anyhow::Result<Vec<Value>> {
+async fn wait_for_karmada(client: &kube::Client, place: Place<'_>, stored: &[Value]) -> anyhow::Result<Vec<Value>> {
     let api_version = place.api_version;
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
     let is_own = |object: &Value| migrated_uid(object).is_some() || stored.iter().any(|own| uid(own) == uid(object));
-    let asking = async {
+    let polling = async {
         loop {
             match list(client, place).await {
                 Ok(Some(found)) if !found.iter().any(is_own) => return found,
@@ -241,10 +245,10 @@ async fn reached(client: &kube::Client, place: Place<'_>, stored: &[Value]) -> a
         }
     };
     let mend = || format!("{api_version} is not served: start Karmada's API server for it, and try again");
-    tokio::time::timeout(PATIENCE, asking).await.with_context(mend)
+    tokio::time::timeout(PATIENCE, polling).await.with_context(mend)
 }
 
-/// All objects of a resource of the cluster; none where it is not served.
+/// Lists all objects of a resource. `None` if the resource is not served.
 pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Result<Option<Vec<Value>>> {
     let Place { api_version, plural: resource, .. } = place;
     let mut found = Vec::new();
@@ -257,7 +261,7 @@ pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Res
         };
         let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
         for mut object in list["items"].as_array().cloned().unwrap_or_default() {
-            // Items of a list need not say what they are.
+            // Items of a list may omit `kind`.
             object["kind"] = kind.as_str().into();
             found.push(object);
         }
@@ -268,8 +272,8 @@ pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Res
     }
 }
 
-/// Writes them.
-async fn carry(
+/// Executes the steps of a plan.
+async fn execute(
     client: &kube::Client,
     (place, resource): (Place<'_>, &str),
     steps: &[Step],
@@ -278,13 +282,13 @@ async fn carry(
 ) -> anyhow::Result<()> {
     let collection = place.path();
     for step in steps {
-        let (told, verb) = match step {
+        let (name, verb) = match step {
             Step::Create(object) => (name(object), "created"),
             Step::Replace(object) => (name(object), "replaced"),
             Step::Delete(name) => (name.as_str(), "deleted"),
         };
         if !dry_run {
-            let path = format!("{collection}/{told}");
+            let path = format!("{collection}/{name}");
             match step {
                 Step::Create(object) => {
                     let created = send(client, Method::POST, &collection, "application/json", object).await?;
@@ -295,19 +299,19 @@ async fn carry(
                     status(client, &path, object, &replaced).await?;
                 }
                 Step::Delete(_) => {
-                    // Whoever holds it by a finalizer has let go of the cluster already.
+                    // The finalizers were handled when the cluster was unregistered under Crowsnest.
                     let free = json!({"metadata": {"finalizers": null}});
                     send(client, Method::PATCH, &path, "application/merge-patch+json", &free).await?;
                     send(client, Method::DELETE, &path, "application/json", &json!({})).await?;
                 }
             }
         }
-        writeln!(out, "{resource}/{told} {}{verb}", if dry_run { "would be " } else { "" })?;
+        writeln!(out, "{resource}/{name} {}{verb}", if dry_run { "would be " } else { "" })?;
     }
     Ok(())
 }
 
-/// The status of `object`, written to what has just been stored of it.
+/// Writes the status of `object` to its `stored` copy; `path` is that of the copy.
 pub(crate) async fn status(client: &kube::Client, path: &str, object: &Value, stored: &Value) -> anyhow::Result<Value> {
     let Some(status) = object.get("status") else { return Ok(stored.clone()) };
     let mut next = stored.clone();
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_karmada_registers_is_put_back() {
+    fn karmadas_registrations_are_restored() {
         let api = api_service("v1alpha1.cluster.karmada.io", "cluster.karmada.io");
         let admission = crate::admission("https://localhost", "");
         let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_put_back() {
+    fn other_objects_are_not_restored() {
         let bound = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": "mallory"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}});
         let other_name = api_service("v1.apps", "cluster.karmada.io");

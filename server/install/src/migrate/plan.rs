@@ -17,7 +17,7 @@ pub(super) enum Way {
 /// Annotations that a migration sets on stored objects.
 pub(crate) const NOTES: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
 
-/// One write. Objects are complete, with the API version and kind of the target.
+/// A write. Objects are complete, with the API version and kind of the target.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     Create(Value),

@@ -1,6 +1,6 @@
 //! Migrates stored objects from the earlier names of their kinds to those of this version.
 //!
-//! The earlier names were those of the public kinds, so that kubectl found both. [`copy`] refuses changes under the earlier
+//! The earlier names were those of the public kinds, so `kubectl get clusters` was ambiguous. [`copy`] refuses changes under the earlier
 //! names, copies each object, and marks the copy as verified when it was read back unchanged. It can be interrupted at any
 //! time and run again. [`remove`] deletes the earlier definitions, whose copies were all verified.
 
@@ -57,8 +57,8 @@ pub async fn remaining_names(client: &kube::Client) -> anyhow::Result<Vec<String
     Ok(remaining(client).await?.into_iter().map(|(kind, _)| kind.definition()).collect())
 }
 
-/// Copies what is stored under earlier names. The definitions of this version are applied first; webhooks on them must not
-/// be registered yet.
+/// Copies the objects stored under earlier names. The CRDs of this version are applied first; their webhooks must not be
+/// registered yet.
 pub async fn copy(client: &kube::Client, out: &mut impl Write) -> anyhow::Result<()> {
     let pending: Vec<_> =
         remaining(client).await?.into_iter().filter(|(_, definition)| !is_verified(definition)).collect();
@@ -81,7 +81,7 @@ fn is_verified(definition: &Value) -> bool {
     definition["metadata"]["annotations"][MIGRATION_VERIFIED].is_string()
 }
 
-/// Waits until changes of the objects are refused. Without an object there is nothing that could change.
+/// Waits until the policy refuses changes of the objects. Returns at once if there are none.
 async fn await_policy(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
     let probing = async {
         loop {
@@ -115,7 +115,7 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
     let new = list(client, kind.new).await?.unwrap_or_default();
     let copied = |object: &Value| new.iter().any(|copy| name(copy) == name(object) && !is_unverified(copy));
     if let Some(missing) = old.iter().find(|object| !copied(object)) {
-        bail!("{} {} is not there after it was copied", kind.new.plural, name(missing));
+        bail!("{} {} does not exist after it was copied", kind.new.plural, name(missing));
     }
     Ok(())
 }
@@ -134,11 +134,11 @@ async fn write(client: &kube::Client, place: Place<'_>, copy: &ObjectCopy) -> an
     }
     let mut verified = json!({"metadata": {"annotations": {MIGRATION_UNVERIFIED: null}}});
     if copy.managed_fields.is_array() {
-        // Written last: a write that changes fields takes them over.
+        // Set last: a write makes its field manager the owner of the fields it changes.
         verified["metadata"]["managedFields"] = copy.managed_fields.clone();
     }
     if copy.is_deleted {
-        // Finalizers keep it until the controllers have finished the deletion. A copy that is marked is not read again.
+        // The finalizers keep the copy until the controllers have processed its deletion. A verified copy is not read again.
         send(client, Method::DELETE, &path, "application/json", &json!({})).await?;
     }
     send(client, Method::PATCH, &path, MERGE, &verified).await.map(drop)
@@ -183,7 +183,7 @@ pub async fn remove(client: &kube::Client, out: &mut impl Write) -> anyhow::Resu
     Ok(())
 }
 
-/// Removes the finalizers of objects that were copied: controllers act on the copies.
+/// Removes the finalizers of copied objects: controllers reconcile the copies.
 async fn release(client: &kube::Client, kind: &RenamedKind) -> anyhow::Result<()> {
     for object in list(client, kind.old).await?.unwrap_or_default() {
         if object["metadata"]["finalizers"].is_array() {
@@ -217,7 +217,8 @@ pub struct Leftovers {
     pub kept: Vec<(String, usize)>,
 }
 
-/// Reads what is left of the internal kinds after all Clusters were removed; with `dry_run`, what would be left then.
+/// Reads the definitions and objects of the internal kinds that remain after all Clusters were removed; with `dry_run`, those that would
+/// remain.
 pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<Leftovers> {
     let mut leftovers = Leftovers::default();
     let copied: Vec<Value> = remaining(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();

@@ -38,10 +38,10 @@ const fn renamed(kind: &'static StoredKind) -> RenamedKind {
 pub(crate) const RENAMED_KINDS: [RenamedKind; 3] =
     [renamed(&CLUSTERS), renamed(&RESOURCE_REGISTRIES), renamed(&SAVED_SEARCHES)];
 
-/// An object to be written under its new name.
+/// An object to be written in its new kind.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ObjectCopy {
-    /// The whole object, marked as not verified.
+    /// The complete object, marked as not verified.
     pub(crate) object: Value,
     /// An unfinished copy exists already.
     pub(crate) exists: bool,
@@ -197,7 +197,7 @@ mod tests {
         );
     }
 
-    /// Interrupted after some writes, it continues, and what is finished stays as it is.
+    /// A repeated run completes unfinished copies and does not change finished ones.
     #[test]
     fn unfinished_copies_are_written_again() {
         let mut finished = carried(&old("a"), CLUSTER.new);

@@ -62,7 +62,9 @@ impl Health {
         checks.extend(STARTED.map(ok));
         if readiness {
             let dead = self.tasks.read().iter().flat_map(Tasks::dead).collect::<Vec<_>>();
-            checks.extend(dead.into_iter().map(|what| (format!("task/{what}"), Err("the task has died".to_owned()))));
+            checks.extend(
+                dead.into_iter().map(|what| (format!("task/{what}"), Err("the task stopped unexpectedly".to_owned()))),
+            );
             let draining = self.draining.load(Ordering::Relaxed);
             checks.push(("shutdown".into(), if draining { Err("process is shutting down".into()) } else { Ok(()) }));
         }

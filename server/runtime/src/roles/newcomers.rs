@@ -1,5 +1,5 @@
-//! Notifies agents of new replicas, so that they open tunnels to them soon (docs/TUNNEL.md, *Replicas*). Reads the set
-//! of live replicas.
+//! Notifies agents of new replicas, so that they open tunnels to them without delay (docs/TUNNEL.md, *Replicas*). Reads the set of live
+//! replicas.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -142,7 +142,7 @@ pub struct Member {
     listening: Listening,
     loads: Mutex<Vec<Loaded>>,
     /// The task that ends an outage or alternates outages.
-    turns: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
+    outage_task: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
 }
 
 impl Member {
@@ -193,7 +193,7 @@ impl Member {
             faults,
             listening,
             loads: Mutex::default(),
-            turns: AsyncMutex::default(),
+            outage_task: AsyncMutex::default(),
         }))
     }
 
@@ -237,26 +237,26 @@ impl Member {
 
     /// Makes the member unreachable until it is resumed: closes the listener and all connections.
     pub async fn pause(&self) {
-        self.end_turns().await;
+        self.stop_outage_task().await;
         self.stop_listening().await;
     }
 
     /// Ends any outage; the member is reachable again on the same address.
     pub async fn resume(&self) -> Result<()> {
-        self.end_turns().await;
+        self.stop_outage_task().await;
         self.end_outage().await
     }
 
     /// Starts an outage that lasts until the member is resumed.
     pub async fn cut_off(&self, outage: Outage) -> Result<()> {
-        self.end_turns().await;
+        self.stop_outage_task().await;
         self.begin(outage).await
     }
 
     /// Starts an outage for a time.
     pub async fn cut_off_for(self: &Arc<Self>, outage: Outage, time: Duration) -> Result<()> {
         self.cut_off(outage).await?;
-        self.take_turns(|member, stopped| async move {
+        self.start_outage_task(|member, stopped| async move {
             if elapses(time, &stopped).await
                 && let Some(member) = member.upgrade()
             {
@@ -271,7 +271,7 @@ impl Member {
     /// Alternates between unreachable and reachable at an interval, until the member is resumed.
     pub async fn flap(self: &Arc<Self>, every: Duration) -> Result<()> {
         self.cut_off(Outage::Stopped).await?;
-        self.take_turns(|member, stopped| async move {
+        self.start_outage_task(|member, stopped| async move {
             while elapses(every, &stopped).await {
                 let Some(member) = member.upgrade() else { break };
                 match member.is_reachable().await {
@@ -313,23 +313,23 @@ impl Member {
     }
 
     /// Starts a task that controls outages, which replaces the previous one.
-    async fn take_turns<F>(self: &Arc<Self>, turns: impl FnOnce(Weak<Self>, CancellationToken) -> F)
+    async fn start_outage_task<F>(self: &Arc<Self>, outage: impl FnOnce(Weak<Self>, CancellationToken) -> F)
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
         let stop = self.world.stop.child_token();
-        let turns = turns(Arc::downgrade(self), stop.clone());
+        let outage = outage(Arc::downgrade(self), stop.clone());
         let task = tokio::spawn(async move {
-            if let Err(error) = turns.await {
+            if let Err(error) = outage.await {
                 tracing::error!(%error, "cannot end the outage of a member");
             }
         });
-        *self.turns.lock().await = Some((stop, task));
+        *self.outage_task.lock().await = Some((stop, task));
     }
 
     /// Stops the task that controls outages, so that the latest request takes effect.
-    async fn end_turns(&self) {
-        let Some((stop, task)) = self.turns.lock().await.take() else { return };
+    async fn stop_outage_task(&self) {
+        let Some((stop, task)) = self.outage_task.lock().await.take() else { return };
         stop.cancel();
         if let Err(error) = task.await {
             tracing::error!(%error, "the outage task of a member panicked");

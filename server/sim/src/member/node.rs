@@ -86,8 +86,8 @@ fn is_of_pool(member: &str, name: &str) -> bool {
     (pool == "node" || pool.strip_prefix("pool").is_some_and(is_number)) && is_number(number)
 }
 
-/// Makes a member's nodes those of its shapes: adds missing nodes, changes nodes whose shape has changed, and deletes nodes of no shape.
-/// A node whose shape is unchanged is not written, so that it keeps the changes of users.
+/// Reconciles a member's nodes with its shapes: creates missing nodes, updates nodes whose shape has changed, and deletes the others. A node
+/// whose shape is unchanged is not written, so that changes by users are kept.
 pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
     let wanted = shapes.iter().enumerate().flat_map(|(pool, shape)| {
         (0..shape.count).map(move |number| (name_in(&world.name, pool, number), shape.properties(number, version)))
@@ -189,7 +189,10 @@ pub fn start(world: &Arc<World>) {
         }
     });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work("nodes", async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
+    world.work(
+        "nodes",
+        async move { queue::run("node", nodes, 4, stop, |name| reconcile_failure(&shared, name)).await },
+    );
     let (shared, stop) = (world.clone(), world.stop.clone());
     world.work("heartbeats of nodes", async move {
         tokio::select! {
@@ -199,8 +202,8 @@ pub fn start(world: &Arc<World>) {
     });
 }
 
-/// Brings a node's conditions and taints in line with whether it works.
-async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
+/// Sets a node's conditions and taints by its failure annotation.
+async fn reconcile_failure(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
     let Some(node) = world.nodes.get(&Key::new("", &name)).filter(|node| is_own(node)) else { return Ok(None) };
     let failed = is_failed(&node);
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -239,7 +242,7 @@ async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
     }
     if failed {
         for pod in world.pods.by(&Index::Node(name.clone())) {
-            unready(world, &pod, now).await?;
+            set_not_ready(world, &pod, now).await?;
         }
     }
     Ok(None)
@@ -269,7 +272,7 @@ fn node_version(world: &World, name: &str) -> Option<String> {
 }
 
 /// Sets a pod on a failed node to not ready.
-async fn unready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
+async fn set_not_ready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
     if !pod.is_ready() || pod.phase.is_terminal() {
         return Ok(());
     }
@@ -308,7 +311,7 @@ async fn heartbeats(world: &World) {
         for node in nodes {
             let name = node.key().name;
             if !is_failed(&node) {
-                if let Err(error) = renew(world, &name, node.uid(), every * 4).await {
+                if let Err(error) = renew_lease(world, &name, node.uid(), every * 4).await {
                     tracing::debug!(%name, %error, "cannot renew the lease of a node");
                 }
                 let now = tokio::time::Instant::now();
@@ -325,7 +328,7 @@ async fn heartbeats(world: &World) {
     }
 }
 
-async fn renew(world: &World, name: &str, uid: &str, lasts: Duration) -> Result<()> {
+async fn renew_lease(world: &World, name: &str, uid: &str, lasts: Duration) -> Result<()> {
     let leases: Api<Lease> = world.api("kube-node-lease");
     let renewed = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let patch = json!({"spec": {"renewTime": renewed}});

@@ -130,7 +130,7 @@ fn template_of(set: &ReplicaSet) -> PodTemplateSpec {
 }
 
 impl Rollout<'_> {
-    fn look(&mut self) {
+    fn refresh_views(&mut self) {
         let newest = self
             .sets
             .iter()
@@ -161,7 +161,7 @@ impl Rollout<'_> {
     }
 
     /// Applies the next action. Returns the name of a created ReplicaSet.
-    async fn act(&mut self) -> Result<Option<String>> {
+    async fn apply_next_action(&mut self) -> Result<Option<String>> {
         let wishes = Wishes::new(self.spec);
         let step = next_move(&wishes, &self.views);
         let mut created = None;
@@ -177,17 +177,17 @@ impl Rollout<'_> {
             let key = Key::new(&self.parent.subject.key.namespace, &scale.name);
             self.world.patch(&self.world.replica_sets, &key, None, &patch).await?;
             if view.wanted != scale.to {
-                self.say_scaled(&scale.name, view.wanted, scale.to);
+                self.record_scaling_event(&scale.name, view.wanted, scale.to);
             }
         }
         if !step.is_none() {
             self.sets = self.world.replica_sets.owned(&self.parent.subject.uid);
-            self.look();
+            self.refresh_views();
         }
         Ok(created)
     }
 
-    fn say_scaled(&self, name: &str, from: i32, to: i32) {
+    fn record_scaling_event(&self, name: &str, from: i32, to: i32) {
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
         self.parent.record(self.world, false, "ScalingReplicaSet", message);
@@ -203,7 +203,7 @@ impl Rollout<'_> {
                 Ok(created) => {
                     let name = created.key().name.to_string();
                     if size > 0 {
-                        self.say_scaled(&name, 0, size);
+                        self.record_scaling_event(&name, 0, size);
                     }
                     return Ok(name);
                 }
@@ -266,7 +266,7 @@ impl Rollout<'_> {
         if !annotations.is_empty() || min_ready {
             let patch = json!({"metadata": {"annotations": annotations}, "spec": {"minReadySeconds": self.spec.min_ready_seconds}});
             self.sets[at] = self.world.patch(&self.world.replica_sets, &set.key(), None, &patch).await?;
-            self.look();
+            self.refresh_views();
         }
         let shown = self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION));
         if shown != Some(&wanted.to_string()) {
