@@ -8,7 +8,7 @@ use kube::core::cel::cel::common::ast::{
 use super::authorizer::{AUTHORIZER, REQUEST_RESOURCE};
 use super::functions::{CHARGE, SIZED};
 use super::macros::{call, int, node};
-use super::{library, turns};
+use super::{library, short_circuit};
 
 /// Type of the object in an apply configuration; nested objects have paths (`Object.spec.template`).
 const OBJECT: &str = "Object";

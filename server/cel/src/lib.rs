@@ -4,7 +4,7 @@
 //!
 //! The `cel` crate parses and evaluates. Missing features are added by rewriting expressions when they are compiled:
 //! [`macros`] that the crate lacks; [`arm`] adds optional selection, object literals of patches, cost charges per
-//! loop iteration, and loops that tolerate errors ([`turns`]). [`kinds`] compares lists that are sets or maps,
+//! loop iteration, and loops that tolerate errors ([`short_circuit`]). [`kinds`] compares lists that are sets or maps,
 //! [`optionals`] corrects the behaviour of optionals, [`constants`] finds errors of constant parts. [`library`]
 //! replaces Kubernetes functions whose behaviour in the crate differs. [`bounds`] rejects expressions that could
 //! overflow the stack. All of this is pure; [`authorizer`] calls the given authorizer. [`typing`] computes type and

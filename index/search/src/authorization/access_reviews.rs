@@ -74,7 +74,7 @@ struct PendingReviews {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Progress {
-    InProgress,
+    Pending,
     Done,
     /// Some reviews were not sent or not answered, with the reason.
     Incomplete(String),
@@ -117,7 +117,7 @@ impl Reviews {
         // A cluster that left and joined again has another uid.
         let uid = target.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
         self.pending.get_with((caller.clone(), target.cluster.clone(), uid), || {
-            let (progress_sender, progress) = watch::channel(Progress::InProgress);
+            let (progress_sender, progress) = watch::channel(Progress::Pending);
             let pending = Arc::new(PendingReviews { began: Instant::now(), allowed: Mutex::default(), progress });
             let (reviews, permits) = (Arc::clone(&pending), self.permits(&target.cluster));
             let (searcher, caller, target) = (searcher.clone(), caller.clone(), target.clone());
@@ -150,13 +150,13 @@ impl PendingReviews {
     async fn results(&self, until: Instant) -> Reviewed {
         let mut progress = self.progress.clone();
         let until = until.min(self.began + MAX_WAIT);
-        let ended = progress.wait_for(|progress| *progress != Progress::InProgress);
+        let ended = progress.wait_for(|progress| *progress != Progress::Pending);
         // In either case, `progress` has the state.
         let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
         let missing = match &*self.progress.borrow() {
             Progress::Done => None,
-            Progress::InProgress if has_failed => Some("access reviews failed".to_owned()),
-            Progress::InProgress => Some("access reviews are in progress".to_owned()),
+            Progress::Pending if has_failed => Some("access reviews failed".to_owned()),
+            Progress::Pending => Some("access reviews are in progress".to_owned()),
             Progress::Incomplete(why) => Some(why.clone()),
         };
         Reviewed { allowed: Arc::clone(&self.allowed.lock()), missing }
@@ -357,7 +357,7 @@ mod tests {
 
     #[tokio::test]
     async fn reviews_of_a_failed_task_are_not_waited_for() {
-        let (progress_sender, progress) = watch::channel(Progress::InProgress);
+        let (progress_sender, progress) = watch::channel(Progress::Pending);
         let pending = PendingReviews { began: Instant::now(), allowed: Mutex::default(), progress };
         let task = tokio::spawn(async move {
             let _progress_sender = progress_sender;
