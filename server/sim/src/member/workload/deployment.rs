@@ -87,10 +87,10 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let sets = claim(world, &parent, &selector, deleting).await?;
     let mut rollout =
         Rollout { world, deployment: &deployment, spec, parent, sets, views: Vec::new(), now: Timestamp::now() };
-    rollout.look();
+    rollout.refresh_views();
     let mut created = None;
     if !deleting {
-        created = rollout.act().await?;
+        created = rollout.apply_next_action().await?;
         rollout.mark_revision().await?;
     }
     let again = rollout.report(created.as_deref()).await?;
