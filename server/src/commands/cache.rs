@@ -103,7 +103,7 @@ impl Database {
                 Ok(CacheLocation { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
             }
             Some((StoreOptions::Sqlite, Some(folder))) => bail!(
-                "cannot delete {0}: a running process may use it; stop all processes and delete the folder, and the next start fills the cache from the member clusters",
+                "cannot check whether a process uses {0}; stop all processes and delete {0}: the next start fills the cache from the member clusters",
                 folder.display()
             ),
             Some((store @ StoreOptions::Postgres(_), _)) => Ok(CacheLocation { store, folder: None, _locked: None }),
