@@ -1,7 +1,7 @@
-//! Identity of an object: API group, kind, namespace and name, as in Kubernetes' "Object Names and IDs". The version is no part of it.
+//! Identity of an object: API group, kind, namespace and name, as in Kubernetes' "Object Names and IDs". The version is not part of it.
 //!
 //! Names that Karmada derives from an object contain neither its group nor its exact spelling, so that two objects can have the same
-//! derived name. An object whose usual name is taken, or is no valid name, has one with a hash of its identity.
+//! derived name. If the usual name is taken or invalid, the object gets a name with a hash of its identity.
 
 use std::fmt;
 
@@ -59,18 +59,18 @@ impl<'a> ObjectIdentity<'a> {
         ObjectIdentity::of_template(binding) == *self
     }
 
-    /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::distinct_binding_key`] where that is no valid name.
+    /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::distinct_binding_key`] if that is not a valid name.
     pub fn usual_binding_key(&self) -> BindingKey {
         let usual = Some(binding_name(self.kind, self.name)).filter(|name| dns1123_subdomain(name).is_empty());
         BindingKey::new(self.namespace, usual.unwrap_or_else(|| self.distinct_name()))
     }
 
-    /// Key of the object's binding where another object has the one with Karmada's name.
+    /// Key of the object's binding if the binding with Karmada's name belongs to another object.
     pub fn distinct_binding_key(&self) -> BindingKey {
         BindingKey::new(self.namespace, self.distinct_name())
     }
 
-    /// Name of the Works of this object's binding: Karmada's, unless the binding's name is not Karmada's or the Work's would not be valid.
+    /// Name of the Works of this object's binding: Karmada's name, or the distinct name if the binding has it or Karmada's name is not valid.
     pub fn work_name(&self, binding: &str) -> String {
         let distinct = self.distinct_name();
         let usual = (binding != distinct).then(|| work_name(self.kind, self.name, self.namespace));
@@ -79,7 +79,7 @@ impl<'a> ObjectIdentity<'a> {
 
     /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are the FNV-1a hash (32 bits) of the whole identity, with
     /// the namespace, since an execution namespace holds Works of objects of all namespaces. Hashes can collide: `binding_key_of` and
-    /// `write_work` of the controllers refuse a name that another object has.
+    /// `write_work` of the controllers refuse a name that another object uses.
     fn distinct_name(&self) -> String {
         let identity = [self.group, self.kind, self.namespace, self.name].join("/");
         let suffix = format!("-{:08x}", fnv1a(&identity));
@@ -133,7 +133,7 @@ mod tests {
         "f02.view-",
         "f02.view-"
     )]
-    #[case::no_valid_name(
+    #[case::invalid_name(
         "rbac.authorization.k8s.io/v1 Role a system::a_b",
         "system.a-b-",
         "system.a-b-",

@@ -6,9 +6,9 @@ use crowsnest_api::object_identity::ObjectIdentity;
 use crate::Error;
 use crate::runtime::context::Context;
 
-/// Key of the binding that refers to an object; of the one to be created where none does. Bindings keep their names: the object that
-/// has the usual name first keeps it, and another one has a distinct name even after the first is deleted. Fails if bindings of other
-/// objects have both names: the hash in the distinct name can collide.
+/// Returns the key of the binding that refers to an object, or of the binding to create. Bindings keep their names: the first object gets
+/// the usual name, and another object with the same usual name has a distinct name, even after the first one is deleted. Fails if bindings
+/// of other objects have both names, since the hash in the distinct name can collide.
 pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> Result<BindingKey, Error> {
     let usual = object.usual_binding_key();
     let is_usual_taken = match is_bound(context, object, &usual).await? {

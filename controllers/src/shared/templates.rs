@@ -10,7 +10,7 @@ use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::{Resource, Target};
 
-/// The complete template that a binding refers to. `None` if it does not exist, or the binding must not refer to it
+/// Reads the template of a binding, including Secret data. `None` if it does not exist, or if the binding must not refer to it
 /// ([`reference::check`]).
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =

@@ -17,8 +17,8 @@ pub fn member_of(namespace: &str) -> Option<ClusterName> {
     cluster_of_execution_namespace(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
 }
 
-/// Creates or updates a Work, unless it is as it should be; whether it was written. Fails if the Work of this name is held by another
-/// binding that exists, or has another object: names of Works do not contain the API group, and their hashes can collide.
+/// Creates a Work, or updates it if it differs. Returns true if it was written. Fails if the Work of this name belongs to another existing
+/// binding or contains another object: names of Works do not contain the API group, and their hashes can collide.
 pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
     let resource = &context.kinds.work;
     let existing = context.get_full(resource, &desired.namespace, &desired.name).await?;

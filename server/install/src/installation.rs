@@ -96,7 +96,8 @@ impl Record {
 /// Reads the record of the installation. `None` if nothing is installed.
 pub async fn recorded(client: &kube::Client) -> anyhow::Result<Option<Record>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let found = maps.get_opt(RECORD).await.with_context(|| format!("reading ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"))?;
+    let found =
+        maps.get_opt(RECORD).await.with_context(|| format!("cannot read ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"))?;
     found.map(|map| Record::of(&map)).transpose()
 }
 
@@ -115,7 +116,7 @@ pub struct Wish {
 /// `None` if another tool did. Without the ConfigMap: the address and CA of this client.
 pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow::Result<Option<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
-    match maps.get_opt("cluster-info").await.context("reading ConfigMap kube-public/cluster-info")? {
+    match maps.get_opt("cluster-info").await.context("cannot read ConfigMap kube-public/cluster-info")? {
         Some(map) => super::agents::told(&map),
         None => {
             let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -190,7 +191,7 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
     // Stored objects are copied before webhooks are registered for the new kinds.
     super::stored_kind_migration::copy(client, out).await?;
     super::apply_all(client, &manifests).await?;
-    // The discovery of the aggregated groups comes from the stored kinds, so their CRDs must be served first.
+    // The discovery documents of the aggregated groups are derived from the CRDs of the stored kinds, so those must be served first.
     let groups = super::groups(client, wish.record.metrics_adapter).await?;
     let registrations = group_registrations(wish, ca, &groups);
     super::apply_all(client, &registrations).await?;
@@ -310,7 +311,7 @@ pub async fn read(client: &kube::Client, manifest: &Value) -> anyhow::Result<Opt
     match client.request(Request::get(&path).body(Vec::new())?).await {
         Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("reading {path}")),
+        Err(error) => Err(error).with_context(|| format!("cannot read {path}")),
     }
 }
 
@@ -319,7 +320,7 @@ pub async fn delete(client: &kube::Client, manifest: &Value) -> anyhow::Result<(
     match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("deleting {path}")),
+        Err(error) => Err(error).with_context(|| format!("cannot delete {path}")),
     }
 }
 

@@ -87,7 +87,7 @@ struct Database {
 }
 
 /// Location of a cache; holds the lock of its data directory while it is used.
-struct Kept {
+struct CacheLocation {
     store: StoreOptions,
     /// `None` for a database server.
     folder: Option<PathBuf>,
@@ -95,18 +95,18 @@ struct Kept {
 }
 
 impl Database {
-    fn kept(&self, home: &Home) -> anyhow::Result<Kept> {
+    fn location(&self, home: &Home) -> anyhow::Result<CacheLocation> {
         match self.db.as_ref().map(DatabaseUrl::store).transpose()? {
             None | Some((StoreOptions::Sqlite, None)) => {
                 let path = home.path()?;
                 let locked = Some(DataDir::open(&path, false)?);
-                Ok(Kept { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
+                Ok(CacheLocation { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
             }
             Some((StoreOptions::Sqlite, Some(folder))) => bail!(
-                "cannot delete {0}: a running process may use it; stop all processes and delete the folder, and the next start fills the cache from the member clusters",
+                "cannot check whether a process uses {0}; stop all processes and delete {0}: the next start fills the cache from the member clusters",
                 folder.display()
             ),
-            Some((store @ StoreOptions::Postgres(_), _)) => Ok(Kept { store, folder: None, _locked: None }),
+            Some((store @ StoreOptions::Postgres(_), _)) => Ok(CacheLocation { store, folder: None, _locked: None }),
         }
     }
 }
@@ -150,18 +150,18 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
         What::Rebuild { home, database, text } => {
             // Each process keeps its own text index in its data directory, also if the records are in a database server.
             let database = if text { Database { db: None } } else { database };
-            let kept = database.kept(&home)?;
-            let there = match (&kept.folder, text) {
+            let location = database.location(&home)?;
+            let there = match (&location.folder, text) {
                 (Some(folder), true) => check::discard(folder, Rebuild::Text)?,
-                (folder, _) => crowsnest_index::check::empty(&kept.store, folder.as_deref()).await?,
+                (folder, _) => crowsnest_index::check::empty(&location.store, folder.as_deref()).await?,
             };
             rebuilt(&mut out, there, text)?;
             Ok(ExitCode::SUCCESS)
         }
         What::Migrate { home, database, to } => {
-            let kept = database.kept(&home)?;
-            let to = to.unwrap_or_else(|| format::newest(&kept.store));
-            match format::migrate(&kept.store, &kept.folder.unwrap_or_default(), to).await? {
+            let location = database.location(&home)?;
+            let to = to.unwrap_or_else(|| format::newest(&location.store));
+            match format::migrate(&location.store, &location.folder.unwrap_or_default(), to).await? {
                 Some(from) => writeln!(out, "the cache was migrated from format {from} to {to}")?,
                 None => writeln!(out, "no cache found; the next start fills it")?,
             }

@@ -80,13 +80,14 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
 /// Restores Karmada's registrations, and writes the objects changed since the migration to Karmada's API servers.
 pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let found = maps.get_opt(BEFORE).await.with_context(|| format!("reading ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
+    let found =
+        maps.get_opt(BEFORE).await.with_context(|| format!("cannot read ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
     let found = found.and_then(|map| map.data?.remove(KEY));
     let Some(text) = found else {
         bail!("cannot restore Karmada's registrations: ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} does not exist")
     };
     let objects: Vec<Value> =
-        serde_json::from_str(&text).with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
+        serde_json::from_str(&text).with_context(|| format!("cannot parse ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
     if let Some(unexpected) = objects.iter().find(|object| !is_of_karmada(object)) {
         let (kind, name) = (unexpected["kind"].as_str().unwrap_or_default(), name(unexpected));
         bail!(
@@ -145,7 +146,7 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
     let mut objects = Vec::new();
     for manifest in &wanted {
         let Some(found) = installation::read(client, manifest).await? else { continue };
-        let Some(kept) = worth_keeping(manifest, &found) else { continue };
+        let Some(kept) = restorable_part(manifest, &found) else { continue };
         objects.push(kept);
     }
     let map = json!({
@@ -156,7 +157,7 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
 }
 
 /// The part of an object that is restored. Only the conversion webhook of a CRD: the schemas are the same.
-fn worth_keeping(manifest: &Value, found: &Value) -> Option<Value> {
+fn restorable_part(manifest: &Value, found: &Value) -> Option<Value> {
     let mut kept = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
         "metadata": {"name": found["metadata"]["name"]}});
     for field in ["labels", "annotations"] {
@@ -257,7 +258,7 @@ pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Res
         let list: Value = match client.request(Request::get(&path).body(Vec::new())?).await {
             Ok(list) => list,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("reading {path}")),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
         };
         let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
         for mut object in list["items"].as_array().cloned().unwrap_or_default() {
@@ -336,17 +337,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_definitions_only_the_conversion_is_kept() {
+    fn only_the_conversion_of_crds_is_kept() {
         let definition = |conversion: Value| {
             json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
                 "metadata": {"name": "works.work.karmada.io", "uid": "u"}, "spec": {"group": "work.karmada.io", "conversion": conversion}})
         };
         let by_webhook =
             definition(json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://karmada-webhook"}}}));
-        let kept = worth_keeping(&by_webhook, &by_webhook).unwrap();
+        let kept = restorable_part(&by_webhook, &by_webhook).unwrap();
         assert_eq!(kept["spec"], json!({"conversion": by_webhook["spec"]["conversion"]}));
         let alone = definition(json!({"strategy": "None"}));
-        assert_eq!(worth_keeping(&alone, &alone), None);
+        assert_eq!(restorable_part(&alone, &alone), None);
     }
 
     fn api_service(name: &str, group: &str) -> Value {
@@ -385,12 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn of_the_rest_all_but_what_the_api_server_gave_it() {
+    fn fields_set_by_the_api_server_are_omitted() {
         let found = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "mutating-config", "uid": "u", "resourceVersion": "7", "labels": {"app": "karmada-webhook"}},
             "webhooks": [{"name": "a"}]});
         let expected = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "mutating-config", "labels": {"app": "karmada-webhook"}}, "webhooks": [{"name": "a"}]});
-        assert_eq!(worth_keeping(&found, &found), Some(expected));
+        assert_eq!(restorable_part(&found, &found), Some(expected));
     }
 }

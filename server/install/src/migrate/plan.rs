@@ -182,9 +182,9 @@ mod tests {
         let mut stored = cluster(STORED, "same", "7", "a");
         stored["metadata"]["annotations"] =
             json!({MIGRATED_UID: "u", MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
-        let target = [cluster(karmada, "same", "1", "a"), cluster(karmada, "gone", "2", "a")];
+        let target = [cluster(karmada, "same", "1", "a"), cluster(karmada, "deleted", "2", "a")];
         let steps = plan(&[stored.clone()], &target, KARMADA, Way::Back);
-        assert_eq!(steps, [Step::Delete("gone".to_owned())]);
+        assert_eq!(steps, [Step::Delete("deleted".to_owned())]);
         stored["spec"]["region"] = "b".into();
         let steps = plan(&[stored], &target[..1], KARMADA, Way::Back);
         let [Step::Replace(changed)] = steps.as_slice() else { panic!("{steps:?}") };

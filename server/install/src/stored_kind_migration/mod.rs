@@ -109,7 +109,7 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
     let new = list(client, kind.new).await?.unwrap_or_default();
     for copy in copies(&old, &new, kind.new) {
         let name = name(&copy.object);
-        write(client, kind.new, &copy).await.with_context(|| format!("copying {} {name}", kind.new.plural))?;
+        write(client, kind.new, &copy).await.with_context(|| format!("cannot copy {} {name}", kind.new.plural))?;
         writeln!(out, "{}/{name} copied to {}", kind.old.plural, kind.new.plural)?;
     }
     let new = list(client, kind.new).await?.unwrap_or_default();
@@ -154,8 +154,10 @@ pub async fn remove_unread(client: &kube::Client, out: &mut impl Write) -> anyho
     let api: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let mut leases = Vec::new();
     for name in LEASES {
-        leases
-            .push((name, api.get_opt(name).await.with_context(|| format!("reading Lease {SYSTEM_NAMESPACE}/{name}"))?));
+        leases.push((
+            name,
+            api.get_opt(name).await.with_context(|| format!("cannot read Lease {SYSTEM_NAMESPACE}/{name}"))?,
+        ));
     }
     match reason_to_keep(&leases, Timestamp::now()) {
         None => remove(client, out).await,

@@ -51,7 +51,7 @@ pub(crate) struct ObjectCopy {
     pub(crate) is_deleted: bool,
 }
 
-/// Copies that are missing or unfinished. A finished copy is left as it is: it may have been changed since.
+/// Copies that are missing or unfinished. Finished copies are not written again, since they may have been changed.
 pub(crate) fn copies(old: &[Value], new: &[Value], place: Place<'_>) -> Vec<ObjectCopy> {
     let there: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
     let mut copies = Vec::new();
@@ -91,7 +91,7 @@ pub(crate) fn is_unverified(object: &Value) -> bool {
     object["metadata"]["annotations"][MIGRATION_UNVERIFIED].is_string()
 }
 
-/// True if the object as read back is the one that was to be written.
+/// Returns true if the object that was read back is equal to the copy.
 pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: Place<'_>) -> bool {
     let notes = |object: &Value| NOTES.map(|note| object["metadata"]["annotations"][note].clone());
     carried(&copy.object, place) == carried(written, place) && notes(&copy.object) == notes(written)
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_keep_what_clients_see() {
+    fn copies_keep_metadata_that_clients_read() {
         let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
         let expected = json!({
             "apiVersion": STORAGE_API_VERSION, "kind": "StoredCluster",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_karmada_keeps_its_first_uid() {
+    fn objects_migrated_from_karmada_keep_the_original_uid() {
         let mut object = old("m1");
         object["metadata"]["annotations"] = json!({MIGRATED_UID: "first", MIGRATED_CREATED: "2025-01-01T00:00:00Z"});
         let [copy]: [ObjectCopy; 1] = copies(&[object], &[], CLUSTER.new).try_into().unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_lacks_something_is_not_the_object() {
+    fn incomplete_copies_are_not_accepted() {
         let [copy]: [ObjectCopy; 1] = copies(&[old("m1")], &[], CLUSTER.new).try_into().unwrap();
         let mut written = copy.object.clone();
         written["metadata"]["uid"] = "another".into();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn old_definitions_stay_while_they_may_be_read() {
+    fn earlier_definitions_are_kept_while_replicas_may_read_them() {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
         let lease = |holder: &str, reader: &str, renewed: &str| -> Lease {
             serde_json::from_value(json!({

@@ -19,7 +19,7 @@ use kube::Api;
 use kube::api::PostParams;
 
 pub use plan::Times;
-use plan::{Step, left, step};
+use plan::{Step, released, step};
 
 /// Configuration of an election.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ pub enum ElectionOutcome {
     HeldByOther { lease: String, holder: String },
 }
 
-/// The part of this process in an election.
+/// Participation of this process in an election.
 pub struct Campaign {
     leases: Api<Lease>,
     me: String,
@@ -81,8 +81,8 @@ impl Campaign {
             let outcome = lost.or_else(|| renewed.first()).cloned();
             return Ok(outcome.unwrap_or(ElectionOutcome::Held { term: 0 }));
         }
-        // Reads all Leases, also those after one that another process holds. A Lease expires when it has not changed for its duration
-        // since it was first read; read one after another, they would expire one after another.
+        // Read all Leases, also after one that another process holds: a Lease expires when it is unchanged for its duration since it was
+        // first read, so reading them one by one would delay the takeover by one duration per Lease.
         futures::future::try_join_all(records.iter_mut().map(|record| record.refresh(leases))).await?;
         let mut term = None;
         for record in records {
@@ -189,10 +189,10 @@ impl LeaseRecord {
             self.refresh(leases).await?;
             let spec = self.observed.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
             let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(me)) else { return Ok(()) };
-            let next = left(spec, Timestamp::now());
+            let next = released(spec, Timestamp::now());
             match self.write(leases, next).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                // It was deleted.
+                // The Lease was deleted.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
                 written => return written.map(|_| ()),
             }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 pub struct Times {
     /// Time without a renewal after which others may take the Lease.
     pub lease: Duration,
-    /// Time without a renewal after which the holder stops acting. Shorter than `lease`, so that open writes have
+    /// Time without a renewal after which the holder stops acting. Shorter than `lease`, so that writes in flight have
     /// ended.
     pub renew: Duration,
     /// Interval between attempts.
@@ -74,9 +74,9 @@ pub(super) fn step(found: Option<(&LeaseSpec, Duration)>, me: &str, times: &Time
     Step::Wait(holder.to_owned())
 }
 
-/// The spec that a leaving holder writes, so that others can take over at once. The transition count stays, so that the
-/// next term has another number.
-pub(super) fn left(spec: &LeaseSpec, now: Timestamp) -> LeaseSpec {
+/// Spec with which a holder releases the Lease, so that others can acquire it at once. The transition count is kept, so that the next term
+/// has another number.
+pub(super) fn released(spec: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         lease_duration_seconds: Some(1),
         acquire_time: Some(MicroTime(now)),
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::there_is_none(None, 0, "take 0")]
-    #[case::ours(Some(held(Some("me"), Some(10))), 60, "renew 3")]
-    #[case::of_another(Some(held(Some("she"), Some(10))), 9, "wait for she")]
-    #[case::expired(Some(held(Some("she"), Some(10))), 10, "take 4")]
-    #[case::shorter_duration_of_the_holder(Some(held(Some("she"), Some(4))), 4, "take 4")]
+    #[case::no_lease(None, 0, "take 0")]
+    #[case::held_by_this_process(Some(held(Some("me"), Some(10))), 60, "renew 3")]
+    #[case::held_by_other(Some(held(Some("other"), Some(10))), 9, "wait for other")]
+    #[case::expired(Some(held(Some("other"), Some(10))), 10, "take 4")]
+    #[case::shorter_duration_of_the_holder(Some(held(Some("other"), Some(4))), 4, "take 4")]
     #[case::longer_duration_of_the_holder(Some(held(Some("karmada"), Some(15))), 14, "wait for karmada")]
-    #[case::without_a_duration(Some(held(Some("she"), None)), 9, "wait for she")]
+    #[case::without_a_duration(Some(held(Some("other"), None)), 9, "wait for other")]
     #[case::released(Some(held(None, Some(1))), 0, "take 4")]
     #[case::released_with_empty_holder(Some(held(Some(""), Some(1))), 0, "take 4")]
     fn leases_are_taken_renewed_or_awaited(
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn released_leases_keep_the_count() {
-        let left = left(&held(Some("me"), Some(10)), Timestamp::UNIX_EPOCH);
-        assert_eq!((left.holder_identity, left.lease_transitions), (None, Some(3)));
+        let released = released(&held(Some("me"), Some(10)), Timestamp::UNIX_EPOCH);
+        assert_eq!((released.holder_identity, released.lease_transitions), (None, Some(3)));
     }
 
     #[rstest]
