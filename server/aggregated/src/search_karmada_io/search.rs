@@ -14,7 +14,7 @@ pub(super) struct Cache;
 pub(super) struct OpenSearch;
 
 const fn definition(object: &'static str, route: &'static str) -> Definition {
-    let paths = Paths::BelowObject(object);
+    let paths = Paths::SubpathsOf(object);
     Definition { singular: "search", route, ..Definition::new("search", "Search", GET, paths) }
 }
 

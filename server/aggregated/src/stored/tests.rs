@@ -71,7 +71,7 @@ fn statuses_are_told_from_objects(#[case] tail: &str, #[case] main: Option<&str>
 #[tokio::test]
 async fn lines_cross_chunk_borders() {
     let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
-    let got: Vec<Bytes> = lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
+    let got: Vec<Bytes> = split_lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
     assert_eq!(got, ["{\"a\":1}\n", "{\"b\":2}\n"]);
 }
 
