@@ -9,6 +9,7 @@ import type { KubeObject } from '../api/types'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
 import { Control } from '../parts/Control'
+import { useCopied } from '../parts/flash'
 import { since } from '../parts/format'
 import { Popover } from '../parts/Popover'
 import { useTextOf } from '../text'
@@ -153,14 +154,14 @@ function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedP
 /** The same tab as terminal commands. */
 function Commands({ list }: { list: Command[] }) {
   const t = useTextOf(texts)
-  const [copied, setCopied] = useState<string>()
+  const [copied, copy] = useCopied()
   return (
     <Popover label={t.asCommand}>
       {() =>
         list.map(({ tool, text }) => (
           <div key={text} className="command">
             <code>{text}</code>
-            <Control aria-label={t.copyAs(tool)} why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => navigator.clipboard.writeText(text).then(() => setCopied(text), () => setCopied(undefined))}>
+            <Control aria-label={t.copyAs(tool)} why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(text)}>
               {copied === text ? t.copied : t.copyAs(tool)}
             </Control>
           </div>

@@ -4,6 +4,7 @@ import { parseJson, printJson } from '../../api/json'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
+import { useCopied } from '../../parts/flash'
 import { colour } from '../../parts/format'
 import { reveal, step, visible } from '../../parts/window'
 import { useTextOf } from '../../text'
@@ -278,14 +279,14 @@ function Source({ source: { cluster, pod, container, namespace } }: { source: Lo
 /** A selected line in full, with its address. */
 function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
   const t = useTextOf(texts)
-  const [copied, setCopied] = useState(false)
+  const [copied, copy] = useCopied()
   const { source, text, time, cut } = line
   return (
     <section className="whole" aria-label={t.chosenLine}>
       <p className="tools">
         <ClusterName name={source.cluster} /> {source.namespace}/{source.pod} {source.container} <time>{time}</time>
-        <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => navigator.clipboard.writeText(window.location.href).then(() => setCopied(true), () => setCopied(false))}>
-          {copied ? t.copied : t.copyLink}
+        <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
+          {copied !== undefined ? t.copied : t.copyLink}
         </Control>
         <button type="button" onClick={onClose}>
           {t.close}

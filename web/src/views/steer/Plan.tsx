@@ -12,6 +12,7 @@ import { useMay } from '../../api/useMay'
 import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
 import { Editor } from '../../parts/Editor'
+import { useCopied } from '../../parts/flash'
 import { locate, read, withoutServers, type Manifest } from '../../parts/manifest'
 import { print, type Problem as Mark } from '../../parts/yaml'
 import { useTextOf } from '../../text'
@@ -278,20 +279,21 @@ function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checke
 /** The draft is in the fragment of the address, which is not sent to a server. */
 function CopyLink({ text }: { text: string }) {
   const t = useTextOf(steerText)
-  const [state, setState] = useState<'done' | 'long'>()
+  const [long, setLong] = useState(false)
+  const [copied, copyText] = useCopied()
   const copy = async () => {
     const fragment = await toFragment(text)
-    if (fragment === undefined) return setState('long')
+    setLong(fragment === undefined)
+    if (fragment === undefined) return
     window.history.replaceState(window.history.state, '', `#${fragment}`)
-    await navigator.clipboard.writeText(window.location.href)
-    setState('done')
+    await copyText(window.location.href)
   }
   return (
     <>
       <Control why={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
-        {state === 'done' ? t.linked : t.copyLink}
+        {copied !== undefined ? t.linked : t.copyLink}
       </Control>
-      {state === 'long' && <span role="alert">{t.tooLong}</span>}
+      {long && <span role="alert">{t.tooLong}</span>}
     </>
   )
 }
