@@ -25,6 +25,7 @@ import { isSecret, readWithheld } from './object/objects'
 import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useView } from './object/state'
+import { tabShown, tabsOf } from './object/tabs'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
@@ -43,7 +44,7 @@ export function Resource() {
   )
 }
 
-function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
+function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   const t = useTextOf(texts)
   const [view] = useView()
   // Not in the address: a link must not show a Secret's values.
@@ -71,7 +72,8 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   }
   const pod = ref.apiVersion === 'v1' && ref.resource === 'pods'
   const about = isTold(ref, object.data) ? aboutOf(ref, object.data) : undefined
-  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(about === undefined ? [] : (['journal'] as const)), ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
+  const tabs = tabsOf({ journal: about !== undefined, logs: q !== undefined, terminal: pod })
+  const tab = tabShown(named, tabs, object.data !== undefined)
   const kind = object.data?.kind ?? ref.resource
   const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
   const gone = object.error instanceof ApiError && object.error.code === 404

@@ -2,7 +2,7 @@ import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
 import { isTyping, useKeys } from '../parts/keys'
 import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
-import { partOf } from '../router'
+import { partOf } from '../paths'
 import { choose, useText } from '../text'
 import { useSession } from './SignIn'
 
