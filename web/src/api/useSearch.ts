@@ -1,10 +1,11 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
 import { getJson } from './client'
 import { parseJson } from './json'
-import { append, change, FIRST, follow, keyOf, letGo, missing, NONE, PAGE, restore, rows, type Changes, type Pages } from './pages'
+import { FIRST, keyOf, missing, PAGE, rows, type Changes } from './pages'
 import { limited } from './query'
+import { EMPTY, reduce, type Action, type Live, type SearchState } from './searchState'
 import { streamEvents } from './sse'
-import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
+import type { Hit, SearchDone } from './types'
 
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** Facets next to the results, in display order. */
@@ -17,119 +18,7 @@ const SHOW_EVERY = 400
 /** Changes queued while paused; with more, the search runs again. */
 const MOST_WAITING = 5_000
 
-export type Live = 'off' | 'on' | 'paused'
-
-export interface SearchState {
-  pages: Pages
-  facets: Facets
-  groups: Groups | undefined
-  notices: Notice[]
-  skipped: Skipped[]
-  done: SearchDone | undefined
-  error: string | undefined
-  /** Hits that changed last, for highlighting. */
-  changed: ReadonlySet<string>
-  /** Queued changes. */
-  waiting: number
-  /** The stream delivers live changes. */
-  following: boolean
-}
-
-interface State extends SearchState {
-  /** The first event of a new response replaces the old one, so results do not flicker while typing. */
-  fresh: boolean
-  /** Number of pages received; each triggers a check for missing pages. */
-  arrived: number
-}
-
-type Action =
-  | { type: 'start' }
-  | { type: 'event'; event: string; data: unknown }
-  | { type: 'error'; message: string }
-  | { type: 'next'; after: string; hits: Hit[]; cursor: string | undefined }
-  | { type: 'again'; nth: number; cursor: string | undefined; hits: Hit[] }
-  | { type: 'look'; first: number; last: number }
-  | { type: 'changes'; changes: Changes }
-  | { type: 'waiting'; waiting: number }
-  | { type: 'following'; following: boolean }
-
-const EMPTY: State = {
-  pages: NONE,
-  facets: {},
-  groups: undefined,
-  notices: [],
-  skipped: [],
-  done: undefined,
-  error: undefined,
-  changed: new Set(),
-  waiting: 0,
-  following: false,
-  fresh: true,
-  arrived: 0,
-}
-
-function reduce(state: State, action: Action): State {
-  switch (action.type) {
-    case 'start':
-      return { ...state, fresh: true, done: undefined, error: undefined, waiting: 0, following: false }
-    case 'error':
-      return { ...state, error: action.message, following: false }
-    case 'next':
-      // Otherwise it belongs to an earlier response, or is a duplicate.
-      return {
-        ...state,
-        arrived: state.arrived + 1,
-        pages: action.after === state.pages.next ? follow(state.pages, action.hits, action.cursor) : state.pages,
-      }
-    case 'again':
-      return {
-        ...state,
-        arrived: state.arrived + 1,
-        pages: state.pages.pages[action.nth]?.cursor === action.cursor ? restore(state.pages, action.nth, action.hits) : state.pages,
-      }
-    case 'look': {
-      const pages = letGo(state.pages, action.first, action.last)
-      return pages === state.pages ? state : { ...state, pages }
-    }
-    case 'changes':
-      return { ...state, pages: change(state.pages, action.changes), changed: new Set(action.changes.keys()), waiting: 0 }
-    case 'waiting':
-      return { ...state, waiting: action.waiting }
-    case 'following':
-      return { ...state, following: action.following }
-    case 'event':
-      return received(state, action.event, action.data)
-  }
-}
-
-function received(state: State, event: string, data: unknown): State {
-  const base = state.fresh ? { ...EMPTY, fresh: false, arrived: state.arrived } : state
-  switch (event) {
-    case 'matches':
-      return { ...base, pages: append(base.pages, data as Hit[]) }
-    case 'facets':
-      return { ...base, facets: data as Facets }
-    case 'groups':
-      return { ...base, groups: data as Groups }
-    case 'notices':
-      return { ...base, notices: data as Notice[] }
-    case 'skipped':
-      return { ...base, skipped: data as Skipped[] }
-    case 'done': {
-      const done = data as SearchDone
-      return { ...base, done, pages: { ...base.pages, next: done.cursor } }
-    }
-    case 'counts': {
-      const counts = data as { total: number; facets: Facets; groups?: Groups }
-      const done = base.done && { ...base.done, total: counts.total }
-      return { ...base, done, facets: counts.facets, groups: counts.groups ?? base.groups }
-    }
-    case 'error':
-      return { ...base, error: (data as { message: string }).message }
-    default:
-      return base
-  }
-}
+export type { Live, SearchState } from './searchState'
 
 const path = (q: string, limit: number, columns: string, more: string) =>
   `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${columns && `&columns=${encodeURIComponent(columns)}`}${more}`
