@@ -59,9 +59,24 @@ export function sortBy(query: string, column: string): string {
   return (now.descending ? rest : [...rest, `sort:-${column}`]).join(' ')
 }
 
+const isTime = ({ field }: Term) => field === 'at' || field === 'during'
+
 /** True if the query refers to another time than now. */
 export function ofThePast(query: string): boolean {
-  return parts(query).some((term) => ['at', 'during'].includes(term.field ?? ''))
+  return parts(query).some(isTime)
+}
+
+/** Value of the first `at:` or `during:`. */
+export function timeOf(query: string): string | undefined {
+  return parts(query).find(isTime)?.values.join()
+}
+
+/** The query about the present. */
+export function ofNow(query: string): string {
+  return parts(query)
+    .filter((term) => !isTime(term))
+    .map(({ text }) => text)
+    .join(' ')
 }
 
 /** True if the query limits the number of hits. */

@@ -44,6 +44,8 @@ export const en = {
   tiles: {} as Record<string, string>,
 
   results: 'Results',
+  past: (time: string) => `These are the objects of another time: ${time}. Ages are relative to now.`,
+  backToNow: 'Back to now',
   searching: (n: number) => `Searching… ${n}`,
   found: (total: number, least: boolean, ms: number) =>
     `${least ? '≥ ' : ''}${total.toLocaleString('en')} ${total === 1 && !least ? 'object' : 'objects'} in ${ms} ms`,

@@ -57,6 +57,8 @@ export const zh: Text = {
   },
 
   results: '结果',
+  past: (time) => `这是另一时间的对象：${time}。存在时间相对于现在。`,
+  backToNow: '回到现在',
   searching: (n) => `正在搜索… ${n}`,
   found: (total, least, ms) => `${least ? '≥ ' : ''}${number(total)} 个对象，用时 ${ms} 毫秒`,
   behind: (n) => `还有 ${number(n)} 个较新的变更尚未可搜索。`,

@@ -1,7 +1,7 @@
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
-import { toggle } from '../api/query'
+import { ofNow, timeOf, toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import { ClusterName } from '../parts/ClusterName'
@@ -70,6 +70,7 @@ export function Search() {
         </>
       ) : (
         <>
+          <Past q={q} />
           <div className="answer">
             <Summary result={result} q={q} />
             <Tools
@@ -106,6 +107,18 @@ export function Search() {
         </>
       )}
     </>
+  )
+}
+
+/** Shown while the results are those of another time. */
+function Past({ q }: { q: string }) {
+  const t = useText()
+  const time = timeOf(q)
+  if (time === undefined) return null
+  return (
+    <p role="note" className="past">
+      {t.past(time)} <Link href={searchAddress({ q: ofNow(q) })}>{t.backToNow}</Link>
+    </p>
   )
 }
 
