@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { isNameOf } from './kinds'
+import { isNameOf, resourceOf } from './kinds'
 
 it.each([
   ['deploy', 'Deployment', true],
@@ -13,3 +13,11 @@ it.each([
   ['deploy', 'DeploymentRuntimeConfig', false],
   ['pods', 'PodTemplate', false],
 ])('%s names %s: %s', (word, kind, expected) => expect(isNameOf(word, kind)).toBe(expected))
+
+it.each([
+  ['apps/v1', 'ReplicaSet', 'replicasets'],
+  ['networking.k8s.io/v1', 'Ingress', 'ingresses'],
+  ['v1', 'Endpoints', 'endpoints'],
+  ['policy.karmada.io/v1alpha1', 'ClusterOverridePolicy', 'clusteroverridepolicies'],
+  ['example.io/v1', 'Thing', undefined],
+])('the resource of %s %s is %s', (apiVersion, kind, resource) => expect(resourceOf(apiVersion, kind)).toBe(resource))

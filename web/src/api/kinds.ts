@@ -10,10 +10,18 @@ const SHORT: Record<string, string> = {
   wk: 'work', ric: 'resourceinterpretercustomization', frq: 'federatedresourcequota',
 }
 
-/** The plural as API servers derive it. */
+/** The plural as API servers derive it, in lower case. */
 function plural(kind: string): string {
+  if (kind === 'endpoints') return kind
   if (/(s|x|ch|sh)$/.test(kind)) return `${kind}es`
   return /[^aeiou]y$/.test(kind) ? `${kind.slice(0, -1)}ies` : `${kind}s`
+}
+
+const OWN_GROUPS = /^(v1|(apps|batch|networking\.k8s\.io|storage\.k8s\.io|(policy|work|cluster)\.karmada\.io)\/.*)$/
+
+/** The resource of a kind, if known without discovery. */
+export function resourceOf(apiVersion: string, kind: string): string | undefined {
+  return OWN_GROUPS.test(apiVersion) ? plural(kind.toLowerCase()) : undefined
 }
 
 /** Whether a value of `kind:` names this kind. */
