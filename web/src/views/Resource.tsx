@@ -14,6 +14,7 @@ import { since } from '../parts/format'
 import { Popover } from '../parts/Popover'
 import { useTextOf } from '../text'
 import { object as texts } from '../text/object'
+import { steerText } from '../text/steer'
 import { Actions } from './object/Actions'
 import { commands, type Command } from './object/commands'
 import { Events } from './object/Events'
@@ -22,6 +23,7 @@ import { History } from './object/History'
 import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
 import { isSecret, readWithheld } from './object/objects'
+import { placementLinks, type PlacementLink } from './object/placement'
 import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useView } from './object/state'
@@ -96,6 +98,7 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
         {groupOf(ref.apiVersion) && <> · {ref.apiVersion}</>}
         {object.data && <> · {t.old(since(object.data.metadata.creationTimestamp))}</>}
       </p>
+      {object.data && <Placement links={placementLinks(ref, object.data)} />}
       <nav className="tabs" aria-label={t.objectViews}>
         {tabs.map((other) =>
           why[other] === undefined ? (
@@ -151,6 +154,21 @@ function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedP
     )
   }
   return null
+}
+
+/** Views of the object's propagation. */
+function Placement({ links }: { links: PlacementLink[] }) {
+  const t = useTextOf(steerText)
+  if (links.length === 0) return null
+  return (
+    <nav className="tools" aria-label={t.templateViews}>
+      {links.map(({ page, href }) => (
+        <Link key={page} href={href}>
+          {t.templateTabs[page]}
+        </Link>
+      ))}
+    </nav>
+  )
 }
 
 /** The same tab as terminal commands. */
