@@ -1,11 +1,12 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
-import { getJson } from './client'
+import { getJson, reported } from './client'
 import { parseJson } from './json'
 import { FIRST, keyOf, missing, PAGE, rows, type Changes } from './pages'
 import { limited } from './query'
 import { EMPTY, reduce, type Action, type Live, type SearchState } from './searchState'
 import { streamEvents } from './sse'
 import type { Hit, SearchDone } from './types'
+import { useRestored } from './useConnection'
 
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** Facets next to the results, in display order. */
@@ -76,8 +77,8 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         },
         (error: unknown) => {
           if (signal.aborted) return
-          dispatch({ type: 'error', message: explain(error) })
-          if (wanted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
+          if (reported(error) !== undefined) dispatch({ type: 'error', message: explain(error) })
+          if (wanted || reported(error) === undefined) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
         },
       )
     }
@@ -89,8 +90,14 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
     }
     again.current = begin
     begin()
-    return stop
+    return () => {
+      again.current = undefined
+      stop()
+    }
   }, [q, wanted, columns])
+
+  // The previous results stay on the page until then.
+  useRestored(() => again.current?.())
 
   useEffect(() => {
     paused.current = live === 'paused'
@@ -129,7 +136,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         }
         getJson<{ hits: Hit[]; cursor?: string }>(path(q, PAGE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
           ({ hits, cursor: next }) => came(gone === undefined ? { type: 'next', after: cursor, hits, cursor: next } : { type: 'again', nth: gone, cursor, hits }),
-          (error: unknown) => came({ type: 'error', message: explain(error) }),
+          (error: unknown) => (reported(error) === undefined ? (paging.current = undefined) : came({ type: 'error', message: explain(error) })),
         )
       }
       dispatch({ type: 'look', first, last })

@@ -16,6 +16,7 @@ export const en = {
   language: 'Language',
   noSuchPage: 'There is no such page.',
   loading: 'Loading…',
+  offline: 'The server cannot be reached. The page shows the last known state and reconnects automatically.',
   close: 'Close',
   cancel: 'Cancel',
   controlPlane: 'control plane',

@@ -19,6 +19,7 @@ export const zh: Text = {
   language: '语言',
   noSuchPage: '没有这个页面。',
   loading: '正在加载…',
+  offline: '无法连接服务器。页面显示最后已知的状态，并会自动重新连接。',
   close: '关闭',
   cancel: '取消',
   controlPlane: '控制面',

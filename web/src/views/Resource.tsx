@@ -2,10 +2,11 @@ import { QueryClient, QueryClientProvider, useQuery } from '@tanstack/react-quer
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
-import { ApiError, getJson, groupOf, objectPath, type ObjectRef } from '../api/client'
+import { ApiError, getJson, groupOf, objectPath, reported, type ObjectRef } from '../api/client'
 import { aboutOf, isTold } from '../api/journal'
 import { patiently, Silent } from '../api/kube'
 import type { KubeObject } from '../api/types'
+import { useRestored } from '../api/useConnection'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
 import { Control } from '../parts/Control'
@@ -33,11 +34,12 @@ import './object/object.css'
 
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000 } } })
+const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000, networkMode: 'always' } } })
 
 /** One object, read live from its cluster with the user's own permissions. */
 export function Resource() {
   const view = readObject(useParameters())
+  useRestored(() => void queries.invalidateQueries())
   return (
     <QueryClientProvider client={queries}>
       {/* Keyed by object, so that no state is carried over to the next one. */}
@@ -78,6 +80,7 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   const tab = tabShown(named, tabs, object.data !== undefined)
   const kind = object.data?.kind ?? ref.resource
   const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
+  const failure = reported(object.error)
   const gone = object.error instanceof ApiError && object.error.code === 404
   // If the member does not respond, its discovery is unknown, and the cached revisions are shown.
   const kept = gone || object.error instanceof Silent || (object.error instanceof ApiError && object.error.code >= 500)
@@ -113,13 +116,13 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
           ),
         )}
       </nav>
-      {object.error && (
+      {failure !== undefined && (
         <p role="alert">
-          {explain(object.error, cluster, t)} {kept && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
+          {explain(failure, cluster, t)} {kept && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
         </p>
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
-      {!object.data && !object.error && <p className="empty">{t.loading}</p>}
+      {!object.data && failure === undefined && <p className="empty">{t.loading}</p>}
       {tab === 'history' && <History refTo={ref} />}
       {tab === 'related' && <Related refTo={ref} />}
       {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}

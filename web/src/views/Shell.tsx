@@ -1,5 +1,6 @@
 import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
+import { useLost } from '../api/useConnection'
 import { isTyping, useKeys } from '../parts/keys'
 import { Modal } from '../parts/Modal'
 import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
@@ -47,6 +48,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <a className="skip" href="#main">
         {t.skip}
       </a>
+      <Offline />
       <header className="top">
         <Link href="/" className="brand">
           <img src="/crowsnest.svg" alt="" width="22" height="22" /> Crowsnest
@@ -78,6 +80,16 @@ export function Shell({ children }: { children: ReactNode }) {
         {open?.dialog === 'keys' && <Keys onClose={close} />}
       </Suspense>
     </>
+  )
+}
+
+/** Shown while the server does not respond; views keep what they know and continue by themselves. */
+function Offline() {
+  const t = useText()
+  return (
+    <div role="status">
+      {useLost() && <p className="offline">{t.offline}</p>}
+    </div>
   )
 }
 

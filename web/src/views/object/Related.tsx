@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
-import { CONTROL_PLANE, getJson, type ObjectRef } from '../../api/client'
+import { CONTROL_PLANE, getJson, reported, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
 import { Table } from '../../parts/Table'
@@ -42,7 +42,7 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
           {t.asTable}
         </button>
       </p>
-      {graph.error && <p role="alert">{explain(graph.error, refTo.cluster, t)}</p>}
+      {reported(graph.error) !== undefined && <p role="alert">{explain(graph.error, refTo.cluster, t)}</p>}
       {graph.data && graph.data.nodes.length === 1 && <p className="empty">{t.nothingRelated}</p>}
       {graph.data?.more && <p className="notice">{t.moreRelated(graph.data.nodes.length)}</p>}
       {graph.data && (listed ? <Listed graph={graph.data} /> : <Drawn graph={graph.data} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />)}
