@@ -11,6 +11,8 @@ export interface SearchState {
   notices: Notice[]
   skipped: Skipped[]
   done: SearchDone | undefined
+  /** The query of the shown results; while a new one has no results yet, the previous one. */
+  of: string | undefined
   error: string | undefined
   /** Hits that changed last, for highlighting. */
   changed: ReadonlySet<string>
@@ -23,6 +25,8 @@ export interface SearchState {
 export interface State extends SearchState {
   /** A new query has started. Its first hits, or the end of its response, replace the previous results, so results do not flicker while typing. */
   fresh: boolean
+  /** The query that has started last. */
+  asked: string | undefined
   /** What the new response has sent before its first hits. */
   ahead: Partial<Pick<SearchState, 'facets' | 'groups' | 'notices' | 'skipped'>>
   /** Number of pages received; each triggers a check for missing pages. */
@@ -30,7 +34,7 @@ export interface State extends SearchState {
 }
 
 export type Action =
-  | { type: 'start' }
+  | { type: 'start'; q: string }
   | { type: 'event'; event: string; data: unknown }
   | { type: 'error'; message: string }
   | { type: 'next'; after: string; hits: Hit[]; cursor: string | undefined }
@@ -47,11 +51,13 @@ export const EMPTY: State = {
   notices: [],
   skipped: [],
   done: undefined,
+  of: undefined,
   error: undefined,
   changed: new Set(),
   waiting: 0,
   following: false,
   fresh: true,
+  asked: undefined,
   ahead: {},
   arrived: 0,
 }
@@ -59,7 +65,7 @@ export const EMPTY: State = {
 export function reduce(state: State, action: Action): State {
   switch (action.type) {
     case 'start':
-      return { ...state, pages: { ...state.pages, next: undefined }, fresh: true, ahead: {}, done: undefined, error: undefined, waiting: 0, following: false }
+      return { ...state, pages: { ...state.pages, next: undefined }, fresh: true, asked: action.q, ahead: {}, done: undefined, error: undefined, waiting: 0, following: false }
     case 'error':
       return { ...state, error: action.message, following: false }
     case 'next':
@@ -96,7 +102,7 @@ const PARTS = ['facets', 'groups', 'notices', 'skipped'] as const
 function received(state: State, event: string, data: unknown): State {
   const part = PARTS.find((name) => name === event)
   if (part !== undefined) return state.fresh ? { ...state, ahead: { ...state.ahead, [part]: data } } : { ...state, [part]: data }
-  const base = state.fresh && (event === 'matches' || event === 'done') ? { ...EMPTY, ...state.ahead, fresh: false, arrived: state.arrived } : state
+  const base = state.fresh && (event === 'matches' || event === 'done') ? { ...EMPTY, ...state.ahead, fresh: false, asked: state.asked, of: state.asked, arrived: state.arrived } : state
   switch (event) {
     case 'matches':
       return { ...base, pages: append(base.pages, data as Hit[]) }

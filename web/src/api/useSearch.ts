@@ -55,7 +55,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       abort = new AbortController()
       const { signal } = abort
       waiting.current = new Map()
-      dispatch({ type: 'start' })
+      dispatch({ type: 'start', q })
       const heard = (event: string, data: unknown) => {
         if (signal.aborted) return
         if (event === 'changed') waiting.current.set(keyOf(data as Hit), data as Hit)

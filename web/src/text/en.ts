@@ -3,6 +3,7 @@
 export const en = {
   locale: 'en',
   skip: 'Skip to content',
+  skipToResults: 'Skip to results',
   mainNav: 'Main',
   search: 'Search',
   fleet: 'Fleet',

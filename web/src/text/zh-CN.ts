@@ -6,6 +6,7 @@ const number = (n: number) => n.toLocaleString('zh-CN')
 export const zh: Text = {
   locale: 'zh-CN',
   skip: '跳到内容',
+  skipToResults: '跳到结果',
   mainNav: '主导航',
   search: '搜索',
   fleet: '多集群',

@@ -60,6 +60,11 @@ export function Search() {
   return (
     <>
       <h1 className="visually-hidden">{t.search}</h1>
+      {!home && (
+        <a className="skip" href="#results">
+          {t.skipToResults}
+        </a>
+      )}
       <SearchBox value={home ? '' : q} notices={home ? [] : result.notices} asked={prefs.asked[user] ?? []} onAsk={ask} />
       {home ? (
         <>
@@ -92,10 +97,11 @@ export function Search() {
           </div>
           <Grouped result={result} q={q} />
           <div className="results">
-            <FacetRail facets={result.facets} q={q} onAsk={edit} />
             <Hits
               pages={result.pages}
               total={result.done?.total}
+              current={result.of === q}
+              complete={result.done !== undefined}
               columns={shown}
               q={q}
               changed={result.changed}
@@ -103,6 +109,8 @@ export function Search() {
               onAsk={edit}
               onOpen={note}
             />
+            {/* After the results in the order of focus: there may be a hundred values. */}
+            <FacetRail facets={result.facets} q={q} onAsk={edit} />
           </div>
         </>
       )}
