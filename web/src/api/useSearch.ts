@@ -126,7 +126,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       const end = rows(pages)
       const cursor = gone === undefined ? (last > end - (first > 0 ? FURTHER : AHEAD) ? pages.next : undefined) : pages.pages[gone]?.cursor
       // One page at a time; other missing pages are requested after it.
-      if (q !== undefined && cursor !== undefined && paging.current === undefined) {
+      if (q !== undefined && !state.fresh && cursor !== undefined && paging.current === undefined) {
         const abort = new AbortController()
         paging.current = abort
         const came = (action: Action) => {
@@ -142,7 +142,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       dispatch({ type: 'look', first, last })
     },
     // Each received page triggers a check, including a late one.
-    [pages, q, columns, state.arrived],
+    [pages, q, columns, state.arrived, state.fresh],
   )
   return { ...state, look }
 }
