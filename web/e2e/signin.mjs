@@ -151,7 +151,7 @@ async function policy(page, origin) {
   assert.equal(bare.headers()['access-control-allow-origin'], undefined)
 }
 
-/** The browser logs intentionally refused requests; NAME in a draft is not a valid name. */
+/** The browser logs intentionally refused requests. */
 const fine = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
 
 async function signingIn(page, origin) {

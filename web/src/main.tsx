@@ -1,5 +1,6 @@
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
+import { startConnection } from './api/useConnection'
 import { startPrefs } from './prefs'
 import { Views } from './router'
 import './style.css'
@@ -10,6 +11,7 @@ import { SignedIn } from './views/SignIn'
 const root = document.getElementById('root')
 if (!root) throw new Error('the page has no #root')
 startPrefs()
+startConnection()
 await loadText()
 createRoot(root).render(
   <StrictMode>

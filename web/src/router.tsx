@@ -1,7 +1,8 @@
 // Every view has an address with its whole state: query, columns, object and tab. The first paint contains the start page and
 // results; other views are loaded when they are opened.
-import { lazy, Suspense } from 'react'
-import { useLocation } from 'wouter'
+import { lazy, Suspense, useEffect } from 'react'
+import { Link, useLocation } from 'wouter'
+import { partOf } from './paths'
 import { useText } from './text'
 import { Search } from './views/Search'
 
@@ -9,14 +10,6 @@ const Resource = lazy(() => import('./views/Resource').then((view) => ({ default
 const FleetViews = lazy(() => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews })))
 const SteerViews = lazy(() => import('./views/steer/SteerViews').then((view) => ({ default: view.SteerViews })))
 const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
-
-/** The section of the UI that an address belongs to. */
-export function partOf(path: string): 'search' | 'fleet' | 'steering' | 'saved' | undefined {
-  if (path === '/' || path === '/search') return 'search'
-  if (path === '/saved') return 'saved'
-  if (/^\/(fleet(\/|$)|cluster\/)/.test(path)) return 'fleet'
-  return /^\/(steer(\/|$)|(policy|why|topology|drift|plan)$)/.test(path) ? 'steering' : undefined
-}
 
 export function Views() {
   const t = useText()
@@ -27,7 +20,7 @@ export function Views() {
       {/* One component for both, so that the box keeps its cursor when typing leads from one to the other. */}
       {part === 'search' ? (
         <Search />
-      ) : path === '/object' ? (
+      ) : part === 'object' ? (
         <Resource />
       ) : part === 'saved' ? (
         <Saved />
@@ -36,8 +29,23 @@ export function Views() {
       ) : part === 'steering' ? (
         <SteerViews />
       ) : (
-        <p className="empty">{t.noSuchPage}</p>
+        <NoSuchPage />
       )}
     </Suspense>
+  )
+}
+
+function NoSuchPage() {
+  const t = useText()
+  useEffect(() => {
+    document.title = `${t.noSuchPage} · Crowsnest`
+  }, [t])
+  return (
+    <div className="page">
+      <h1>{t.noSuchPage}</h1>
+      <p>
+        <Link href="/">{t.search}</Link> · <Link href="/fleet">{t.fleet}</Link> · <Link href="/steer">{t.steering}</Link>
+      </p>
+    </div>
   )
 }

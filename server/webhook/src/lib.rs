@@ -21,7 +21,7 @@ use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_interpreter::customized::declarative;
-use crowsnest_interpreter::customized::declarative::pool::{self, Share};
+use crowsnest_interpreter::customized::declarative::pool::{self, ScriptPermits};
 use http::StatusCode;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ struct Shared {
     delegated: Delegated,
     quotas: quota::Quotas,
     /// Limit of concurrent script compilations.
-    compiling: Share,
+    compiling: ScriptPermits,
 }
 
 /// Routes of a control plane's webhooks for `clients`, with the same settings as the controllers.
@@ -74,7 +74,7 @@ pub fn routes(
     };
     let counting = from_fn_with_state(admissions.clone(), counted::count);
     let delegated = Delegated::new(webhooks.control_plane.clone());
-    let (quotas, compiling) = (quota::Quotas::default(), Share::default());
+    let (quotas, compiling) = (quota::Quotas::default(), ScriptPermits::default());
     let shared = Shared { webhooks, delegated, quotas, compiling };
     let bounds = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
     let reviews = Router::new()

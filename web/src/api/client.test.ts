@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest'
-import { type ApiError, request } from './client'
+import { type ApiError, reported, request, Unreachable } from './client'
+import { UNREACHABLE } from './connection'
 
 afterEach(() => vi.unstubAllGlobals())
 
@@ -13,4 +14,21 @@ test.each([
   vi.stubGlobal('fetch', () => Promise.resolve(answer))
   const error = (await request('/x').catch((error: unknown) => error)) as ApiError
   expect([error.code, error.reason, error.message, error.causes.length]).toEqual([400, reason, message, causes])
+})
+
+test('a lost connection is reported to the page, and an aborted request is not', async () => {
+  const window = new EventTarget()
+  let told = 0
+  window.addEventListener(UNREACHABLE, () => told++)
+  vi.stubGlobal('window', window)
+  vi.stubGlobal('fetch', () => Promise.reject(new TypeError('Failed to fetch')))
+  const lost = await request('/x').catch((error: unknown) => error)
+  expect(lost).toBeInstanceOf(Unreachable)
+  expect(reported(lost)).toBeUndefined()
+  const abort = new DOMException('aborted', 'AbortError')
+  vi.stubGlobal('fetch', () => Promise.reject(abort))
+  const aborted = await request('/x').catch((error: unknown) => error)
+  expect(aborted).toBe(abort)
+  expect(reported(aborted)).toBe(abort)
+  expect(told).toBe(1)
 })

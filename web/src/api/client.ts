@@ -1,4 +1,5 @@
 // Sends all requests of the UI: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
+import { UNREACHABLE } from './connection'
 import { parseJson, readJson } from './json'
 
 /** An error of one field. */
@@ -21,6 +22,23 @@ export class ApiError extends Error {
   }
 }
 
+/** No server has responded to a request: the banner of the page reports it. */
+export class Unreachable extends Error {
+  constructor() {
+    super('the server cannot be reached')
+  }
+}
+
+/** The error that a view itself reports; a lost connection is reported once, for the whole page. */
+export const reported = (error: unknown): unknown => (error instanceof Unreachable ? undefined : (error ?? undefined))
+
+/** An error of `fetch` or of reading a response: browsers report a lost connection as a TypeError. */
+export function unreachable(error: unknown): unknown {
+  if (!(error instanceof TypeError)) return error
+  window.dispatchEvent(new Event(UNREACHABLE))
+  return new Unreachable()
+}
+
 /** Sent with each request. Cross-site forms cannot set it, so the server refuses requests without it. */
 const HEADERS = { 'X-Crowsnest-Client': 'web' }
 
@@ -29,13 +47,25 @@ export const SIGNED_OUT = 'crowsnest-signed-out'
 /** The server's session endpoint: the current user, and the identity of an offered token. */
 export const SESSION = '/ui/session'
 export const SIGN_IN = '/ui/sign-in'
+/** Milliseconds after which a server that does not respond is unreachable. */
+const PATIENCE = 5_000
 
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
-  const response = await fetch(path, { ...init, credentials: 'same-origin', headers: { ...HEADERS, ...init.headers } })
+  const response = await fetch(path, { ...init, credentials: 'same-origin', headers: { ...HEADERS, ...init.headers } }).catch((error: unknown) => {
+    throw unreachable(error)
+  })
   if (response.ok) return response
   const error = await toError(response)
   if (error.code === 401 && path !== SESSION && path !== SIGN_IN) window.dispatchEvent(new CustomEvent<ApiError>(SIGNED_OUT, { detail: error }))
   throw error
+}
+
+/** True if the server responds at all. */
+export function responds(): Promise<boolean> {
+  return fetch(SESSION, { credentials: 'same-origin', headers: HEADERS, signal: AbortSignal.timeout(PATIENCE) }).then(
+    () => true,
+    () => false,
+  )
 }
 
 export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T> {

@@ -11,13 +11,13 @@ export const SKELETONS: Record<string, string> = {
   PropagationPolicy: `apiVersion: ${POLICY}
 kind: PropagationPolicy
 metadata:
-  name: NAME
+  name: example
   namespace: default
 spec:
   resourceSelectors:
   - apiVersion: apps/v1
     kind: Deployment
-    name: NAME
+    name: example
   placement:
     clusterAffinity:
       clusterNames: []
@@ -30,12 +30,12 @@ spec:
   ClusterPropagationPolicy: `apiVersion: ${POLICY}
 kind: ClusterPropagationPolicy
 metadata:
-  name: NAME
+  name: example
 spec:
   resourceSelectors:
   - apiVersion: v1
     kind: Namespace
-    name: NAME
+    name: example
   placement:
     clusterAffinity:
       clusterNames: []
@@ -43,13 +43,13 @@ spec:
   OverridePolicy: `apiVersion: ${POLICY}
 kind: OverridePolicy
 metadata:
-  name: NAME
+  name: example
   namespace: default
 spec:
   resourceSelectors:
   - apiVersion: apps/v1
     kind: Deployment
-    name: NAME
+    name: example
   overrideRules:
   - targetCluster:
       clusterNames: []
@@ -62,7 +62,7 @@ spec:
   ClusterOverridePolicy: `apiVersion: ${POLICY}
 kind: ClusterOverridePolicy
 metadata:
-  name: NAME
+  name: example
 spec:
   resourceSelectors:
   - apiVersion: apps/v1
@@ -79,7 +79,7 @@ spec:
   ClusterTaintPolicy: `apiVersion: ${POLICY}
 kind: ClusterTaintPolicy
 metadata:
-  name: NAME
+  name: example
 spec:
   targetClusters:
     clusterNames: []
@@ -98,7 +98,7 @@ spec:
   FederatedResourceQuota: `apiVersion: ${POLICY}
 kind: FederatedResourceQuota
 metadata:
-  name: NAME
+  name: example
   namespace: default
 spec:
   overall:
@@ -108,7 +108,7 @@ spec:
   ResourceInterpreterCustomization: `apiVersion: config.karmada.io/v1alpha1
 kind: ResourceInterpreterCustomization
 metadata:
-  name: NAME
+  name: example
 spec:
   target:
     apiVersion: example.com/v1
@@ -123,12 +123,12 @@ spec:
   WorkloadRebalancer: `apiVersion: apps.karmada.io/v1alpha1
 kind: WorkloadRebalancer
 metadata:
-  name: NAME
+  name: example
 spec:
   workloads:
   - apiVersion: apps/v1
     kind: Deployment
-    name: NAME
+    name: example
     namespace: default
 `,
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { chosen, limited, named, ofThePast, sortBy, split, toggle } from './query'
+import { chosen, limited, named, ofNow, ofThePast, sortBy, split, timeOf, toggle } from './query'
 
 describe('toggle', () => {
   const cases: [string, string, string, boolean, string][] = [
@@ -12,6 +12,9 @@ describe('toggle', () => {
     ['ns:a,b x', 'namespace', 'a', false, 'ns:b x'],
     ['kind:!Pod', 'kind', 'Pod', true, ''],
     ['image:"nginx:1.27"', 'image', 'nginx:1.27', false, ''],
+    ['kind:deploy x', 'kind', 'Deployment', false, 'x'],
+    ['kind:deploy,po x', 'kind', 'Deployment', false, 'kind:po x'],
+    ['-kind:events x', 'kind', 'Event', true, 'x'],
     ['a OR b', 'kind', 'Pod', false, '(a OR b) kind:Pod'],
     ['a OR b sort:-age', 'kind', 'Pod', true, '(a OR b) -kind:Pod sort:-age'],
     ['kind:pod OR kind:node', 'kind', 'Node', false, '(kind:pod OR kind:node) kind:Node'],
@@ -62,5 +65,20 @@ describe('sortBy', () => {
 describe('split', () => {
   it('keeps quotes and groups whole', () => {
     expect(split('a "b c" (d OR e) label:"x=\\"y z\\""')).toEqual(['a', '"b c"', '(d OR e)', 'label:"x=\\"y z\\""'])
+  })
+})
+
+describe('a time in the query', () => {
+  const cases: [string, string | undefined, string][] = [
+    ['kind:pod at:now-5m', 'now-5m', 'kind:pod'],
+    ['at:"2026-01-01 10:00" a OR b', '2026-01-01 10:00', 'a OR b'],
+    ['during:10:00..11:00 kind:pod sort:-age', '10:00..11:00', 'kind:pod sort:-age'],
+    ['kind:pod "at:now-5m"', undefined, 'kind:pod "at:now-5m"'],
+    ['kind:pod created:<5m', undefined, 'kind:pod created:<5m'],
+  ]
+  it.each(cases)('%s', (query, time, now) => {
+    expect(timeOf(query)).toBe(time)
+    expect(ofNow(query)).toBe(now)
+    expect(ofThePast(query)).toBe(time !== undefined)
   })
 })

@@ -1,5 +1,6 @@
 // The query text is the whole search state: these functions edit it as text.
 import { fieldNamed, OUTPUT } from './fields'
+import { isNameOf } from './kinds'
 
 /** A value in the syntax of the query language: quoted if it contains special characters. */
 export function quote(value: string): string {
@@ -59,9 +60,24 @@ export function sortBy(query: string, column: string): string {
   return (now.descending ? rest : [...rest, `sort:-${column}`]).join(' ')
 }
 
+const isTime = ({ field }: Term) => field === 'at' || field === 'during'
+
 /** True if the query refers to another time than now. */
 export function ofThePast(query: string): boolean {
-  return parts(query).some((term) => ['at', 'during'].includes(term.field ?? ''))
+  return parts(query).some(isTime)
+}
+
+/** Value of the first `at:` or `during:`. */
+export function timeOf(query: string): string | undefined {
+  return parts(query).find(isTime)?.values.join()
+}
+
+/** The query about the present. */
+export function ofNow(query: string): string {
+  return parts(query)
+    .filter((term) => !isTime(term))
+    .map(({ text }) => text)
+    .join(' ')
 }
 
 /** True if the query limits the number of hits. */
@@ -119,12 +135,15 @@ function holds(term: Term, field: string, value: string): boolean {
   const label = /^label:(.*)$/.exec(field)
   const wanted = label ? `${label[1]}=${value}` : value
   if (term.field !== (label ? 'label' : fieldNamed(field))) return false
-  return term.values.some((other) => other.toLowerCase() === wanted.toLowerCase())
+  return term.values.some((other) => isSame(term.field, other, wanted))
 }
+
+/** Whether two values of a field mean the same; a kind also has a plural and short names. */
+export const isSame = (field: string | undefined, written: string, value: string) => written.toLowerCase() === value.toLowerCase() || (field === 'kind' && isNameOf(written, value))
 
 /** The term without one of its values; empty if none is left. */
 function without(term: Term, value: string): string {
-  const left = term.values.filter((other) => other.toLowerCase() !== value.toLowerCase())
+  const left = term.values.filter((other) => !isSame(term.field, other, value))
   if (left.length === 0 || left.length === term.values.length) return ''
   return `${term.excluded ? '-' : ''}${term.as}:${left.map(quote).join(',')}`
 }

@@ -1,5 +1,5 @@
 // Server-sent events over fetch (EventSource cannot send our header and gives no error details).
-import { request } from './client'
+import { request, unreachable } from './client'
 
 export interface ServerEvent {
   event: string
@@ -39,7 +39,9 @@ export async function readText(response: Response, on: (chunk: string) => void):
   if (!response.body) return
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
   for (;;) {
-    const { done, value } = await reader.read()
+    const { done, value } = await reader.read().catch((error: unknown) => {
+      throw unreachable(error)
+    })
     if (done) return
     on(value)
   }

@@ -1,4 +1,5 @@
 import { useEffect, useState } from 'react'
+import { reported } from './client'
 import { streamEvents } from './sse'
 import type { FleetStatus } from './types'
 import { API } from './useSearch'
@@ -19,7 +20,7 @@ export function useFleet() {
         pause = 500
       })
         .catch((error: unknown) => {
-          if (!abort.signal.aborted) setProblem(error instanceof Error ? error.message : String(error))
+          if (!abort.signal.aborted && reported(error) !== undefined) setProblem(error instanceof Error ? error.message : String(error))
         })
         .finally(() => {
           if (abort.signal.aborted) return

@@ -1,10 +1,12 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
-import { getJson } from './client'
+import { getJson, reported } from './client'
 import { parseJson } from './json'
-import { append, change, FIRST, follow, keyOf, letGo, missing, NONE, PAGE, restore, rows, type Changes, type Pages } from './pages'
+import { FIRST, keyOf, missing, PAGE, rows, type Changes } from './pages'
 import { limited } from './query'
+import { EMPTY, reduce, type Action, type Live, type SearchState } from './searchState'
 import { streamEvents } from './sse'
-import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
+import type { Hit, SearchDone } from './types'
+import { useRestored } from './useConnection'
 
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** Facets next to the results, in display order. */
@@ -17,119 +19,7 @@ const SHOW_EVERY = 400
 /** Changes queued while paused; with more, the search runs again. */
 const MOST_WAITING = 5_000
 
-export type Live = 'off' | 'on' | 'paused'
-
-export interface SearchState {
-  pages: Pages
-  facets: Facets
-  groups: Groups | undefined
-  notices: Notice[]
-  skipped: Skipped[]
-  done: SearchDone | undefined
-  error: string | undefined
-  /** Hits that changed last, for highlighting. */
-  changed: ReadonlySet<string>
-  /** Queued changes. */
-  waiting: number
-  /** The stream delivers live changes. */
-  following: boolean
-}
-
-interface State extends SearchState {
-  /** The first event of a new response replaces the old one, so results do not flicker while typing. */
-  fresh: boolean
-  /** Number of pages received; each triggers a check for missing pages. */
-  arrived: number
-}
-
-type Action =
-  | { type: 'start' }
-  | { type: 'event'; event: string; data: unknown }
-  | { type: 'error'; message: string }
-  | { type: 'next'; after: string; hits: Hit[]; cursor: string | undefined }
-  | { type: 'again'; nth: number; cursor: string | undefined; hits: Hit[] }
-  | { type: 'look'; first: number; last: number }
-  | { type: 'changes'; changes: Changes }
-  | { type: 'waiting'; waiting: number }
-  | { type: 'following'; following: boolean }
-
-const EMPTY: State = {
-  pages: NONE,
-  facets: {},
-  groups: undefined,
-  notices: [],
-  skipped: [],
-  done: undefined,
-  error: undefined,
-  changed: new Set(),
-  waiting: 0,
-  following: false,
-  fresh: true,
-  arrived: 0,
-}
-
-function reduce(state: State, action: Action): State {
-  switch (action.type) {
-    case 'start':
-      return { ...state, fresh: true, done: undefined, error: undefined, waiting: 0, following: false }
-    case 'error':
-      return { ...state, error: action.message, following: false }
-    case 'next':
-      // Otherwise it belongs to an earlier response, or is a duplicate.
-      return {
-        ...state,
-        arrived: state.arrived + 1,
-        pages: action.after === state.pages.next ? follow(state.pages, action.hits, action.cursor) : state.pages,
-      }
-    case 'again':
-      return {
-        ...state,
-        arrived: state.arrived + 1,
-        pages: state.pages.pages[action.nth]?.cursor === action.cursor ? restore(state.pages, action.nth, action.hits) : state.pages,
-      }
-    case 'look': {
-      const pages = letGo(state.pages, action.first, action.last)
-      return pages === state.pages ? state : { ...state, pages }
-    }
-    case 'changes':
-      return { ...state, pages: change(state.pages, action.changes), changed: new Set(action.changes.keys()), waiting: 0 }
-    case 'waiting':
-      return { ...state, waiting: action.waiting }
-    case 'following':
-      return { ...state, following: action.following }
-    case 'event':
-      return received(state, action.event, action.data)
-  }
-}
-
-function received(state: State, event: string, data: unknown): State {
-  const base = state.fresh ? { ...EMPTY, fresh: false, arrived: state.arrived } : state
-  switch (event) {
-    case 'matches':
-      return { ...base, pages: append(base.pages, data as Hit[]) }
-    case 'facets':
-      return { ...base, facets: data as Facets }
-    case 'groups':
-      return { ...base, groups: data as Groups }
-    case 'notices':
-      return { ...base, notices: data as Notice[] }
-    case 'skipped':
-      return { ...base, skipped: data as Skipped[] }
-    case 'done': {
-      const done = data as SearchDone
-      return { ...base, done, pages: { ...base.pages, next: done.cursor } }
-    }
-    case 'counts': {
-      const counts = data as { total: number; facets: Facets; groups?: Groups }
-      const done = base.done && { ...base.done, total: counts.total }
-      return { ...base, done, facets: counts.facets, groups: counts.groups ?? base.groups }
-    }
-    case 'error':
-      return { ...base, error: (data as { message: string }).message }
-    default:
-      return base
-  }
-}
+export type { Live, SearchState } from './searchState'
 
 const path = (q: string, limit: number, columns: string, more: string) =>
   `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${columns && `&columns=${encodeURIComponent(columns)}`}${more}`
@@ -165,7 +55,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       abort = new AbortController()
       const { signal } = abort
       waiting.current = new Map()
-      dispatch({ type: 'start' })
+      dispatch({ type: 'start', q })
       const heard = (event: string, data: unknown) => {
         if (signal.aborted) return
         if (event === 'changed') waiting.current.set(keyOf(data as Hit), data as Hit)
@@ -187,8 +77,8 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         },
         (error: unknown) => {
           if (signal.aborted) return
-          dispatch({ type: 'error', message: explain(error) })
-          if (wanted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
+          if (reported(error) !== undefined) dispatch({ type: 'error', message: explain(error) })
+          if (wanted || reported(error) === undefined) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
         },
       )
     }
@@ -200,8 +90,14 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
     }
     again.current = begin
     begin()
-    return stop
+    return () => {
+      again.current = undefined
+      stop()
+    }
   }, [q, wanted, columns])
+
+  // The previous results stay on the page until then.
+  useRestored(() => again.current?.())
 
   useEffect(() => {
     paused.current = live === 'paused'
@@ -230,7 +126,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
       const end = rows(pages)
       const cursor = gone === undefined ? (last > end - (first > 0 ? FURTHER : AHEAD) ? pages.next : undefined) : pages.pages[gone]?.cursor
       // One page at a time; other missing pages are requested after it.
-      if (q !== undefined && cursor !== undefined && paging.current === undefined) {
+      if (q !== undefined && !state.fresh && cursor !== undefined && paging.current === undefined) {
         const abort = new AbortController()
         paging.current = abort
         const came = (action: Action) => {
@@ -240,13 +136,13 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
         }
         getJson<{ hits: Hit[]; cursor?: string }>(path(q, PAGE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
           ({ hits, cursor: next }) => came(gone === undefined ? { type: 'next', after: cursor, hits, cursor: next } : { type: 'again', nth: gone, cursor, hits }),
-          (error: unknown) => came({ type: 'error', message: explain(error) }),
+          (error: unknown) => (reported(error) === undefined ? (paging.current = undefined) : came({ type: 'error', message: explain(error) })),
         )
       }
       dispatch({ type: 'look', first, last })
     },
     // Each received page triggers a check, including a late one.
-    [pages, q, columns, state.arrived],
+    [pages, q, columns, state.arrived, state.fresh],
   )
   return { ...state, look }
 }

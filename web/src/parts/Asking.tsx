@@ -1,15 +1,17 @@
 // Polling queries of the fleet and propagation views, and their error messages.
 import { keepPreviousData, QueryClient, QueryClientProvider, useQuery, type UseQueryResult } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
-import { ApiError } from '../api/client'
+import { ApiError, reported } from '../api/client'
 import { Silent } from '../api/kube'
+import { useRestored } from '../api/useConnection'
 import { useTextOf } from '../text'
 import { asking } from '../text/asking'
 import './panels.css'
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: 1, staleTime: 2_000 } } })
+const queries = new QueryClient({ defaultOptions: { queries: { retry: 1, staleTime: 2_000, networkMode: 'always' } } })
 
 export function Asking({ children }: { children: ReactNode }) {
+  useRestored(() => void queries.invalidateQueries())
   return <QueryClientProvider client={queries}>{children}</QueryClientProvider>
 }
 
@@ -59,8 +61,8 @@ export function Answer<T>({ of: { data, error }, from, children }: { of: UseQuer
   const t = useTextOf(asking)
   return (
     <>
-      <Problem error={error} from={from} />
-      {data !== undefined ? children(data) : !error && <p className="empty">{t.loading}</p>}
+      <Problem error={reported(error)} from={from} />
+      {data !== undefined ? children(data) : reported(error) === undefined && <p className="empty">{t.loading}</p>}
     </>
   )
 }

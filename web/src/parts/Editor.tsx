@@ -16,6 +16,7 @@ import { useTextOf } from '../text'
 import { asking } from '../text/asking'
 import { help } from './help'
 import { remarks } from './lint'
+import { schemasOf, validate, type Words } from './validate'
 import { parse, type Problem } from './yaml'
 import './editor.css'
 
@@ -79,8 +80,17 @@ const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.labelName, tags.typeName], color: 'var(--pattern)' },
 ])
 
-/** Reports invalid YAML. */
-const unreadable = linter((view) => parse(view.state.doc.toString()).problems.map((problem) => ({ ...problem, severity: 'error' as const })), { delay: 300 })
+/** Reports invalid YAML and, where the cluster has a schema, values of another type than their field. */
+const checked = (cluster: string, words: Words) =>
+  linter(
+    async (view) => {
+      const text = view.state.doc.toString()
+      const { problems } = parse(text)
+      const found = problems.length > 0 ? problems : validate(text, await schemasOf(cluster, text), words)
+      return found.map((problem) => ({ ...problem, severity: 'error' as const }))
+    },
+    { delay: 300 },
+  )
 
 /** Marks changes made by the page. */
 const ours = Annotation.define<boolean>()
@@ -102,7 +112,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
     if (!place) return
     const root = place.shadowRoot ?? place.attachShadow({ mode: 'open' })
     const editing: Extension = writes
-      ? [history(), indentOnInput(), closeBrackets(), help(cluster), lintGutter(), highlightActiveLine(), highlightActiveLineGutter(), checks ? unreadable : []]
+      ? [history(), indentOnInput(), closeBrackets(), help(cluster), lintGutter(), highlightActiveLine(), highlightActiveLineGutter(), checks ? checked(cluster, t) : []]
       : [EditorState.readOnly.of(true), EditorView.editable.of(false)]
     const made = new EditorView({
       root,

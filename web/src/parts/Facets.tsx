@@ -1,5 +1,6 @@
 import { useState } from 'react'
-import { chosen, named, toggle } from '../api/query'
+import { excluded } from '../api/facets'
+import { chosen, toggle } from '../api/query'
 import type { Facets, FacetValue } from '../api/types'
 import { FACETS } from '../api/useSearch'
 import { useText } from '../text'
@@ -30,14 +31,6 @@ export function FacetRail({ facets, q, onAsk }: FacetsProps) {
         ))}
     </aside>
   )
-}
-
-/** Excluded values have no counts, but can be included again here. */
-function excluded(q: string, field: string, values: FacetValue[]): FacetValue[] {
-  const told = new Set(values.map(({ value }) => value.toLowerCase()))
-  return named(q, field)
-    .filter((value) => chosen(q, field, value) === 'excluded' && !told.has(value.toLowerCase()))
-    .map((value) => ({ value, count: 0 }))
 }
 
 function Facet({ field, values, q, onAsk }: { field: string; values: FacetValue[]; q: string; onAsk: (query: string) => void }) {

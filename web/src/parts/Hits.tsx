@@ -7,6 +7,7 @@ import type { Hit } from '../api/types'
 import { useText } from '../text'
 import { leastWidth, titleOf, type Column } from './columns'
 import { isTyping, useKeys } from './keys'
+import { comeBack, placeIn, withPlace, type Place } from './place'
 import { most, placed, reveal, step, visible, type Window } from './window'
 
 const ROW = 30
@@ -16,6 +17,10 @@ const REST = 150
 interface HitsProps {
   pages: Pages
   total: number | undefined
+  /** The pages are of this query, not of the previous one. */
+  current: boolean
+  /** All pages before the next one have arrived. */
+  complete: boolean
   columns: Column[]
   q: string
   changed: ReadonlySet<string>
@@ -26,7 +31,7 @@ interface HitsProps {
 }
 
 /** The visible rows of a result. One tab stop; arrow keys select rows. */
-export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }: HitsProps) {
+export function Hits({ pages, total, current, complete, columns, q, changed, look, onAsk, onOpen }: HitsProps) {
   const t = useText()
   const [, navigate] = useLocation()
   const scroller = useRef<HTMLDivElement>(null)
@@ -35,12 +40,35 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
   const { first, last } = seen
   const [active, setActive] = useState(-1)
 
-  useEffect(() => look(first, last), [look, first, last])
-  // A new query starts at the top.
+  // A new query starts at the top; Back and Forward return to the place of their entry.
+  const sought = useRef<Place>(undefined)
   useLayoutEffect(() => {
     setActive(-1)
     scroller.current?.scrollTo(0, 0)
+    sought.current = placeIn(window.history.state)
   }, [q])
+  useLayoutEffect(() => {
+    const box = scroller.current
+    const to = current && sought.current && box && comeBack(sought.current, pages, ROW, complete && pages.next === undefined)
+    if (!to) return
+    if ('load' in to) return look(to.load, to.load)
+    sought.current = undefined
+    box.scrollTop = to.top
+    setActive(to.row)
+    // The search box takes the focus of a new page.
+    if (to.row >= 0) box.focus({ preventScroll: true })
+  }, [q, pages, current, complete, look])
+  useEffect(() => {
+    if (sought.current === undefined) look(first, last)
+  }, [look, first, last])
+  /** Keeps the place in the current history entry before an object is opened. */
+  const keep = (row = active) => {
+    const box = scroller.current
+    if (!box || sought.current !== undefined) return
+    const hit = rowAt(pages, row)
+    const place = { row, key: hit && keyOf(hit), top: box.scrollTop }
+    window.history.replaceState(withPlace(window.history.state, place), '')
+  }
 
   useKeys((event) => {
     const box = scroller.current
@@ -52,6 +80,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
       const hit = rowAt(pages, active)
       if (hit && event.target === box) {
         onOpen()
+        keep()
         navigate(objectAddress(hit))
       }
       return
@@ -71,6 +100,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
   return (
     <div
       className="hits"
+      id="results"
       ref={scroller}
       style={grid}
       tabIndex={0}
@@ -88,6 +118,8 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
         // Follows links within the page; modified clicks are left to the browser.
         if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return
         event.preventDefault()
+        const row = Number(/^row-(\d+)$/.exec(link.closest('[role=row]')?.id ?? '')?.[1] ?? -1)
+        keep(row)
         navigate(link.getAttribute('href') ?? '')
       }}
     >

@@ -7,6 +7,7 @@ import type { SearchState, Live } from '../api/useSearch'
 import { useText } from '../text'
 import { exported, move, otherColumns, titleOf, type Column } from './columns'
 import { Control } from './Control'
+import { useCopied } from './flash'
 import { useKeys, isTyping } from './keys'
 import { Popover } from './Popover'
 
@@ -231,21 +232,16 @@ function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'colum
 
 function Copy({ q }: { q: string }) {
   const t = useText()
-  const [done, setDone] = useState<string>()
+  const [copied, copy] = useCopied()
   // Pages that are served over plain HTTP from another machine have no clipboard API.
   const clipboard = navigator.clipboard as Clipboard | undefined
   return (
     <Control
       why={clipboard ? undefined : t.noClipboard}
       title={command(q)}
-      onClick={() => {
-        clipboard?.writeText(command(q)).then(
-          () => setDone(q),
-          () => setDone(undefined),
-        )
-      }}
+      onClick={() => void copy(command(q))}
     >
-      {done === q ? t.copied : t.copyCommand}
+      {copied === command(q) ? t.copied : t.copyCommand}
     </Control>
   )
 }

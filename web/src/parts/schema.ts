@@ -12,6 +12,9 @@ export interface Schema {
   enum?: unknown[]
   required?: string[]
   default?: unknown
+  format?: string
+  'x-kubernetes-int-or-string'?: boolean
+  'x-kubernetes-preserve-unknown-fields'?: boolean
   'x-kubernetes-group-version-kind'?: { group: string; version: string; kind: string }[]
 }
 

@@ -18,6 +18,8 @@ const en = {
   whole: 'Show it in full',
   openTable: 'As a table',
   findInside: 'Find',
+  wrongType: (field: string, wanted: string, given: string) => `${field}: expected ${wanted}, got ${given}`,
+  notAllowed: (field: string, allowed: string) => `${field}: supported values are ${allowed}`,
   /** The editor's own texts, where they are not English. */
   editorPhrases: {} as Record<string, string>,
 }
@@ -39,6 +41,8 @@ const zh: typeof en = {
   whole: '显示全部',
   openTable: '以表格显示',
   findInside: '查找',
+  wrongType: (field, wanted, given) => `${field}：应为 ${wanted}，实为 ${given}`,
+  notAllowed: (field, allowed) => `${field}：可用的值为 ${allowed}`,
   editorPhrases: {
     Find: '查找',
     Replace: '替换',

@@ -3,6 +3,7 @@
 export const en = {
   locale: 'en',
   skip: 'Skip to content',
+  skipToResults: 'Skip to results',
   mainNav: 'Main',
   search: 'Search',
   fleet: 'Fleet',
@@ -16,6 +17,7 @@ export const en = {
   language: 'Language',
   noSuchPage: 'There is no such page.',
   loading: 'Loading…',
+  offline: 'The server cannot be reached. The page shows the last known state and reconnects automatically.',
   close: 'Close',
   cancel: 'Cancel',
   controlPlane: 'control plane',
@@ -44,6 +46,8 @@ export const en = {
   tiles: {} as Record<string, string>,
 
   results: 'Results',
+  past: (time: string) => `These are the objects of another time: ${time}. Ages are relative to now.`,
+  backToNow: 'Back to now',
   searching: (n: number) => `Searching… ${n}`,
   found: (total: number, least: boolean, ms: number) =>
     `${least ? '≥ ' : ''}${total.toLocaleString('en')} ${total === 1 && !least ? 'object' : 'objects'} in ${ms} ms`,

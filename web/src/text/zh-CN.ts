@@ -6,6 +6,7 @@ const number = (n: number) => n.toLocaleString('zh-CN')
 export const zh: Text = {
   locale: 'zh-CN',
   skip: '跳到内容',
+  skipToResults: '跳到结果',
   mainNav: '主导航',
   search: '搜索',
   fleet: '多集群',
@@ -19,6 +20,7 @@ export const zh: Text = {
   language: '语言',
   noSuchPage: '没有这个页面。',
   loading: '正在加载…',
+  offline: '无法连接服务器。页面显示最后已知的状态，并会自动重新连接。',
   close: '关闭',
   cancel: '取消',
   controlPlane: '控制面',
@@ -57,6 +59,8 @@ export const zh: Text = {
   },
 
   results: '结果',
+  past: (time) => `这是另一时间的对象：${time}。存在时间相对于现在。`,
+  backToNow: '回到现在',
   searching: (n) => `正在搜索… ${n}`,
   found: (total, least, ms) => `${least ? '≥ ' : ''}${number(total)} 个对象，用时 ${ms} 毫秒`,
   behind: (n) => `还有 ${number(n)} 个较新的变更尚未可搜索。`,

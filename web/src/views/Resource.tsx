@@ -2,17 +2,20 @@ import { QueryClient, QueryClientProvider, useQuery } from '@tanstack/react-quer
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
-import { ApiError, getJson, groupOf, objectPath, type ObjectRef } from '../api/client'
+import { ApiError, getJson, groupOf, objectPath, reported, type ObjectRef } from '../api/client'
 import { aboutOf, isTold } from '../api/journal'
 import { patiently, Silent } from '../api/kube'
 import type { KubeObject } from '../api/types'
+import { useRestored } from '../api/useConnection'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
 import { Control } from '../parts/Control'
+import { useCopied } from '../parts/flash'
 import { since } from '../parts/format'
 import { Popover } from '../parts/Popover'
 import { useTextOf } from '../text'
 import { object as texts } from '../text/object'
+import { steerText } from '../text/steer'
 import { Actions } from './object/Actions'
 import { commands, type Command } from './object/commands'
 import { Events } from './object/Events'
@@ -21,19 +24,22 @@ import { History } from './object/History'
 import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
 import { isSecret, readWithheld } from './object/objects'
+import { placementLinks, type PlacementLink } from './object/placement'
 import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useView } from './object/state'
+import { tabShown, tabsOf } from './object/tabs'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000 } } })
+const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000, networkMode: 'always' } } })
 
 /** One object, read live from its cluster with the user's own permissions. */
 export function Resource() {
   const view = readObject(useParameters())
+  useRestored(() => void queries.invalidateQueries())
   return (
     <QueryClientProvider client={queries}>
       {/* Keyed by object, so that no state is carried over to the next one. */}
@@ -42,7 +48,7 @@ export function Resource() {
   )
 }
 
-function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
+function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   const t = useTextOf(texts)
   const [view] = useView()
   // Not in the address: a link must not show a Secret's values.
@@ -70,9 +76,11 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   }
   const pod = ref.apiVersion === 'v1' && ref.resource === 'pods'
   const about = isTold(ref, object.data) ? aboutOf(ref, object.data) : undefined
-  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(about === undefined ? [] : (['journal'] as const)), ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
+  const tabs = tabsOf({ journal: about !== undefined, logs: q !== undefined, terminal: pod })
+  const tab = tabShown(named, tabs, object.data !== undefined)
   const kind = object.data?.kind ?? ref.resource
   const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
+  const failure = reported(object.error)
   const gone = object.error instanceof ApiError && object.error.code === 404
   // If the member does not respond, its discovery is unknown, and the cached revisions are shown.
   const kept = gone || object.error instanceof Silent || (object.error instanceof ApiError && object.error.code >= 500)
@@ -93,6 +101,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
         {groupOf(ref.apiVersion) && <> · {ref.apiVersion}</>}
         {object.data && <> · {t.old(since(object.data.metadata.creationTimestamp))}</>}
       </p>
+      {object.data && <Placement links={placementLinks(ref, object.data)} />}
       <nav className="tabs" aria-label={t.objectViews}>
         {tabs.map((other) =>
           why[other] === undefined ? (
@@ -107,13 +116,13 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
           ),
         )}
       </nav>
-      {object.error && (
+      {failure !== undefined && (
         <p role="alert">
-          {explain(object.error, cluster, t)} {kept && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
+          {explain(failure, cluster, t)} {kept && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
         </p>
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
-      {!object.data && !object.error && <p className="empty">{t.loading}</p>}
+      {!object.data && failure === undefined && <p className="empty">{t.loading}</p>}
       {tab === 'history' && <History refTo={ref} />}
       {tab === 'related' && <Related refTo={ref} />}
       {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
@@ -150,17 +159,32 @@ function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedP
   return null
 }
 
+/** Views of the object's propagation. */
+function Placement({ links }: { links: PlacementLink[] }) {
+  const t = useTextOf(steerText)
+  if (links.length === 0) return null
+  return (
+    <nav className="tools" aria-label={t.templateViews}>
+      {links.map(({ page, href }) => (
+        <Link key={page} href={href}>
+          {t.templateTabs[page]}
+        </Link>
+      ))}
+    </nav>
+  )
+}
+
 /** The same tab as terminal commands. */
 function Commands({ list }: { list: Command[] }) {
   const t = useTextOf(texts)
-  const [copied, setCopied] = useState<string>()
+  const [copied, copy] = useCopied()
   return (
     <Popover label={t.asCommand}>
       {() =>
         list.map(({ tool, text }) => (
           <div key={text} className="command">
             <code>{text}</code>
-            <Control aria-label={t.copyAs(tool)} why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => navigator.clipboard.writeText(text).then(() => setCopied(text), () => setCopied(undefined))}>
+            <Control aria-label={t.copyAs(tool)} why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(text)}>
               {copied === text ? t.copied : t.copyAs(tool)}
             </Control>
           </div>

@@ -1,7 +1,7 @@
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
-import { toggle } from '../api/query'
+import { ofNow, timeOf, toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import { ClusterName } from '../parts/ClusterName'
@@ -60,6 +60,11 @@ export function Search() {
   return (
     <>
       <h1 className="visually-hidden">{t.search}</h1>
+      {!home && (
+        <a className="skip" href="#results">
+          {t.skipToResults}
+        </a>
+      )}
       <SearchBox value={home ? '' : q} notices={home ? [] : result.notices} asked={prefs.asked[user] ?? []} onAsk={ask} />
       {home ? (
         <>
@@ -70,6 +75,7 @@ export function Search() {
         </>
       ) : (
         <>
+          <Past q={q} />
           <div className="answer">
             <Summary result={result} q={q} />
             <Tools
@@ -91,10 +97,11 @@ export function Search() {
           </div>
           <Grouped result={result} q={q} />
           <div className="results">
-            <FacetRail facets={result.facets} q={q} onAsk={edit} />
             <Hits
               pages={result.pages}
               total={result.done?.total}
+              current={result.of === q}
+              complete={result.done !== undefined}
               columns={shown}
               q={q}
               changed={result.changed}
@@ -102,10 +109,24 @@ export function Search() {
               onAsk={edit}
               onOpen={note}
             />
+            {/* After the results in the order of focus: there may be a hundred values. */}
+            <FacetRail facets={result.facets} q={q} onAsk={edit} />
           </div>
         </>
       )}
     </>
+  )
+}
+
+/** Shown while the results are those of another time. */
+function Past({ q }: { q: string }) {
+  const t = useText()
+  const time = timeOf(q)
+  if (time === undefined) return null
+  return (
+    <p role="note" className="past">
+      {t.past(time)} <Link href={searchAddress({ q: ofNow(q) })}>{t.backToNow}</Link>
+    </p>
   )
 }
 

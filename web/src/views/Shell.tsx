@@ -1,9 +1,12 @@
 import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
+import { useLost } from '../api/useConnection'
 import { isTyping, useKeys } from '../parts/keys'
+import { Modal } from '../parts/Modal'
 import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
-import { partOf } from '../router'
+import { partOf } from '../paths'
 import { choose, useText } from '../text'
+import { overlayFor, typedAhead, type Overlay } from './overlay'
 import { useSession } from './SignIn'
 
 const Palette = lazy(() => import('./Palette').then((view) => ({ default: view.Palette })))
@@ -16,14 +19,12 @@ const WAYS = [
   ['saved', '/saved', 'savedSearches'],
 ] as const
 
-type Open = { dialog: 'keys' } | { dialog: 'palette'; begin: string }
-
 /** The frame of every view: navigation and shortcut keys. */
 export function Shell({ children }: { children: ReactNode }) {
   const t = useText()
   const session = useSession()
   const [path, navigate] = useLocation()
-  const [open, setOpen] = useState<Open>()
+  const [open, setOpen] = useState<Overlay>()
   const close = () => setOpen(undefined)
 
   // Loaded after the first paint, so that the palette opens at once. If loading fails, it is repeated on opening.
@@ -33,10 +34,9 @@ export function Shell({ children }: { children: ReactNode }) {
   }, [])
 
   useKeys((event) => {
-    const command = event.key === 'k' && (event.metaKey || event.ctrlKey)
+    const overlay = overlayFor(event, isTyping(event.target))
     const free = !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey
-    if (command || (free && event.key === ':')) setOpen({ dialog: 'palette', begin: command ? '' : ':' })
-    else if (free && event.key === '?') setOpen({ dialog: 'keys' })
+    if (overlay) setOpen(overlay)
     // The search box handles it where there is one.
     else if (free && event.key === '/' && path !== '/' && path !== '/search') navigate('/')
     else return
@@ -48,6 +48,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <a className="skip" href="#main">
         {t.skip}
       </a>
+      <Offline />
       <header className="top">
         <Link href="/" className="brand">
           <img src="/crowsnest.svg" alt="" width="22" height="22" /> Crowsnest
@@ -74,11 +75,31 @@ export function Shell({ children }: { children: ReactNode }) {
       <main id="main" tabIndex={-1}>
         {children}
       </main>
-      <Suspense fallback={null}>
+      <Suspense fallback={open?.dialog === 'palette' && <Loading begin={open.begin} onType={(text) => setOpen(typedAhead(open, text))} onClose={close} />}>
         {open?.dialog === 'palette' && <Palette begin={open.begin} onClose={close} onKeys={() => setOpen({ dialog: 'keys' })} />}
         {open?.dialog === 'keys' && <Keys onClose={close} />}
       </Suspense>
     </>
+  )
+}
+
+/** Shown while the server does not respond; views keep what they know and continue by themselves. */
+function Offline() {
+  const t = useText()
+  return (
+    <div role="status">
+      {useLost() && <p className="offline">{t.offline}</p>}
+    </div>
+  )
+}
+
+/** The palette while its code is loaded: it has the focus, and keeps what is typed. */
+function Loading({ begin, onType, onClose }: { begin: string; onType: (text: string) => void; onClose: () => void }) {
+  const t = useText()
+  return (
+    <Modal label={t.palette} className="palette" onClose={onClose}>
+      <input type="text" aria-label={t.palette} placeholder={t.paletteHint} spellCheck={false} autoComplete="off" autoFocus value={begin} onChange={(event) => onType(event.target.value)} />
+    </Modal>
   )
 }
 

@@ -1,8 +1,9 @@
 // Events of the whole fleet: a histogram over time, the list, and new events as they arrive.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
-import { objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import { isKind } from '../../api/client'
+import { involvedAddress, involvedOf } from '../../api/involved'
 import { clusterOf, counted, objectsOf } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { Answer, useAsk } from '../../parts/Asking'
@@ -217,13 +218,6 @@ function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: 
 
 const lastOf = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
 
-interface Regarding {
-  apiVersion?: string
-  kind?: string
-  namespace?: string
-  name?: string
-}
-
 /** The newest events that match a query. */
 export function EventTable({ q, live, most = MOST }: { q: string; live: boolean; most?: number }) {
   const t = useTextOf(fleetText)
@@ -261,7 +255,10 @@ export function EventTable({ q, live, most = MOST }: { q: string; live: boolean;
 function EventRow({ event }: { event: KubeEvent }) {
   const cluster = clusterOf(event)
   const { namespace, name } = event.metadata
-  const about = (event.involvedObject ?? event.regarding ?? {}) as Regarding
+  const about = involvedOf(event) ?? {}
+  const address = involvedAddress(cluster, about)
+  const isCluster = isKind(about, 'cluster.karmada.io', 'Cluster') && about.name !== undefined
+  const named = `${about.kind ?? ''} ${about.namespace ? `${about.namespace}/` : ''}${about.name ?? ''}`.trim()
   return (
     <tr>
       <td title={lastOf(event)}>{since(lastOf(event))}</td>
@@ -273,8 +270,15 @@ function EventRow({ event }: { event: KubeEvent }) {
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'events', namespace, name })}>{event.reason}</Link>
       </th>
       <td>
-        {about.kind} {about.namespace ? `${about.namespace}/` : ''}
-        {isKind(about, 'cluster.karmada.io', 'Cluster') && about.name ? <ClusterName name={about.name} /> : about.name}
+        {isCluster ? (
+          <Link href={clusterAddress(about.name ?? '')}>
+            {about.kind} <ClusterName name={about.name ?? ''} />
+          </Link>
+        ) : address === undefined ? (
+          named
+        ) : (
+          <Link href={address}>{named}</Link>
+        )}
       </td>
       <td>{event.count ?? 1}</td>
       <td>{event.message ?? (event.note as string | undefined)}</td>

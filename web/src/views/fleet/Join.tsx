@@ -6,6 +6,7 @@ import { useFleet } from '../../api/useFleet'
 import { useMay } from '../../api/useMay'
 import { Problem } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
+import { useCopied } from '../../parts/flash'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
@@ -93,7 +94,7 @@ function Shown({ account }: { account: Account }) {
 /** Text to copy. */
 export function Command({ text }: { text: string }) {
   const t = useTextOf(fleetText)
-  const [done, setDone] = useState(false)
+  const [copied, copy] = useCopied()
   return (
     <div className="command">
       <pre tabIndex={0} aria-label={text.split('\n')[0]}>
@@ -101,9 +102,9 @@ export function Command({ text }: { text: string }) {
       </pre>
       <Control
         why={navigator.clipboard === undefined ? t.noClipboard : undefined}
-        onClick={() => void navigator.clipboard.writeText(text).then(() => setDone(true))}
+        onClick={() => void copy(text)}
       >
-        {done ? t.copied : t.copy}
+        {copied !== undefined ? t.copied : t.copy}
       </Control>
     </div>
   )

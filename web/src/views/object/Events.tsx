@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { clusterRoot, getJson, type ObjectRef } from '../../api/client'
+import { clusterRoot, getJson, reported, type ObjectRef } from '../../api/client'
 import { patiently } from '../../api/kube'
 import type { KubeEvent, KubeObject } from '../../api/types'
 import { since } from '../../parts/format'
@@ -21,7 +21,7 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
     queryFn: ({ signal }) => patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, patience), signal),
     refetchInterval: 5_000,
   })
-  if (events.error) return <p role="alert">{explain(events.error, cluster, t)}</p>
+  if (reported(events.error) !== undefined) return <p role="alert">{explain(events.error, cluster, t)}</p>
   if (!events.data) return <p className="empty">{t.loading}</p>
   if (events.data.items.length === 0) return <p className="empty">{t.noEvents}</p>
   const sorted = [...events.data.items].sort((a, b) => (last(b) ?? '').localeCompare(last(a) ?? ''))

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { lazy, Suspense, type ReactNode } from 'react'
-import { getJson, type ObjectRef } from '../../api/client'
+import { getJson, reported, type ObjectRef } from '../../api/client'
 import type { FacetValue, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
@@ -31,7 +31,7 @@ export function History({ refTo }: { refTo: ObjectRef }) {
   const from = view.from ?? (versions.length > 1 ? String(versions[1]?.seq) : undefined)
   return (
     <>
-      {history.error && <p role="alert">{explain(history.error, refTo.cluster, t)}</p>}
+      {reported(history.error) !== undefined && <p role="alert">{explain(history.error, refTo.cluster, t)}</p>}
       {history.data && <p className="notice">{t.keptFor(age(history.data.keptForSeconds))}</p>}
       {versions.length > 0 && (
         <Table caption label={t.versions} heads={t.versionColumns}>
@@ -78,7 +78,7 @@ export function History({ refTo }: { refTo: ObjectRef }) {
 function Shown({ refTo, seq }: { refTo: ObjectRef; seq: string }) {
   const t = useTextOf(texts)
   const version = useQuery({ queryKey: ['version', refTo, seq], queryFn: ({ signal }) => readVersion(refTo, seq, signal), staleTime: Infinity })
-  if (version.error) return <p role="alert">{explain(version.error, refTo.cluster, t)}</p>
+  if (reported(version.error) !== undefined) return <p role="alert">{explain(version.error, refTo.cluster, t)}</p>
   const shown = (object: KubeObject) => (isSecret(refTo) ? withoutValues(object) : object)
   return <Suspense fallback={<p className="empty">{t.loading}</p>}>{version.data && <Printed value={shown(version.data)} label={t.versionOf(seq)} />}</Suspense>
 }
@@ -117,7 +117,7 @@ function Compared({ refTo, parameters, noise, heads }: { refTo: ObjectRef; param
     queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${asked(refTo)}&${parameters}`, signal),
     placeholderData: (previous) => previous,
   })
-  if (diff.error) return <p role="alert">{explain(diff.error, refTo.cluster, t)}</p>
+  if (reported(diff.error) !== undefined) return <p role="alert">{explain(diff.error, refTo.cluster, t)}</p>
   if (!diff.data) return null
   const { differences, more } = diff.data
   const shown = noise ? differences : differences.filter(({ path }) => !isNoise(path))

@@ -4,6 +4,7 @@ import { parseJson, printJson } from '../../api/json'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
+import { useCopied } from '../../parts/flash'
 import { colour } from '../../parts/format'
 import { reveal, step, visible } from '../../parts/window'
 import { useTextOf } from '../../text'
@@ -161,27 +162,33 @@ function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }:
   const box = useRef<HTMLDivElement>(null)
   const [place, setPlace] = useState({ top: 0, height: 600 })
   const [atEnd, setAtEnd] = useState(linked === undefined)
-  /** Number of dropped lines at the last rendering. */
-  const left = useRef(0)
+  /** The first visible line and its place at the last rendering: lines are dropped and inserted before it. */
+  const anchor = useRef<{ line: LogLine; place: number }>(undefined)
   const sought = useRef(linked)
   const selected = useMemo(() => (chosen === undefined ? undefined : ring.findLast((line) => nameOf(line) === chosen)), [chosen, ring, drawn])
 
+  const hold = (shown: HTMLDivElement) => {
+    const place = Math.floor(shown.scrollTop / ROW)
+    const line = ring.at(place)
+    anchor.current = line && { line, place }
+  }
   const measure = () => {
     const shown = box.current
     if (!shown) return
+    hold(shown)
     setPlace({ top: shown.scrollTop, height: shown.clientHeight })
     setAtEnd(shown.scrollHeight - shown.scrollTop - shown.clientHeight < ROW)
   }
   useLayoutEffect(() => {
     const shown = box.current
     if (!shown) return
-    const gone = Math.max(0, ring.left - left.current)
-    left.current = ring.left
+    const { line, place: held = 0 } = anchor.current ?? {}
     if (sought.current !== undefined && selected) {
       sought.current = undefined
-      shown.scrollTop = Math.max(0, ring.placeOf(selected.nth) * ROW - shown.clientHeight / 2)
+      shown.scrollTop = Math.max(0, ring.placeOf(selected) * ROW - shown.clientHeight / 2)
     } else if (atEnd) shown.scrollTop = shown.scrollHeight
-    else if (gone > 0) shown.scrollTop -= gone * ROW
+    else if (line) shown.scrollTop += (ring.placeOf(line) - held) * ROW
+    hold(shown)
     setPlace({ top: shown.scrollTop, height: shown.clientHeight })
   }, [drawn, ring])
 
@@ -191,7 +198,7 @@ function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }:
     const shown = box.current
     if (!shown || event.ctrlKey || event.metaKey || event.altKey) return
     if (event.key === 'Escape') return onChoose(undefined)
-    const now = selected ? ring.placeOf(selected.nth) : ring.length
+    const now = selected ? ring.placeOf(selected) : ring.length
     const to = step(event.key, now, ring.length, Math.max(1, Math.floor(shown.clientHeight / ROW) - 2))
     const line = to === undefined ? undefined : ring.at(to)
     if (to === undefined || !line) return
@@ -214,8 +221,8 @@ function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }:
         onKeyDown={move}
       >
         <div role="presentation" className="lines" style={{ height: ring.length * ROW }}>
-          {rows.map((line) => (
-            <Row key={line.nth} line={line} top={ring.placeOf(line.nth) * ROW} chosen={line === selected} timestamps={timestamps} onChoose={onChoose} />
+          {rows.map((line, nth) => (
+            <Row key={line.nth} line={line} top={(first + nth) * ROW} chosen={line === selected} timestamps={timestamps} onChoose={onChoose} />
           ))}
         </div>
       </div>
@@ -272,14 +279,14 @@ function Source({ source: { cluster, pod, container, namespace } }: { source: Lo
 /** A selected line in full, with its address. */
 function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
   const t = useTextOf(texts)
-  const [copied, setCopied] = useState(false)
+  const [copied, copy] = useCopied()
   const { source, text, time, cut } = line
   return (
     <section className="whole" aria-label={t.chosenLine}>
       <p className="tools">
         <ClusterName name={source.cluster} /> {source.namespace}/{source.pod} {source.container} <time>{time}</time>
-        <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => navigator.clipboard.writeText(window.location.href).then(() => setCopied(true), () => setCopied(false))}>
-          {copied ? t.copied : t.copyLink}
+        <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
+          {copied !== undefined ? t.copied : t.copyLink}
         </Control>
         <button type="button" onClick={onClose}>
           {t.close}

@@ -1,14 +1,16 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { CONTROL_PLANE, isKind, type ObjectRef } from '../../api/client'
+import { involvedAddress, involvedOf } from '../../api/involved'
 import { isTold } from '../../api/journal'
+import { resourceOf } from '../../api/kinds'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
-import { facts, keys, resourceOf, type Condition, type Container, type Port } from './facts'
+import { facts, keys, type Condition, type Container, type Port } from './facts'
 
 /** Summary of an object; values link to other objects with them. */
 export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
@@ -16,6 +18,9 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
   const { conditions, containers, ports, fields } = facts(object)
   const { labels = {}, annotations = {}, finalizers = [], ownerReferences = [] } = object.metadata
   const data = keys(object)
+  const about = involvedOf(object)
+  const aboutAddress = about && involvedAddress(refTo.cluster, about)
+  const aboutName = about && `${about.kind ?? ''} ${about.namespace ? `${about.namespace}/` : ''}${about.name ?? ''}`.trim()
   return (
     <div className="overview">
       {object.metadata.deletionTimestamp && <p role="alert">{t.beingDeleted(since(object.metadata.deletionTimestamp))}</p>}
@@ -27,6 +32,12 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
             <dd>{name === 'nodeName' ? <Link href={objectAddress({ cluster: refTo.cluster, apiVersion: 'v1', resource: 'nodes', name: value })}>{value}</Link> : value}</dd>
           </div>
         ))}
+        {about && (
+          <div>
+            <dt>{t.about}</dt>
+            <dd>{aboutAddress === undefined ? aboutName : <Link href={aboutAddress}>{aboutName}</Link>}</dd>
+          </div>
+        )}
         {ownerReferences.map((owner) => {
           const resource = resourceOf(owner.apiVersion, owner.kind)
           const there = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : refTo.namespace, name: owner.name }

@@ -2,14 +2,14 @@ import { useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
-import { CONTROL_PLANE, getJson, type ObjectRef } from '../../api/client'
+import { CONTROL_PLANE, getJson, reported, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { arrange, BOX, type Box, type Edge, type Graph, type Line, type Node } from './layout'
+import { arrange, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { asked } from './objects'
 import { useView } from './state'
 
@@ -42,7 +42,7 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
           {t.asTable}
         </button>
       </p>
-      {graph.error && <p role="alert">{explain(graph.error, refTo.cluster, t)}</p>}
+      {reported(graph.error) !== undefined && <p role="alert">{explain(graph.error, refTo.cluster, t)}</p>}
       {graph.data && graph.data.nodes.length === 1 && <p className="empty">{t.nothingRelated}</p>}
       {graph.data?.more && <p className="notice">{t.moreRelated(graph.data.nodes.length)}</p>}
       {graph.data && (listed ? <Listed graph={graph.data} /> : <Drawn graph={graph.data} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />)}
@@ -186,11 +186,26 @@ function related(nth: number, edges: Edge[]): Relation[] {
   )
 }
 
-function Listed({ graph: { nodes, edges } }: { graph: Graph }) {
+/** Events have a table of their own, below the other objects. */
+function Listed({ graph }: { graph: Graph }) {
   const t = useTextOf(texts)
+  const all = graph.nodes.map((_, nth) => nth)
+  const isOfEvent = (nth: number) => nth > 0 && graph.nodes[nth] !== undefined && isEvent(graph.nodes[nth])
+  const events = all.filter(isOfEvent)
   return (
-    <Table caption label={t.related} heads={t.relatedColumns}>
-      {nodes.map((node, nth) => (
+    <>
+      <Rows label={t.related} graph={graph} shown={all.filter((nth) => !isOfEvent(nth))} />
+      {events.length > 0 && <Rows label={t.tabs.events} graph={graph} shown={events} />}
+    </>
+  )
+}
+
+function Rows({ label, graph: { nodes, edges }, shown }: { label: string; graph: Graph; shown: number[] }) {
+  const t = useTextOf(texts)
+  const rows = shown.flatMap((nth) => (nodes[nth] ? [{ node: nodes[nth], nth }] : []))
+  return (
+    <Table caption label={label} heads={t.relatedColumns}>
+      {rows.map(({ node, nth }) => (
         <tr key={nth}>
           <th scope="row">{nth === 0 ? node.name : <Link href={addressOf(node)}>{node.name}</Link>}</th>
           <td>{node.kind}</td>

@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useEffect, useState } from 'react'
-import { getText, groupOf, objectPath, type ObjectRef } from '../../api/client'
+import { getText, groupOf, objectPath, reported, type ObjectRef } from '../../api/client'
 import { patiently } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { useMay } from '../../api/useMay'
@@ -87,7 +87,7 @@ export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
           {saved && <span role="status">{t.saved}</span>}
         </p>
       )}
-      {(problem ?? text.error) != null && <p role="alert">{explain(problem ?? text.error, cluster, t)}</p>}
+      {reported(problem ?? text.error) !== undefined && <p role="alert">{explain(problem ?? text.error, cluster, t)}</p>}
       <Suspense fallback={<p className="empty">{t.loading}</p>}>
         {hidden ? (
           <>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { canRestart, canScale, conditions, containers, facts, podsOf, ports, resourceOf } from './facts'
+import { canRestart, canScale, conditions, containers, facts, podsOf, ports } from './facts'
 
 const object = (fields: Record<string, unknown>): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a' }, ...fields })
 
@@ -64,8 +64,4 @@ it.each([
   ['v1', 'deployments', false, false],
 ])('what can be done to %s %s', (apiVersion, resource, restart, scale) => {
   expect([canRestart({ apiVersion, resource }), canScale({ apiVersion, resource })]).toEqual([restart, scale])
-})
-
-it('resources of known kinds', () => {
-  expect([resourceOf('apps/v1', 'ReplicaSet'), resourceOf('networking.k8s.io/v1', 'Ingress'), resourceOf('example.io/v1', 'Thing')]).toEqual(['replicasets', 'ingresses', undefined])
 })

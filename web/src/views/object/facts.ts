@@ -189,12 +189,3 @@ export function podsOf(ref: { apiVersion: string; resource: string; namespace?: 
   const where = `${ref.namespace ? ` ns:=${ref.namespace}` : ''}${cluster ? ` cluster:=${cluster}` : ''}`
   return `kind:${known[1]} name:=${ref.name}${where}${known[1] === 'pod' ? '' : ' select:pod'}`
 }
-
-/** Kinds with irregular resource names. */
-const RESOURCES: Record<string, string> = { NetworkPolicy: 'networkpolicies', Ingress: 'ingresses', StorageClass: 'storageclasses', PropagationPolicy: 'propagationpolicies', OverridePolicy: 'overridepolicies' }
-const OWN_GROUPS = /^(v1|(apps|batch|networking\.k8s\.io|storage\.k8s\.io|policy\.karmada\.io|work\.karmada\.io)\/.*)$/
-
-/** The resource of a kind, if known without discovery. */
-export function resourceOf(apiVersion: string, kind: string): string | undefined {
-  return OWN_GROUPS.test(apiVersion) ? (RESOURCES[kind] ?? `${kind.toLowerCase()}s`) : undefined
-}

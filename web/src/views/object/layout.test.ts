@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { arrange, levels, type Edge, type Graph, type Node } from './layout'
+import { arrange, isEvent, levels, type Edge, type Graph, type Node } from './layout'
 
 const node = (kind: string, name: string): Node => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name })
 
@@ -28,4 +28,21 @@ it('many objects of a kind are folded into a box', () => {
   expect(opened.lines).toHaveLength(10)
   const places = opened.boxes.map(({ x, y }) => `${x} ${y}`)
   expect(new Set(places).size).toBe(11)
+})
+
+it('events are one box, below other objects', () => {
+  const graph: Graph = {
+    nodes: [node('Pod', 'web'), node('Event', 'web.1'), node('Event', 'web.2'), node('Endpoints', 'web')],
+    edges: [1, 2, 3].map((from) => ({ from, to: 0, relation: from === 3 ? ('uses' as const) : ('about' as const) })),
+    more: false,
+  }
+  const { boxes } = arrange(graph, new Set())
+  expect(boxes.map(({ members }) => members)).toEqual([[0], [3], [1, 2]])
+  const [, endpoints, events] = boxes
+  expect(events!.y).toBeGreaterThan(endpoints!.y)
+  expect(arrange(graph, new Set([events!.key])).boxes.map(({ members }) => members)).toEqual([[0], [3], [1], [2]])
+})
+
+it('an Event of another group is a normal object', () => {
+  expect([isEvent({ apiVersion: 'v1', kind: 'Event' }), isEvent({ apiVersion: 'events.k8s.io/v1', kind: 'Event' }), isEvent({ apiVersion: 'example.com/v1', kind: 'Event' })]).toEqual([true, true, false])
 })

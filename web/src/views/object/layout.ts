@@ -41,6 +41,9 @@ export interface Layout {
   height: number
 }
 
+/** Events are apart from other objects: there may be many, and they explain nothing about structure. */
+export const isEvent = ({ apiVersion, kind }: Pick<Node, 'apiVersion' | 'kind'>) => kind === 'Event' && (apiVersion === 'v1' || apiVersion.startsWith('events.k8s.io/'))
+
 /** Columns to the right of the first one. */
 export function levels(count: number, edges: Edge[]): number[] {
   const found: (number | undefined)[] = Array.from({ length: count })
@@ -67,8 +70,11 @@ export function arrange({ nodes, edges }: Graph, open: ReadonlySet<string>): Lay
     groups.set(key, [...(groups.get(key) ?? []), nth])
   })
   const columns = new Map<number, { key: string; members: number[] }[]>()
-  for (const [key, members] of groups) {
-    const folded = members.length > APART && !open.has(key)
+  const isOfEvents = (members: number[]) => members.some((nth) => nth > 0 && nodes[nth] !== undefined && isEvent(nodes[nth]))
+  // Events are the last boxes of a column.
+  const ordered = [...groups].sort(([, one], [, other]) => Number(isOfEvents(one)) - Number(isOfEvents(other)))
+  for (const [key, members] of ordered) {
+    const folded = members.length > (isOfEvents(members) ? 1 : APART) && !open.has(key)
     const boxes = folded ? [{ key, members }] : members.map((nth) => ({ key: `${key}#${nth}`, members: [nth] }))
     const column = level[members[0] ?? 0] ?? 0
     columns.set(column, [...(columns.get(column) ?? []), ...boxes])

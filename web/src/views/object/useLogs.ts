@@ -1,5 +1,5 @@
 import { useCallback, useEffect, useRef, useState } from 'react'
-import { request } from '../../api/client'
+import { reported, request } from '../../api/client'
 import { streamEvents } from '../../api/sse'
 import type { Notice, Skipped } from '../../api/types'
 import { API } from '../../api/useSearch'
@@ -151,7 +151,7 @@ export function useLogs(wish: Wish): { ring: Ring; told: Told; drawn: number; ag
     const ended = (error: unknown) => {
       if (abort.signal.aborted) return
       changed = true
-      if (error !== undefined) now.why = error instanceof Error ? error.message : String(error)
+      if (reported(error) !== undefined) now.why = error instanceof Error ? error.message : String(error)
       now.state = error === undefined && !wanted.follow ? 'ended' : 'broken'
       // Invalid requests are not retried.
       const wrong = error !== undefined && 'code' in (error as object) && (error as { code: number }).code < 500

@@ -12,9 +12,12 @@ import { useMay } from '../../api/useMay'
 import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
 import { Editor } from '../../parts/Editor'
+import { useCopied } from '../../parts/flash'
 import { locate, read, withoutServers, type Manifest } from '../../parts/manifest'
+import { schemasOf, validate, type Words } from '../../parts/validate'
 import { print, type Problem as Mark } from '../../parts/yaml'
 import { useTextOf } from '../../text'
+import { asking } from '../../text/asking'
 import { steerText } from '../../text/steer'
 import { PlanResult } from './PlanResult'
 
@@ -197,11 +200,12 @@ function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): 
 /** Validates each object by a dry run after a pause in typing. */
 function useChecked(text: string, force: boolean): Checked | undefined {
   const { noObject } = useTextOf(steerText)
+  const words = useTextOf(asking)
   const [checked, setChecked] = useState<Checked>()
   useEffect(() => {
     let over = false
     const timer = setTimeout(() => {
-      check(text, force, noObject).then(
+      check(text, force, noObject, words).then(
         (found) => !over && setChecked(found),
         (error: unknown) => !over && setChecked({ of: text, marks: [{ from: 0, to: 0, message: error instanceof Error ? error.message : String(error) }], count: 0, conflict: false }),
       )
@@ -210,11 +214,11 @@ function useChecked(text: string, force: boolean): Checked | undefined {
       over = true
       clearTimeout(timer)
     }
-  }, [text, force, noObject])
+  }, [text, force, noObject, words])
   return checked
 }
 
-async function check(text: string, force: boolean, noObject: string): Promise<Checked> {
+async function check(text: string, force: boolean, noObject: string, words: Words): Promise<Checked> {
   const { manifests, problems, others } = read(text)
   const found: Checked = { of: text, marks: [...problems, ...others.map((place) => ({ ...place, message: noObject }))], count: manifests.length, conflict: force }
   for (const manifest of manifests) {
@@ -228,7 +232,11 @@ async function check(text: string, force: boolean, noObject: string): Promise<Ch
     } catch (error) {
       if (!(error instanceof ApiError)) throw error
       found.conflict ||= error.causes.some(({ reason }) => reason === 'FieldManagerConflict')
-      found.marks.push(...marksOf(error, manifest))
+      const marks = marksOf(error, manifest)
+      // The server decides what is wrong; where it does not name the field, the schema locates the value.
+      const unlocated = marks.every(({ message }) => message === wholeMessage(error))
+      const located = unlocated ? validate(text, await schemasOf(CONTROL_PLANE, text), words).filter(({ from }) => from >= manifest.from && from <= manifest.to) : []
+      found.marks.push(...(located.length > 0 ? located : marks))
     }
   }
   return found
@@ -243,8 +251,11 @@ export function marksOf(error: ApiError, manifest: Manifest): Mark[] {
   // The format of conflicts in server-side apply.
   const undeclared = [...error.message.matchAll(/\.(\S+): field not declared in schema/g)]
   if (undeclared.length > 0) return undeclared.map(([said, field = '']) => ({ ...locate(manifest, field), message: said.slice(1) }))
-  return [{ ...locate(manifest, 'kind'), message: `${error.message} (${error.code})` }]
+  return [{ ...locate(manifest, 'kind'), message: wholeMessage(error) }]
 }
+
+/** The message of an error that names no field. */
+const wholeMessage = ({ message, code }: ApiError) => `${message} (${code})`
 
 function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checked | undefined; empty: boolean; onGo: (at: number) => void }) {
   const t = useTextOf(steerText)
@@ -278,20 +289,21 @@ function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checke
 /** The draft is in the fragment of the address, which is not sent to a server. */
 function CopyLink({ text }: { text: string }) {
   const t = useTextOf(steerText)
-  const [state, setState] = useState<'done' | 'long'>()
+  const [long, setLong] = useState(false)
+  const [copied, copyText] = useCopied()
   const copy = async () => {
     const fragment = await toFragment(text)
-    if (fragment === undefined) return setState('long')
+    setLong(fragment === undefined)
+    if (fragment === undefined) return
     window.history.replaceState(window.history.state, '', `#${fragment}`)
-    await navigator.clipboard.writeText(window.location.href)
-    setState('done')
+    await copyText(window.location.href)
   }
   return (
     <>
       <Control why={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
-        {state === 'done' ? t.linked : t.copyLink}
+        {copied !== undefined ? t.linked : t.copyLink}
       </Control>
-      {state === 'long' && <span role="alert">{t.tooLong}</span>}
+      {long && <span role="alert">{t.tooLong}</span>}
     </>
   )
 }

@@ -3,11 +3,13 @@ import { readAddress, searchAddress, writeAddress } from '../../api/address'
 import { kindNamed, KINDS, type Policy, type Selector } from '../../api/karmada'
 import { counted, objectsOf } from '../../api/kube'
 import { policyAddress } from '../../api/propagation'
+import { unknownClusters } from '../../api/unknownClusters'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
 import { Narrow } from '../../parts/Narrow'
 import { Table } from '../../parts/Table'
+import { useKnownClusters } from '../../parts/useKnownClusters'
 import { useTextOf } from '../../text'
 import { steerText, type SteerText } from '../../text/steer'
 
@@ -112,29 +114,43 @@ function labels({ labelSelector }: Selector): string {
 /** A short description of a policy's placement. */
 export function GoesTo({ policy: { spec } }: { policy: Policy }) {
   const t = useTextOf(steerText)
-  if (spec.overrideRules) return <>{t.rules(spec.overrideRules.length)}</>
+  const unknown = unknownClusters({ spec }, useKnownClusters())
+  const missing = unknown.map((name) => (
+    <span key={name} className="chip missing" title={t.noSuchCluster(name)}>
+      <span aria-hidden="true">⚠ </span>
+      <ClusterName name={name} /> <span className="visually-hidden">{t.noSuchCluster(name)}</span>
+    </span>
+  ))
+  if (spec.overrideRules) {
+    return (
+      <>
+        {t.rules(spec.overrideRules.length)} {missing}
+      </>
+    )
+  }
   const { placement } = spec
-  if (!spec.resourceSelectors) return null
+  if (!spec.resourceSelectors) return missing
   const division = placement?.replicaScheduling?.replicaSchedulingType
   return (
     <>
-      {affinity(placement, t)} {division && <span className="mid">{division === 'Divided' ? t.divided : t.duplicated}</span>}
+      {affinity(placement, unknown, t)} {missing} {division && <span className="mid">{division === 'Divided' ? t.divided : t.duplicated}</span>}
     </>
   )
 }
 
-function affinity(placement: Policy['spec']['placement'], t: SteerText) {
+function affinity(placement: Policy['spec']['placement'], unknown: string[], t: SteerText) {
   if (placement?.clusterAffinities) return t.terms(placement.clusterAffinities.length)
   const one = placement?.clusterAffinity
   if (one?.clusterNames?.length) {
+    const names = one.clusterNames.filter((name) => !unknown.includes(name))
     return (
       <>
-        {one.clusterNames.slice(0, NAMES).map((name) => (
+        {names.slice(0, NAMES).map((name) => (
           <span key={name} className="chip">
             <ClusterName name={name} />
           </span>
         ))}
-        {one.clusterNames.length > NAMES && `+${one.clusterNames.length - NAMES}`}
+        {names.length > NAMES && `+${names.length - NAMES}`}
       </>
     )
   }

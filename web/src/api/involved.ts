@@ -1,0 +1,30 @@
+// The object that an Event is about.
+import { objectAddress, searchAddress } from './address'
+import { groupOf } from './client'
+import { resourceOf } from './kinds'
+import type { KubeObject } from './types'
+
+export interface Involved {
+  apiVersion?: string
+  kind?: string
+  namespace?: string
+  name?: string
+}
+
+/** The involved object of core/v1 and events.k8s.io/v1 Events; undefined for other objects. */
+export function involvedOf(object: KubeObject): Involved | undefined {
+  const isEvent = object.kind === 'Event' && ['', 'events.k8s.io'].includes(groupOf(object.apiVersion))
+  return isEvent ? ((object.involvedObject ?? object.regarding) as Involved | undefined) : undefined
+}
+
+/** Its page, or a search for it if the resource of its kind is unknown; undefined if the Event does not name it. */
+export function involvedAddress(cluster: string, { apiVersion, kind, namespace, name }: Involved): string | undefined {
+  if (!kind || !name) return undefined
+  const resource = apiVersion === undefined ? undefined : resourceOf(apiVersion, kind)
+  // Events about objects without a namespace may name the namespace of the Event.
+  if (apiVersion !== undefined && resource !== undefined) return objectAddress({ cluster, apiVersion, resource, namespace: CLUSTER_SCOPED.has(kind) ? undefined : namespace || undefined, name })
+  return searchAddress({ q: `kind:${kind} name:="${name}"${namespace ? ` ns:="${namespace}"` : ''} cluster:="${cluster}"` })
+}
+
+/** Built-in kinds without a namespace. */
+const CLUSTER_SCOPED = new Set(['Node', 'Namespace', 'PersistentVolume', 'StorageClass', 'Cluster', 'ClusterPropagationPolicy', 'ClusterOverridePolicy', 'ClusterResourceBinding', 'ClusterTaintPolicy'])

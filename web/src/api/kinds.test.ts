@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import { isNameOf, resourceOf } from './kinds'
+
+it.each([
+  ['deploy', 'Deployment', true],
+  ['Deployments', 'Deployment', true],
+  ['deployment', 'Deployment', true],
+  ['po', 'Pod', true],
+  ['ingresses', 'Ingress', true],
+  ['networkpolicies', 'NetworkPolicy', true],
+  ['endpoints', 'Endpoints', true],
+  ['gateways', 'Gateway', true],
+  ['deploy', 'DeploymentRuntimeConfig', false],
+  ['pods', 'PodTemplate', false],
+])('%s names %s: %s', (word, kind, expected) => expect(isNameOf(word, kind)).toBe(expected))
+
+it.each([
+  ['apps/v1', 'ReplicaSet', 'replicasets'],
+  ['networking.k8s.io/v1', 'Ingress', 'ingresses'],
+  ['v1', 'Endpoints', 'endpoints'],
+  ['policy.karmada.io/v1alpha1', 'ClusterOverridePolicy', 'clusteroverridepolicies'],
+  ['example.io/v1', 'Thing', undefined],
+])('the resource of %s %s is %s', (apiVersion, kind, resource) => expect(resourceOf(apiVersion, kind)).toBe(resource))

@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import { partOf } from './paths'
+
+it.each([
+  ['/', 'search'],
+  ['/search', 'search'],
+  ['/object', 'object'],
+  ['/saved', 'saved'],
+  ['/fleet', 'fleet'],
+  ['/fleet/events', 'fleet'],
+  ['/cluster/member1', 'fleet'],
+  ['/steer', 'steering'],
+  ['/steer/quotas', 'steering'],
+  ['/why', 'steering'],
+  ['/plan', 'steering'],
+  // Not the first view of the section.
+  ['/steer/nonsense', undefined],
+  ['/fleet/nonsense', undefined],
+  ['/cluster/', undefined],
+  ['/cluster/a/b', undefined],
+  ['/objects', undefined],
+  ['/nosuchpage', undefined],
+])('%s belongs to %s', (path, section) => expect(partOf(path)).toBe(section))

@@ -1,0 +1,16 @@
+// Addresses of views, by the section of the UI that they belong to.
+
+export type Section = 'search' | 'object' | 'fleet' | 'steering' | 'saved'
+
+const SECTIONS: readonly (readonly [Section, RegExp])[] = [
+  ['search', /^\/(search)?$/],
+  ['object', /^\/object$/],
+  ['saved', /^\/saved$/],
+  ['fleet', /^\/(fleet(\/(nodes|events|join))?|cluster\/[^/]+)$/],
+  ['steering', /^\/(steer(\/(bindings|failover|quotas|rebalance))?|policy|why|topology|drift|plan)$/],
+]
+
+/** The section of a view; undefined: there is no such view. */
+export function partOf(path: string): Section | undefined {
+  return SECTIONS.find(([, paths]) => paths.test(path))?.[0]
+}
