@@ -21,7 +21,7 @@ it('a template with a policy has all views', () => {
 it('a copy leads to its template, and to the drift in its cluster', () => {
   const copy = links('member1', 'Deployment', { 'karmada.io/managed': 'true' })
   expect(copy.map(({ page }) => page)).toEqual(['why', 'topology', 'drift'])
-  expect(copy.at(-1)?.href).toBe('/drift?apiVersion=apps%2Fv1&kind=Deployment&namespace=shop&name=web&cluster=member1')
+  expect(copy.at(-1)?.href).toBe('/drift?apiVersion=apps%2Fv1&kind=Deployment&name=web&namespace=shop&cluster=member1')
 })
 
 it('other objects have only views that apply to them', () => {
