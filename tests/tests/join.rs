@@ -183,7 +183,7 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
         ("/", "east", "cannot read the kubeconfig \"/\": it is a directory;"),
         (&nonsense, "east", "cannot parse the kubeconfig "),
         (file, "north", "has no context \"north\"; it has cp, east, west"),
-        (file, "east,east", "context east is named twice"),
+        (file, "east,east", "context east is given twice"),
         (&nobody, "Not_A_Name", "context Not_A_Name is not a valid cluster name; rename it"),
         (&nobody, "torn", "cannot use context \"torn\" of"),
         (&nobody, "far", "cannot join cluster far: https://127.0.0.1:9/: Connection refused"),

@@ -34,7 +34,7 @@ fn paged(fleet: &Fleet) -> Result<()> {
     let (ended, shown) = fleet.crowsnest_terminal_with(&args, &by)?.end()?;
     let shown = seen(&shown);
     ensure!(ended == Some(0) && shown.lines().all(|line| line.starts_with("page: ")), "{ended:?} {shown:?}");
-    ensure!(shown.contains("\u{241b}[32mRunning\u{241b}[0m") && shown.contains("page: 1 of 2 shown"), "{shown:?}");
+    ensure!(shown.contains("\u{241b}[32mRunning\u{241b}[0m") && shown.contains("page: showing 1 of 2"), "{shown:?}");
     // Watches are streamed without a pager, and their errors are reported.
     let (ended, shown) = fleet.crowsnest_terminal_with(&["get", "pods", "-C", "nosuch"], &by)?.end()?;
     ensure!(ended == Some(1) && seen(&shown).contains("error: "), "{ended:?} {shown:?}");
