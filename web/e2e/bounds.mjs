@@ -64,7 +64,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
   await other.getByText(/Results contain only objects that you may read in each cluster/).waitFor()
   await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
-  await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
+  await other.getByRole('alert').getByText(/denied the request: .*(403|forbidden|cannot get)/).waitFor()
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
   await inOneMember(page, other, origin, name, pictures)
   await other.context().close()

@@ -163,7 +163,7 @@ async function conflict(page, origin, pictures, problems) {
   await theirs.getByRole('row', { name: /data\.colour "blue" "black"/ }).waitFor()
   await theirs.getByRole('row', { name: /data\.shape absent "round"/ }).waitFor()
   const mine = page.getByRole('table', { name: 'Your changes' })
-  await mine.getByRole('row', { name: /data\.size "small" "large" goes on top/ }).waitFor()
+  await mine.getByRole('row', { name: /data\.size "small" "large" applied/ }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'conflict.png') })
   await mine.getByRole('row', { name: /data\.colour/ }).getByRole('checkbox', { name: 'Take mine' }).check()
