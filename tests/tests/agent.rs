@@ -174,7 +174,7 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
     kubectl.ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=60s"], "")?;
     ensure!(cluster == "Pull https://kubernetes.default.svc m1 m1-impersonator", "{cluster}");
     let path = ATTACH.replace("CLUSTER", "m1");
-    let text = "the request has to say Connection: Upgrade, Upgrade: crowsnest-tunnel/1";
+    let text = "the request needs the headers Connection: Upgrade and Upgrade: crowsnest-tunnel/1";
     kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)?;
 
     member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;

@@ -49,7 +49,7 @@ fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     let said = stopped(&data_dir, &["cache", "rebuild"])?;
     ensure!(said.code == Some(1) && said.err.contains("is in use by another crowsnest"), "{said:?}");
     let said = stopped(&data_dir, &["cache", "check"])?;
-    ensure!(said.code == Some(0) && said.out.ends_with("sound\n"), "while it runs: {said:?}");
+    ensure!(said.code == Some(0) && said.out.ends_with("no damage found\n"), "while it runs: {said:?}");
     ensure!(fleet.stop()?.success());
 
     let database = data_dir.join("cache/cache.sqlite");
@@ -68,6 +68,6 @@ fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     finds_the_object(&fleet)?;
     ensure!(fleet.stop()?.success());
     let said = stopped(&data_dir, &["cache", "check"])?;
-    ensure!(said.code == Some(0) && said.out.ends_with("sound\n"), "{said:?}");
+    ensure!(said.code == Some(0) && said.out.ends_with("no damage found\n"), "{said:?}");
     Ok(())
 }

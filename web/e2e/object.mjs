@@ -328,7 +328,7 @@ async function manyLines(page, origin, pod) {
   })
   await show(page, origin, { resource: 'pods', name: pod, tab: 'logs', follow: 'false' })
   await page.getByText('45,001 lines').waitFor()
-  await page.getByText(/the oldest 25,\d\d\d have left this page/).waitFor()
+  await page.getByText(/the oldest 25,\d\d\d were dropped from this page/).waitFor()
   assert.ok((await page.locator('.log .line').count()) < 120)
   await page.locator('.log .line', { hasText: 'yyyy' }).click()
   await page.getByText('The line is truncated').waitFor()
