@@ -244,7 +244,7 @@ fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
     ensure!(total(&ann, "")? == 0);
     let settings = SETTINGS.replace("member1", "member2");
-    ann.says(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "may not be read")?;
+    ann.says(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "or you cannot read it there")?;
     kubectl.on(&fleet.kubeconfig("member2")).ok(&["apply", "-f", "-"], ANN)?;
     until("ann to see the objects that she can read", || Ok(total(&ann, "name:settings")? == 1))?;
     ensure!(total(&ann, "kind:deployment")? == 0, "ann cannot read Deployments");

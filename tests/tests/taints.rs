@@ -45,7 +45,7 @@ fn cordoned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     says(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
     says(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
-    refused(fleet, &["cordon", "m9"], "error: cluster m9 is not registered\n")
+    refused(fleet, &["cordon", "m9"], "error: cluster m9 not found\n")
 }
 
 fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {

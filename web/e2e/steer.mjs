@@ -373,7 +373,7 @@ async function draft(page, origin, problems, shot) {
   // Completion from the control plane's OpenAPI.
   await write(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
   await page.keyboard.press('Control+Space')
-  await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors').click()
+  await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors', { exact: true }).click()
   await editor(page).getByText('resourceSelectors').waitFor()
   await page.keyboard.press('Escape')
   expected(problems, /40[0-9]|422|500/)

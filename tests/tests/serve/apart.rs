@@ -53,7 +53,7 @@ fn roles_in_separate_processes_work_together() -> Result<()> {
     let _admitted = Balancer::start(webhooks, [admits.backend()])?;
     ready(&admits)?;
     world.join().with_context(told)?;
-    world.register()?;
+    until("the aggregated API to accept a registry", || Ok(world.register().is_ok())).with_context(told)?;
 
     until("a policy to be taken", || Ok(world.propagate("first").is_ok())).with_context(|| admits.log())?;
     until("the first object to arrive", || world.has_arrived("first")).with_context(told)?;
