@@ -368,7 +368,7 @@ mod tests {
 
     #[rstest]
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (known are AllAlpha, AllBeta, ")]
-    #[case("--feature-gates Failover", "not of the form")]
+    #[case("--feature-gates Failover", "must be Name=true or Name=false")]
     #[case(
         "--controllers *,-mcs",
         "unknown controller \"mcs\"; known controllers: agentcsrapproving, applicationFailover, binding, "

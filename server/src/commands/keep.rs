@@ -171,7 +171,7 @@ mod tests {
     #[case("--cache-bytes=-1", "cannot be negative")]
     #[case("--cache-bytes 512m", "mebibytes are Mi")]
     #[case("--cache-object-bytes 1Ki", "at least 2Mi")]
-    #[case("--cache-withhold configmaps", "no path of a resource")]
+    #[case("--cache-withhold configmaps", "is not a path such as configmaps:data")]
     fn invalid_flags_are_rejected(#[case] arguments: &str, #[case] expected: &str) {
         let error = options(arguments).unwrap_err();
         assert!(error.contains(expected), "{error}");
