@@ -436,7 +436,7 @@ async function deletion(page, origin, problems) {
   assert.match(await button.getAttribute('title'), /Type its name/)
   await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
   await button.click()
-  await page.getByText('PropagationPolicy drafted is deleted').waitFor()
+  await page.getByText('PropagationPolicy drafted has been deleted').waitFor()
   await until('the policy to go', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/drafted')
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/settings')
