@@ -508,7 +508,7 @@ async function rebalance(page, origin) {
   await page.getByRole('button', { name: 'What if…' }).click()
   await page.locator('article[data-template=web]').waitFor()
   await create.click()
-  await page.getByText('again is created').waitFor()
+  await page.getByText('again has been created').waitFor()
   await page.locator('tr[data-rebalancer=again]').getByText('Successful').waitFor()
   await api(page, 'DELETE', `${REBALANCERS}/again`)
 }
