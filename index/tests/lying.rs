@@ -93,7 +93,7 @@ fn cases_after_a_complete_list() -> Vec<Case> {
         }),
         case("web-page", Trouble("text/html"), |_| Some(Reply::Text("text/html", "<h1>Sign in</h1>".to_owned()))),
         case("no-list", Trouble("an invalid response"), |ask| relisted(ask, |_| Reply::Json(200, json!({})))),
-        case("other-list", Trouble("none of the 2 objects"), |ask| {
+        case("other-list", Trouble("none of the 2 listed objects"), |ask| {
             relisted(ask, |_| {
                 let item = |name: &str| json!({"metadata": {"namespace": "shop", "name": name}});
                 list("SecretList", 11, "", &[item("a"), item("x")])

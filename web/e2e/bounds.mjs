@@ -113,14 +113,14 @@ export async function hanging(page, origin, problems, shot) {
   sim('silence')
   try {
     await page.goto(`${origin}/drift?${WEB}&cluster=member3`)
-    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
+    await page.getByRole('alert').getByText(/member3 did not respond|member3 does not respond/).waitFor()
     await shot('hanging')
     await page.getByRole('link', { name: 'member2' }).click()
     await page.getByText('The live object matches the desired state.').waitFor()
     // The cached revisions of an object there are shown without the member.
     const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
     await page.goto(origin + at('member3', 'overview'))
-    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
+    await page.getByRole('alert').getByText(/member3 did not respond|member3 does not respond/).waitFor()
     await page.getByRole('link', { name: 'Show its cached history.' }).click()
     await page.getByRole('table', { name: 'Versions' }).waitFor()
     for (const [path, there] of [

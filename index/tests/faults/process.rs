@@ -75,7 +75,7 @@ impl Host {
         self.up().await;
         self.freeze(false).await;
         assert!(self.ask::<bool>(&["abort", worker]).await, "there is no worker {worker}");
-        let dead = format!("{worker} fails:");
+        let dead = format!("worker {worker} of the cache failed:");
         within(&format!("unreadiness after the end of the {worker}"), async {
             while !self.status().await.unready.is_some_and(|reason| reason.contains(&dead)) {
                 tokio::time::sleep(LOOK_EVERY).await;
