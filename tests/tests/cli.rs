@@ -258,7 +258,12 @@ fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
     let file = conf.join("deep/a.txt").display().to_string();
     says(fleet, &["cp", &file, "both:/tmp", "-C", "member1"], 0, "")?;
     says(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
-    says(fleet, &["cp", "both:/nosuch", &back, "-C", "member1"], 1, "tar failed in pod default/both of cluster member1: ")?;
+    says(
+        fleet,
+        &["cp", "both:/nosuch", &back, "-C", "member1"],
+        1,
+        "tar failed in pod default/both of cluster member1: ",
+    )?;
     says(fleet, &["cp", &file, "both:/tmp"], 1, "pod default/both is in several clusters")?;
     says(fleet, &["cp", &file, &back], 1, "one of source and destination must be in a container")?;
     Ok(())

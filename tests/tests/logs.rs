@@ -56,7 +56,10 @@ fn merged(fleet: &Fleet) -> Result<()> {
     let said = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member2", "--include", "^ready$"])?;
     ensure!(said.out == "member2 default/web nginx | ready\n" && said.err.is_empty(), "{said:?}");
     let said = fleet.crowsnest(&["logs", "label:app=web", "--max-log-requests", "2"])?;
-    ensure!(said.code == Some(1) && said.err.contains("3 pods with 3 logs were found, and at most 2 can be read at once"), "{said:?}");
+    ensure!(
+        said.code == Some(1) && said.err.contains("3 pods with 3 logs were found, and at most 2 can be read at once"),
+        "{said:?}"
+    );
     let said = fleet.crowsnest(&["logs", "label:app=web", "--include", "("])?;
     ensure!(said.code == Some(1) && said.err.contains("include: Invalid value"), "{said:?}");
     let said = fleet.crowsnest(&["logs", "label:app=web", "--previous", "--cluster", "member1"])?;

@@ -27,7 +27,10 @@ fn a_taken_port() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
-    refused(&up(&dir.path().join("data"), &["--listen", &address])?, &format!("{address} is in use by another program"));
+    refused(
+        &up(&dir.path().join("data"), &["--listen", &address])?,
+        &format!("{address} is in use by another program"),
+    );
     Ok(())
 }
 

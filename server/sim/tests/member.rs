@@ -395,8 +395,7 @@ async fn pods_of_failed_nodes_are_evicted() {
 #[tokio::test]
 async fn a_taint_without_a_time_evicts_when_the_toleration_runs_out() {
     let (member, client) = member("m1", Profile::Default).await;
-    let tolerations =
-        |seconds: Value| json!([{"key": "maintenance", "operator": "Exists", "tolerationSeconds": seconds}]);
+    let tolerations = |seconds: Value| json!([{"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]);
     let pods = [("leaves", tolerations(json!(1))), ("stays", tolerations(Value::Null))];
     for (name, tolerations) in &pods {
         let spec = json!({"nodeName": "m1-node-1", "tolerations": tolerations, "containers": [{"name": "c", "image": "nginx"}]});
