@@ -96,7 +96,7 @@ async function facets(page, origin) {
   await rail.getByRole('button', { name: /^member1 \d/ }).click({ modifiers: ['Alt'] })
   await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
   await whole(page)
-  await rail.getByRole('button', { name: /^cluster:member1 is left out/ }).press('Enter')
+  await rail.getByRole('button', { name: /^cluster:member1 is excluded/ }).press('Enter')
   await isQuery(page, '(kind:pod OR kind:node)')
   await page.goBack()
   await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
