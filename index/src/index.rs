@@ -70,7 +70,7 @@ impl Drop for Inner {
 /// The store of a cache.
 pub(crate) struct OpenedStore {
     pub store: Arc<dyn Store>,
-    /// The same store if replicas share it.
+    /// The store as its concrete type if replicas share it.
     pub replicated: Option<Arc<PostgresStore>>,
     pub codec: Arc<Codec>,
 }
@@ -254,7 +254,7 @@ impl Index {
         }
     }
 
-    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready (invariant I6).
+    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready .
     pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
         let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stopping().clone());
         let guarded = self.inner.tasks.passing().spawn(worker);

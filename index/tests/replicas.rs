@@ -47,7 +47,7 @@ fn main() {
         ["replica", control_plane, database, id, home] => {
             runtime.block_on(replica(control_plane, database, id, Path::new(home)));
         }
-        // As the default test harness responds.
+        // The output of the default test harness.
         arguments if arguments.contains(&"--list") => println!("replicas_survive_each_others_faults: test"),
         _ => {
             runtime.block_on(replicas_survive_each_others_faults());

@@ -202,7 +202,7 @@ impl Reviews<'_> {
         allowed
     }
 
-    /// Evaluates the rule in the module documentation. `None`: every object may be got, so a review cannot tell
+    /// Evaluates the rule in the module documentation. `None`: every object may be read by name, so a review does not show
     /// whether a rule also names this one.
     async fn show(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
@@ -310,7 +310,7 @@ async fn searches_show_what_the_member_allows() {
     let (shown, hidden) = compare(&world, &cases.users, "as listed").await;
     assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
 
-    // The same by watching changes of bindings and roles.
+    // Repeats the comparison while bindings and roles change.
     let admin = world.member.server.admin();
     let bindings = cases.bindings.clone();
     for binding in cases.picked(&bindings, 120) {

@@ -118,7 +118,7 @@ impl Proxy {
         answer.unwrap_or_else(|error| error.into_response())
     }
 
-    /// `proxying/{any}/proxy/{path}`: reads of registered resources come from the cache, writes go to the cluster that
+    /// `proxying/{any}/proxy/{path}`: reads of registered resources use the cache, writes are sent to the cluster that
     /// holds the object, everything else to the control plane; all as the caller.
     pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
         let answer = match transport::checked(request.method(), path) {

@@ -105,7 +105,7 @@ impl Kubectl {
     pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<Said> {
         let said = self.run(args, input)?;
         if said.code != Some(code) || !(said.out.contains(text) || said.err.contains(text)) {
-            bail!("kubectl-{} {args:?} should end with {code} and say {text:?}: {said:?}", self.generation);
+            bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {said:?}", self.generation);
         }
         Ok(said)
     }

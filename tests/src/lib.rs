@@ -91,7 +91,7 @@ pub fn pictures() -> Result<PathBuf> {
     Ok(pictures)
 }
 
-/// Output of a walk of `web/e2e` in a real browser. `None` if Chromium is missing and this is not CI.
+/// Runs a script of `web/e2e` in a real browser and returns its output. `None` if Chromium is missing and this is not CI.
 pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
     let Some(chromium) = chromium()? else { return Ok(None) };
     let output = Command::new("node")
@@ -104,7 +104,7 @@ pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> 
         .context("cannot run node")?;
     let said = Said::of(&output)?;
     if said.code != Some(0) {
-        bail!("the walk {script} failed: {}{}", said.out, said.err);
+        bail!("the browser script {script} failed: {}{}", said.out, said.err);
     }
     Ok(Some(said.out))
 }
@@ -356,7 +356,7 @@ pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> 
             return Ok(());
         }
         if began.elapsed() > PATIENCE {
-            bail!("waited {} s for {what}", PATIENCE.as_secs());
+            bail!("timed out after {} s waiting for {what}", PATIENCE.as_secs());
         }
         // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time, and the delay after a long
         // wait, below a tenth.

@@ -64,7 +64,7 @@ fn says(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<Said> {
     let said = fleet.crowsnest(args)?;
     ensure!(
         said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {args:?} should end with {code} and say {text:?}: {said:?}"
+        "crowsnest {args:?} should exit with {code} and print {text:?}: {said:?}"
     );
     Ok(said)
 }

@@ -37,7 +37,7 @@ fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<Said> {
     let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
     ensure!(
         said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {line} should end with {code} and say {text:?}: {said:?}"
+        "crowsnest {line} should exit with {code} and print {text:?}: {said:?}"
     );
     Ok(said)
 }

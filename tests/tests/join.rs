@@ -182,7 +182,7 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
         ("/nowhere/config", "east", "cannot read the kubeconfig \"/nowhere/config\": no such file;"),
         ("/", "east", "cannot read the kubeconfig \"/\": it is a directory;"),
         (&nonsense, "east", "cannot parse the kubeconfig "),
-        (file, "north", "has no context \"north\"; it has cp, east, west"),
+        (file, "north", "has no context \"north\"; its contexts are cp, east, west"),
         (file, "east,east", "context east is given twice"),
         (&nobody, "Not_A_Name", "context Not_A_Name is not a valid cluster name; rename it"),
         (&nobody, "torn", "cannot use context \"torn\" of"),

@@ -51,7 +51,7 @@ fn stored(kubectl: &Kubectl) -> Result<String> {
 fn planned(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<Said> {
     let path = format!("{}/../tests/tests/supposed/{file}", env!("CARGO_MANIFEST_DIR"));
     let said = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
-    ensure!(said.code == Some(code), "plan of {file} should end with {code}: {said:?}");
+    ensure!(said.code == Some(code), "plan of {file} should exit with {code}: {said:?}");
     Ok(said)
 }
 

@@ -94,7 +94,7 @@ fn platform(system: &str, processor: &str) -> String {
     format!("{system}/{processor}")
 }
 
-/// Requests to API servers, under client-go's name.
+/// Collector of the counted requests to API servers, under client-go's metric name.
 #[derive(Debug)]
 pub struct Sent(pub Requests);
 

@@ -44,7 +44,7 @@ pub trait EventHandler: Send + Sync {
 struct Dispatch {
     collection: Arc<Collection>,
     query: ListQuery,
-    /// Keys seen so far, when dispatched repeatedly.
+    /// Keys dispatched so far, if the collection is dispatched again. `None` the first time.
     again: Option<HashSet<NamespacedName>>,
 }
 

@@ -227,7 +227,7 @@ impl Cache {
         let Some(collection) = self.wanted(cluster, gvr) else { return };
         let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.wanted_since + FIRST_LIST);
         if tokio::time::timeout_at(until, dispatched.wait_for(|dispatched| *dispatched)).await.is_err() {
-            tracing::debug!(%cluster, resource = %gvr, "not listed yet");
+            tracing::debug!(%cluster, resource = %gvr, "the resource has not been listed yet");
         }
     }
 

@@ -407,7 +407,7 @@ mod tests {
         "karmada-scheduler-estimator-m1.karmada-system.svc.cluster.local:10352",
         "karmada-scheduler-estimator-m1.karmada-system.svc:10352",
     ]))]
-    #[case::elsewhere(
+    #[case::external_name(
         json!({"type": "ExternalName", "externalName": "estimator.example.com", "ports": [{"port": 10352, "targetPort": 443}]}),
         Ok(vec!["estimator.example.com:443"])
     )]
@@ -415,7 +415,7 @@ mod tests {
         json!({"type": "ExternalName", "externalName": "fd00::7", "ports": [{"port": 10352, "targetPort": 443}]}),
         Ok(vec!["[fd00::7]:443"])
     )]
-    #[case::here(json!({"type": "ClusterIP"}), Err("unsupported service type \"ClusterIP\""))]
+    #[case::cluster_ip(json!({"type": "ClusterIP"}), Err("unsupported service type \"ClusterIP\""))]
     #[case::another_port(
         json!({"type": "ExternalName", "externalName": "e", "ports": [{"port": 80, "targetPort": 80}]}),
         Err("no service port 10352 found for service \"karmada-scheduler-estimator-m1\"")
@@ -449,7 +449,7 @@ mod tests {
         assert!(matches!(first, EstimatorError::Answer { .. }), "{first}");
         assert_eq!(
             ask().await.expect_err("skipped").to_string(),
-            "scheduler estimator of cluster m1: it is unreachable"
+            "cannot reach the scheduler estimator of cluster m1"
         );
         estimators.forget("m1");
         assert!(matches!(ask().await, Err(EstimatorError::Answer { .. })));

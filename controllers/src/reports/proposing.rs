@@ -119,7 +119,7 @@ impl Reports {
             // Admission may reject the deletion. Fails with NotFound if the object does not exist.
             objects.dry_run_delete(target).await?;
         }
-        // An object that the caller may not read is not used, so that neither the plan nor an error reveals its
+        // An object that the caller is not allowed to read is not used, so that neither the plan nor an error reveals its
         // content.
         let before = objects.get(target).await?.map(|before| if readable { before } else { emptied(before) });
         let after = match wish {

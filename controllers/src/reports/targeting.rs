@@ -187,12 +187,12 @@ impl Reports {
 }
 
 impl Subject<'_> {
-    /// A stored manifest, without content that the caller may not read.
+    /// A stored manifest, without content that the caller is not allowed to read.
     pub(super) fn shown(&self, manifest: Value) -> Value {
         if self.readable { manifest } else { emptied(manifest) }
     }
 
-    /// A stored Work, without content that the caller may not read.
+    /// A stored Work, without content that the caller is not allowed to read.
     fn shown_work(&self, work: &Value) -> Value {
         let mut work = work.clone();
         let manifests = work.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);

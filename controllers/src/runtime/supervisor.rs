@@ -134,7 +134,7 @@ async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
     }
     for resource in cache.resources(control_plane) {
         if !cache.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
-            tracing::warn!(resource = %resource.gvr, "not listed yet");
+            tracing::warn!(resource = %resource.gvr, "the resource has not been listed yet");
         }
     }
 }

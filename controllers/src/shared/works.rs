@@ -35,7 +35,7 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
             let (namespace, name) = (&desired.namespace, &desired.name);
             let object = ObjectIdentity::of(&desired.manifest);
             let hint = desired.other_object(existing).map_or("", |_| "; rename the object");
-            let message = format!("cannot write Work {namespace}/{name} for {object}: it is held by {held}{hint}");
+            let message = format!("cannot write Work {namespace}/{name} for {object}: it belongs to {held}{hint}");
             context.events.note(existing, Severity::Warning, event::SYNC_WORK_FAILED, message.as_str());
             return Err(Error::Apply(message));
         }

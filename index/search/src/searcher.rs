@@ -67,7 +67,7 @@ pub struct SearcherParts<'o> {
     pub committed: Arc<AtomicU64>,
     /// True while this process writes to an index that several processes share.
     pub elected: watch::Receiver<bool>,
-    /// Tasks of the cache; those of searches that outlive a request are among them.
+    /// Tasks of the cache, including searches that outlive a request.
     pub tasks: Tasks,
 }
 
@@ -158,8 +158,8 @@ impl Searcher {
         self.inner.tail.latest()
     }
 
-    /// Runs a task that ends with the cache, at the latest. After a panic, which concerns one search, the cache stays ready; waiters
-    /// learn of it by what the task drops.
+    /// Runs a task that ends with the cache at the latest. After a panic, which concerns one search, the cache stays ready; waiters
+    /// are notified when the task drops its channel.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.inner.tasks.stopping().clone();
         self.inner.tasks.run(what, async move {

@@ -193,7 +193,7 @@ impl Collector {
         Taken::Step(Step::Put(Box::new(draft), packed))
     }
 
-    /// Only the name is used. None, and counted, if the object has another kind or no name.
+    /// The deletion of an object. None, and counted as refused, if the object has another kind or no name.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
         let named = feed::Named::read(raw);
         let named = named.filter(|named| kind.is_empty() || named.kind.as_deref().is_none_or(|own| own == kind));

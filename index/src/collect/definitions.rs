@@ -111,7 +111,7 @@ struct Condition {
     status: String,
 }
 
-/// Resources expected to be served (true) or not (false) after a change. Empty if none, or not yet.
+/// Resources expected to be served (true) or not (false) after a change. Empty if the change implies none, or none yet.
 fn promised(change: &Change) -> Vec<(Subject, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };

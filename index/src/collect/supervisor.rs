@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// State of a collection that currently has no collector.
-const NOT_FOLLOWED: &str = "it is currently not followed";
+const NOT_FOLLOWED: &str = "it is not collected at present";
 
 /// Starts, stops and owns all collectors.
 pub(crate) struct Supervisor {
@@ -121,7 +121,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// New kinds are announced by changes of their definitions.
+    /// Passes changes of definitions to the explorers, because they announce new kinds.
     fn nudge(&self, changes: &[Arc<crowsnest_store::Change>]) {
         let defining = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();

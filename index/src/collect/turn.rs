@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// Lists hold their permits for a limited time, so that a slow or large member delays the lists of others by at
-/// most that time (invariant I7).
+/// most that time .
 pub(super) struct Turn {
     of_cluster: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
@@ -28,7 +28,7 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Keeps the permits until their time is over; then waiting lists come first.
+    /// Keeps the permits until their time is over, then queues behind waiting lists.
     pub async fn renew(&mut self) -> Result<(), Error> {
         if self.held.is_some() && Instant::now() < self.ends {
             return Ok(());

@@ -58,7 +58,7 @@ impl Exporter {
         self.change(|progress| progress.state = ExportState::Comparing { index: index.to_owned() });
         let uuid = indices::ensure(&self.client, index).await?;
         indices::refresh(&self.client, index).await?;
-        // Deletions get the newest change as version: what is created later wins over them.
+        // Deletions get the newest change as version, so that later writes supersede them.
         let latest = self.source.latest();
         let is_complete = |key: &CollectionKey| self.states.get(key).is_some_and(|state| state.complete);
         let incomplete = session.selection.of_index(index).map(|(key, _)| key).filter(|key| !is_complete(key));

@@ -4,7 +4,7 @@ use crowsnest_search::opensearch::client::{ClientError, Fault};
 use crowsnest_search::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
-/// See the module.
+/// Reason why an export is delayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -45,9 +45,9 @@ pub enum Trouble {
     Certificate,
     Unsupported,
     NamedTwice,
-    /// The engine answers, but does not take documents.
+    /// The engine responds, but rejects documents.
     Refused,
-    /// The cause is on this side.
+    /// The cause is in this process.
     Internal,
 }
 

@@ -24,10 +24,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Dead letters kept.
+/// Maximum number of dead letters kept.
 const DEAD_LETTERS: usize = 100;
 
-/// See the module. Made by [`crate::Index::exporter`].
+/// Keeps the indices of one engine equal to the selected objects. Created by [`crate::Index::exporter`].
 pub struct Exporter {
     /// Name of the engine in the saved states.
     pub(super) name: String,
@@ -66,12 +66,12 @@ impl Exporter {
         Mutex::new(DeadLetters::new(DEAD_LETTERS))
     }
 
-    /// State and counters, with the store's newest change of now.
+    /// State and counters; `latest` is the store's current newest change.
     pub fn progress(&self) -> ExportProgress {
         ExportProgress { latest: self.source.latest(), ..self.progress.borrow().clone() }
     }
 
-    /// Changes of the progress. Its `latest` is of the time of the change.
+    /// Notifies of changes of the progress; `latest` is the value at the time of the change.
     pub fn watch(&self) -> watch::Receiver<ExportProgress> {
         self.progress.subscribe()
     }
@@ -418,7 +418,7 @@ impl Session {
     }
 }
 
-/// Counts what is written of one request.
+/// Counts the documents that one request writes.
 struct Written<'e> {
     exporter: &'e Exporter,
     deleted: BTreeSet<String>,

@@ -27,7 +27,7 @@ pub struct ExportProgress {
     pub refused: u64,
     /// Indices compared with the store.
     pub comparisons: u64,
-    /// Documents that the engine refuses, the last ones.
+    /// The last documents that the engine refused.
     pub dead_letters: Vec<DeadLetter>,
 }
 
@@ -46,7 +46,7 @@ pub enum ExportState {
         trouble: Trouble,
         reason: String,
     },
-    /// Nothing is selected, and nothing of ours is left in the engine.
+    /// Nothing is selected, and the engine contains no documents of Crowsnest.
     Cleaned,
 }
 

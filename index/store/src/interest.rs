@@ -1,4 +1,4 @@
-//! Interests of readers in resources. A resource is collected while at least one interest in it exists (invariant I1).
+//! Interests of readers in resources. A resource is collected while at least one interest in it exists .
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ pub enum Why {
     Search,
     /// A controller of this name.
     Controller(&'static str),
-    /// RBAC objects, from which permissions are evaluated (invariant I9).
+    /// RBAC objects, from which permissions are evaluated .
     Rights,
     /// Another replica with this name.
     Replica(String),

@@ -1,5 +1,5 @@
 //! Persistent store of the cache: records, their previous versions and collection positions, updated together in
-//! one transaction (invariant I3).
+//! one transaction .
 //!
 //! Written by the single writer task; read by lists, the text index and other readers. The [`Store`] trait and its
 //! behaviour suite are shared by the backends [`sqlite`] and [`postgres`], as are the decision which rows a batch
@@ -94,7 +94,7 @@ pub struct Progress {
     pub scope: Option<String>,
 }
 
-/// A new position of a collection without changes.
+/// A new position of a collection that is stored without changes to its records.
 #[derive(Debug, Clone)]
 pub struct Position {
     pub collection: CollectionKey,
@@ -208,7 +208,7 @@ pub struct StoreSize {
 /// Filter for the records that a reader wants.
 pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
-/// Whether objects are read with their bodies.
+/// Selects if objects are read with their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manifests {
     Read,

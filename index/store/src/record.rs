@@ -201,13 +201,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// Its JSON.
+    /// The body as text.
     pub fn text(&self) -> &str {
         // Ingest produces valid UTF-8.
         std::str::from_utf8(&self.body).unwrap_or_default()
     }
 
-    /// Its `metadata`, as JSON.
+    /// The JSON of `metadata`.
     pub fn metadata(&self) -> Option<&str> {
         let text = self.text();
         metadata_in(text).map(|at| &text[at])
@@ -277,7 +277,7 @@ pub struct Change {
 /// State of a collection: how far it follows its member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CollectionState {
-    /// The state before the change, from which a watch with a selector detects that an object leaves its view.
+    /// The resourceVersion up to which the collection was read.
     pub resource_version: String,
     /// A complete list was stored at least once, so an empty result means that there are no objects.
     pub complete: bool,

@@ -105,7 +105,7 @@ async fn made_by_join(member: &Client, namespace: &str) -> Result<(), Error> {
     match found.is_none_or(|found| found.labels().get(SYSTEM_LABEL.0).is_some_and(|value| value == SYSTEM_LABEL.1)) {
         true => Ok(()),
         false => Err(Error::Join(format!(
-            "its namespace {namespace} was not made by `crowsnest join` and is not deleted; delete the service accounts in it by hand"
+            "its namespace {namespace} was not created by `crowsnest join` and is not deleted; delete the service accounts in it manually"
         ))),
     }
 }

@@ -37,14 +37,14 @@ impl fmt::Debug for Token {
     }
 }
 
-/// How connections to a member are opened.
+/// Route by which connections to a member are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Through {
     /// Directly or through a proxy.
     Dialling,
-    /// Through the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
+    /// By the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
     AgentIfThere,
-    /// Only through the agent's tunnel ([`REACHED_THROUGH`]).
+    /// Only by the agent's tunnel ([`REACHED_THROUGH`]).
     AgentOnly,
 }
 
@@ -97,7 +97,7 @@ impl ConnectionSpec {
 }
 
 impl Through {
-    /// As set by the Cluster's sync mode and annotations.
+    /// The route that the Cluster's sync mode and annotations select.
     pub fn of(cluster: &Cluster) -> Self {
         let said = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
         match (&cluster.spec.sync_mode, said) {

@@ -29,7 +29,7 @@ const CHANGE_BUFFER: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
     pub connect_timeout: Duration,
-    /// How long [`Fleet::start`] waits for the first list of Clusters.
+    /// Time limit of [`Fleet::start`] for the first list of Clusters.
     pub start_timeout: Duration,
     /// Counts the requests to members.
     pub requests: Requests,

@@ -129,7 +129,7 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
     match tokio::time::timeout(within, deleting).await {
         Ok(deleted) => deleted,
         Err(_) => {
-            let what = format!("what was propagated to cluster {name}, {} Works,", there.len());
+            let what = format!("the execution namespace of cluster {name} with {} Works", there.len());
             Err(Error::StillThere { what, seconds: within.as_secs() })
         }
     }

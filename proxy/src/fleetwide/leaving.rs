@@ -25,7 +25,7 @@ struct Left {
     known: Seq,
     /// Ids of the records sent as DELETED.
     told: HashSet<u64>,
-    /// When the last page was read from the cache.
+    /// Time at which the last page was read from the cache.
     read: Option<Instant>,
     /// Changes after this sequence number need no DELETED event.
     until: Option<Seq>,
@@ -36,7 +36,7 @@ impl Leaving {
         self.left.push(Left { query, known, told: HashSet::new(), read: None, until: None });
     }
 
-    /// Notes records that were sent as DELETED; `over` if they were the last of the collection.
+    /// Marks records as sent as DELETED; `over` is true for the last ones of the collection.
     pub fn told(&mut self, query: &ListQuery, ids: Vec<u64>, over: bool) {
         let left = self.left.iter_mut().rev().find(|left| left.query.collection == query.collection);
         if let Some(left) = left {

@@ -251,7 +251,7 @@ pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion
 }
 
 impl Pieces for Listing {
-    /// The next piece of JSON. Items come first and metadata last, because the continue token is known only at the
+    /// The next piece of JSON. Items are written first and metadata last, because the continue token is known only at the
     /// end.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         if self.ended {

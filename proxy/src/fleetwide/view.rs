@@ -29,7 +29,7 @@ pub struct View {
     only: Option<ClusterName>,
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
-    /// The caller's permissions. Only objects that they allow are in view (invariant I9).
+    /// The caller's permissions. Only objects that they allow are in view .
     reader: Reader,
 }
 
@@ -212,7 +212,7 @@ impl View {
     }
 
     /// True if a record is in view. Every watch checks this for each change, so the cheap and most selective checks
-    /// come first.
+    /// are first.
     pub fn shows(&self, record: &Record) -> Result<bool, Error> {
         let key = &record.key;
         if *key.resource() != self.resource || self.namespace.as_deref().is_some_and(|only| *only != *key.namespace) {

@@ -36,10 +36,10 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Number of objects read from the cache at once for the initial events.
 const CHUNK: usize = 200;
-/// How long the end of the initial events is delayed for clusters that are not collected yet. Unreachable clusters
-/// never are.
+/// Maximum delay of the end of the initial events for clusters that are not collected yet. Unreachable clusters
+/// are never collected.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
-/// How long to wait for a resourceVersion that this replica of the cache has not reached yet.
+/// Maximum wait for a resourceVersion that this replica of the cache has not reached yet.
 pub(super) const LAG: Duration = Duration::from_secs(1);
 /// List option that requests the current objects as the first events of a watch.
 const INITIAL_EVENTS: &str = "sendInitialEvents";

@@ -16,7 +16,7 @@ use super::select::From;
 
 /// Shortest and longest delay between attempts to read a log that ended while its container runs.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// How long the last lines of a deleted pod are waited for.
+/// Maximum wait for the last lines of a deleted pod.
 const GRACE: Duration = Duration::from_secs(5);
 
 const GONE: &str = "the pod was deleted, no longer matches, or may no longer be read";

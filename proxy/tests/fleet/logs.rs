@@ -119,7 +119,7 @@ fn starting(cluster: &str, pod: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_of_several_members_are_one() {
+async fn logs_of_several_members_are_merged() {
     let world = world().await;
     for (member, name, began) in [("m1", "c", 3), ("m2", "b", 2), ("m1", "a", 1)] {
         pod(&world, member, name, began).await;

@@ -221,10 +221,10 @@ mod tests {
 
     /// A connection with at most one request, which starts with the connection and ends after `request` seconds.
     #[rstest]
-    #[case::asks_nothing(None, 29, false)]
-    #[case::asks_nothing_for_long(None, 30, true)]
-    #[case::asked_once(Some(5), 94, false)]
-    #[case::asked_once_long_ago(Some(5), 95, true)]
+    #[case::no_request(None, 29, false)]
+    #[case::no_request_for_long(None, 30, true)]
+    #[case::one_request(Some(5), 94, false)]
+    #[case::one_request_long_ago(Some(5), 95, true)]
     #[case::request_is_running(Some(500), 300, false)]
     fn idle_connections_are_closed(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
         let (began, activity) = (Instant::now(), Activity::new());

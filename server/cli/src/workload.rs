@@ -237,7 +237,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Of the running pods, the one that is ready and the oldest.
+/// The oldest ready pod among the running ones, or the oldest if none is ready.
 fn running(pods: &[Pod]) -> Option<&Pod> {
     let runs = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
     let is_ready = |pod: &Pod| {

@@ -118,7 +118,7 @@ pub fn read(text: &str) -> Result<Vec<Wish>, CredentialsError> {
             return invalid(why);
         }
         if !known.insert(name) {
-            return invalid("the list contains it twice");
+            return invalid("the name is not unique in the list");
         }
         match wish {
             Wish::Authority { .. } => {

@@ -107,7 +107,7 @@ mod tests {
         let (authority, own) = (first.authority.certificate.clone(), first.own.certificate.clone());
         assert!(covers(&own, "crowsnest.example.com").unwrap() && covers(&own, SERVICE_HOST).unwrap());
         let same = renewed(Some(first), &["crowsnest.example.com"], now).unwrap();
-        assert_eq!(same.own.certificate, own, "it is good for long enough");
+        assert_eq!(same.own.certificate, own, "the certificate is valid for long enough");
         let moved = renewed(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
         assert!(moved.own.certificate != own && covers(&moved.own.certificate, "10.0.0.7").unwrap());
         assert_eq!(moved.authority.certificate, authority);

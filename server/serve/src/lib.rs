@@ -206,7 +206,7 @@ impl Running {
         let (client, contact_sender, sessions) =
             (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
         self.servers
-            .keep("contact with the control plane", contact::follow(client, contact_sender, sessions, stop.clone()));
+            .keep("connectivity check of the control plane", contact::follow(client, contact_sender, sessions, stop.clone()));
         if self.config.has_cache() {
             self.start_roles().await?;
         }

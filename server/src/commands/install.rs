@@ -89,7 +89,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         bail!("--host is required: the address at which the control plane reaches `crowsnest serve`");
     };
     let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
-    // Equal addresses mean that both run together.
+    // Equal addresses mean that one process serves both.
     let said = args.webhook_host.clone().zip(args.webhook_port);
     let webhooks_at = said.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
     let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));

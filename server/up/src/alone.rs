@@ -13,7 +13,7 @@ use super::members::{self, PORTS};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::signals::Stop;
 
-/// Runs until the process receives a signal. The first line of output tells that it serves, and the path of its
+/// Runs until the process receives a signal. The first line of output is printed when it serves requests, and contains the path of its
 /// kubeconfig.
 pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;

@@ -123,7 +123,7 @@ impl QuotaReview<'_> {
         match tokio::time::timeout(REVIEW_TIMEOUT, self.decide_serialized()).await {
             Ok(review) => review,
             Err(_) => Ok(Some(Review::from(Err(Refusal::internal(format!(
-                "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many changes of bindings of the namespace at once",
+                "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many concurrent writes of bindings in the namespace",
                 self.request.namespace, self.request.name
             )))))),
         }

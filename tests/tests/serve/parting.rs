@@ -88,7 +88,7 @@ impl Left {
             said = self.crowsnest(&["uninstall", "--members"])?.err;
             Ok(!said.contains("`crowsnest serve` must be running"))
         })?;
-        ensure!(said.contains("its namespace karmada-cluster was not made by `crowsnest join`"), "{said}");
+        ensure!(said.contains("its namespace karmada-cluster was not created by `crowsnest join`"), "{said}");
         ensure!(self.there("", "ConfigMap", Some("default"), "goes")?, "{said}");
         labelled("true".into())?;
         Ok(())

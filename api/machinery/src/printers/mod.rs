@@ -240,7 +240,7 @@ mod tests {
     #[case("x.io", "Thing", json!({"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no"}]}}), Some("NotReady"))]
     #[case("x.io", "Thing", json!({"spec": null, "status": null}), None)]
     #[case("x.io", "Thing", json!({"status": "a word where an object should be"}), None)]
-    fn other_kinds_say_how_they_are(
+    fn other_kinds_have_a_status(
         #[case] group: &str,
         #[case] kind: &str,
         #[case] mut object: Value,

@@ -259,7 +259,7 @@ mod tests {
     {"name": "b", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "NotReady", 1, 0)]
     #[case::terminating(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running"}}), "Terminating", 0, 0)]
     #[case::lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
-    fn rows_say_what_kubectl_says(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
+    fn rows_equal_kubectls(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
         let row = Row::of(&Pod::deserialize(&pod).expect("a pod"));
         assert_eq!((row.status.as_str(), row.ready, row.restarts), (status, ready, restarts));
     }

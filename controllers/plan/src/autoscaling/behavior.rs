@@ -100,7 +100,7 @@ impl Past {
         Bounded { replicas, able, limited: replicas != stable, limit }
     }
 
-    /// Records a scale event. Only the limits of a behavior read it.
+    /// Records a scale event, for the scaling policies of a behavior. Without a behavior nothing is recorded.
     pub fn rescaled(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
@@ -217,7 +217,7 @@ impl Past {
     }
 }
 
-/// Limits that apply without a behavior.
+/// Applies the limits of an autoscaler without a behavior.
 fn by_default(bounds: Bounds, wanted: i32) -> (i32, Why) {
     let limit = bounds.current.saturating_mul(UP_FACTOR).max(UP_LEAST);
     let (most, why) = if bounds.most > limit { (limit, UP_LIMIT) } else { (bounds.most, TOO_MANY) };

@@ -38,7 +38,7 @@ pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
     claim.ok_or("no label of policy permanent-id found")
 }
 
-/// Outcome of comparing the current replicas with the limits, before any metric is read.
+/// Result of checking the current replicas against minimum and maximum, before any metric is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// Autoscaling is disabled, because the target is scaled to zero.

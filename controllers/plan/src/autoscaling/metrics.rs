@@ -281,7 +281,7 @@ pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish
             Wish::Replicas { replicas, metric, statuses, failed: Some(message(&first)) }
         }
         (_, Some(first)) => Wish::Unknown { failed: message(&first), first },
-        // Admission gives a FederatedHPA without metrics one.
+        // Admission adds a default metric to a FederatedHPA without metrics.
         (None, None) => {
             let first = Invalid::new("InvalidMetricSourceType", "", "no metric is specified");
             Wish::Unknown { failed: message(&first), first }

@@ -102,7 +102,7 @@ impl Part {
     }
 }
 
-/// Estimate request: how many fit? Equal requests have equal results as long as a cluster's free capacity does not
+/// Request for an estimate. Equal requests have equal results as long as a cluster's free capacity does not
 /// change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {

@@ -106,9 +106,9 @@ mod tests {
 
     #[rstest]
     #[case::nothing_is_needed(json!({}), &["4"], Some(0), None)]
-    #[case::two_halves_do_not_add_up(replicas_with_cpu(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
-    #[case::the_sum_is_what_nodes_say(replicas_with_cpu(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
-    #[case::an_estimator_says_less(replicas_with_cpu(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
+    #[case::free_cpu_is_split_across_nodes(replicas_with_cpu(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
+    #[case::nodes_and_summary_agree(replicas_with_cpu(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
+    #[case::the_estimator_is_smallest(replicas_with_cpu(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
     fn smallest_estimate_is_the_bound(
         #[case] fields: Value,
         #[case] cpus: &[&str],

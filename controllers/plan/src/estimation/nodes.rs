@@ -92,7 +92,7 @@ impl Nodes {
                 index += 1;
                 continue;
             }
-            // Either whole nodes are filled, or the rest goes to one node.
+            // Either whole nodes are filled, or the remaining pods are placed on one node.
             let filled = (pods / each).min(alike.count);
             let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
             self.split(index, nodes);

@@ -1,6 +1,6 @@
 //! Eviction rate of the taint manager. Karmada limits the rate of each of its two queues. Safe evictions additionally
 //! slow down and halt for clusters that are not Ready, if many clusters are not ready or the control plane itself is
-//! suspected to be at fault. Evictions from Ready clusters, that is drains by an administrator, continue.
+//! suspected to be at fault. Evictions from Ready clusters (drains by an administrator) continue.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -110,7 +110,7 @@ impl Halt {
     }
 }
 
-/// Rate for the fleet. A single cluster that is not ready is a normal failover; from two on, their share counts.
+/// Rate for the fleet. A single cluster that is not ready is a normal failover; with two or more, their share decides.
 /// Clusters that were never probed, or that are being deleted, are ignored.
 pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a Standing>, limits: &Limits) -> Pace {
     let (mut clusters, mut not_ready, mut doubted) = (0_usize, 0_usize, false);
@@ -131,7 +131,7 @@ pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a Standing>, limits: &Limits) 
 /// Minimum rate, also for a configured rate of 0: one eviction in 30 minutes, as in Karmada.
 const SLOWEST: Duration = Duration::from_secs(1800);
 
-/// A token bucket with reservations: every caller gets the time when it may proceed.
+/// A token bucket with reservations: each caller receives the time at which it may proceed.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     /// Time between two tokens.
@@ -157,7 +157,7 @@ impl Bucket {
     }
 }
 
-/// A bucket with its waiting keys.
+/// A rate limiter: a token bucket, and the keys that wait for their token.
 #[derive(Debug, Clone)]
 pub struct Turns<K> {
     bucket: Bucket,
@@ -169,7 +169,7 @@ impl<K: Hash + Eq + Clone> Turns<K> {
         Turns { bucket, later: HashMap::new() }
     }
 
-    /// Takes the key's token if its time has come, otherwise returns the remaining time.
+    /// Takes the key's token if it is valid already; otherwise returns the remaining wait.
     pub fn take(&mut self, key: &K, now: Instant) -> Result<(), Duration> {
         let at = match self.later.get(key) {
             Some(at) => *at,

@@ -1,5 +1,5 @@
 //! When an eviction task may complete: once the copy is replaced (`--failover-safety=safe`), or by Karmada's weaker
-//! rule. Also when a task is cancelled, because its taint is gone and nothing has replaced the copy yet.
+//! rule. Also cancels tasks whose cause no longer exists before the copy was replaced.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, eviction};
@@ -93,7 +93,7 @@ pub struct Cancelled {
     pub affinity: Option<String>,
 }
 
-/// Cancels evictions by the taint manager whose cause is gone and whose copy has not been replaced. A copy that was
+/// Cancels evictions by the taint manager whose cause no longer exists and whose copy is not replaced yet. A copy that was
 /// being replaced by failback is kept if the original cluster fails again.
 pub fn cancelled(evicting: &Evicting<'_>, now: Timestamp) -> Option<Cancelled> {
     if evicting.safety == Safety::Karmada || is_replaced(evicting) {

@@ -234,7 +234,7 @@ pub struct Move<'a> {
     pub asked_by: Option<&'a str>,
 }
 
-/// Entry for a workload that moved between clusters. The first scheduling and mere scaling have none.
+/// Entry for a workload that moved between clusters. `None` for the first scheduling, and if only replicas changed.
 pub fn rescheduled(bound: &Bound<'_>, moved: &Move<'_>) -> Option<Entry> {
     let fled = fled(moved);
     let mut from = moved.before.clusters.clone();
@@ -369,7 +369,7 @@ pub fn returned(
 /// it.
 pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
-    // Unchanged situations have the same entry.
+    // An unchanged situation has the same id, so it is recorded once.
     let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
     let cause = Cause::new(why);
     let (cluster, cause) = match clusters {

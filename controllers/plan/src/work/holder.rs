@@ -18,7 +18,7 @@ pub enum Holder {
     Binding(BindingKey),
     /// A FederatedResourceQuota.
     Quota,
-    /// The object in the Work if it has neither, such as the Work of a Namespace.
+    /// The object in the Work, if the Work belongs to neither a binding nor a quota, such as that of a Namespace.
     Object(ObjectKey),
 }
 

@@ -266,7 +266,7 @@ impl Evaluation<'_> {
             }
             Wish::Replicas { replicas, metric, statuses, failed } => {
                 if let Some(failed) = failed {
-                    tracing::debug!(autoscaler = ?self.key, failed, "some metrics are not counted");
+                    tracing::debug!(autoscaler = ?self.key, failed, "some metrics have no valid proposal");
                 }
                 let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
                 self.set(SCALING_ACTIVE, true, "ValidMetricFound", message);

@@ -1,7 +1,7 @@
 //! FederatedHPA controller: periodically computes the replicas of a template from the metrics of its pods in all clusters, and
 //! writes the template's scale and the status of the FederatedHPA.
 //!
-//! Past recommendations and scale events are in memory: after a restart, stabilization begins with the current replicas, as in
+//! Earlier recommendations and scale events are kept in memory: after a restart, stabilization begins with the current replicas, as in
 //! Karmada.
 
 mod evaluation;

@@ -29,7 +29,7 @@ use crowsnest_plan::clusters::Observed;
 use crowsnest_plan::health::doubt::{self, Doubt};
 use crowsnest_plan::health::{History, lease};
 
-/// In Karmada, Leases belong to the cluster controller.
+/// Switch of both controllers: in Karmada, Leases belong to the cluster controller.
 const CLUSTER: Switch = Switch::OnByDefault(&["cluster"]);
 
 /// Creates execution namespaces and taints of clusters, and finalizes their removal.
@@ -47,7 +47,7 @@ pub(in crate::cluster) struct Known {
     /// Observation for Karmada's rule.
     pub(in crate::cluster) observed: Option<Observed>,
     pub(in crate::cluster) beat: Option<lease::Beat>,
-    /// Monotonic time of its loss, unless it is confirmed to be down.
+    /// Monotonic time at which the cluster was lost. `None` if it is confirmed to be down.
     pub(in crate::cluster) lost: Option<Duration>,
     /// API resources in its status.
     pub(in crate::cluster) reported: Option<Arc<ApiResources>>,

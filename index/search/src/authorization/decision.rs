@@ -1,4 +1,4 @@
-//! Authorization decisions by cluster, resource and namespace (invariant I9).
+//! Authorization decisions by cluster, resource and namespace .
 
 use crate::authorization::CallerRights;
 use crate::document::columns::SCOPE_SEPARATOR;

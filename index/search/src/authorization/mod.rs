@@ -1,5 +1,5 @@
-//! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache (invariant
-//! I9).
+//! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache.
+//!
 //!
 //! Updated by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose
 //! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]); objects that it does not
@@ -193,13 +193,13 @@ impl CallerRights {
         &self.caller
     }
 
-    /// The rules that decisions rely on; None if newer rules had a part in one of them, so that none may be cached.
+    /// The rules that decisions rely on; None if newer rules affected one of them; then none may be cached.
     pub fn basis(&self) -> Option<DecisionBasis> {
         let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
         (!self.outdated).then(basis)
     }
 
-    /// Clusters whose rules may decide otherwise than on that basis; None if the basis belongs to another [`Rights`].
+    /// Clusters whose rules may lead to other decisions than that basis; None if the basis belongs to another [`Rights`].
     pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
         let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
         same_rules.then(|| self.basis.changed(&basis.stamps))
@@ -238,7 +238,7 @@ impl CallerRights {
     }
 
     /// The objects of a resource in a namespace (empty for cluster-scoped ones) that may be read in this way. Clusters
-    /// whose rules are not in the cache are requested for lists only.
+    /// whose rules are not in the cache answer access reviews for lists only.
     pub fn verdict(
         &mut self,
         reading: Reading,

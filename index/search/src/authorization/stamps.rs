@@ -86,7 +86,7 @@ impl Standings {
         self.kept.get(caller)
     }
 
-    /// The standing by these rules, whose newest change has this number. Concurrent calls for a caller are
+    /// The standing under these rules; `number` is that of their newest change. Concurrent calls for a caller are
     /// serialized.
     pub fn renewed(
         &self,

@@ -56,7 +56,7 @@ pub(crate) struct Found {
     /// Ids of the objects of the hits; for a period, of the deleted ones. They are excluded from the search of
     /// current objects, because the text index may still contain them.
     pub ids: BTreeSet<u64>,
-    /// Not all versions were evaluated.
+    /// True if some versions were not evaluated.
     pub cut: bool,
 }
 
@@ -118,7 +118,7 @@ struct Reading<'s> {
     span: Span,
     narrowing: Narrowing,
     read: usize,
-    /// Stopped before the end.
+    /// True if reading stopped before the end.
     cut: bool,
 }
 

@@ -8,7 +8,7 @@ use super::order::Order;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Hits of one page: an engine refuses more.
+/// Maximum number of hits per page that an engine accepts.
 pub const MAX_PAGE: usize = 10_000;
 
 /// Parts of a search.
@@ -33,7 +33,7 @@ impl Search<'_> {
         if self.keep == 0 { 0 } else { (self.keep + 1).min(MAX_PAGE) }
     }
 
-    /// The body of the request. Ids are read from the sort values, so no stored field is.
+    /// The body of the request. Ids are read from the sort values, so no stored field is requested.
     pub fn body(&self) -> Result<Value, DslError> {
         let clauses = self.matches.clauses() + self.rights.map_or(0, Query::clauses) + self.order.clauses();
         if clauses > MAX_REQUEST_CLAUSES {

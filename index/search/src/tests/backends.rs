@@ -80,7 +80,7 @@ impl Backend {
 }
 
 /// Paths, in current objects or within a relation, in queries about the present and the past.
-fn paths_beside_relations_and_the_past() -> impl Iterator<Item = String> {
+fn queries_with_paths_relations_and_history() -> impl Iterator<Item = String> {
     let paths =
         [".spec.replicas:2", "checkout .spec.replicas:>1", "-.spec.replicas:1 kind:deploy", ".metadata.name:c*"];
     let relations = ["", "select:deployment", "select:pod sort:relevance", "has.pod(.spec.nodeName:n*)"];
@@ -96,7 +96,7 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     let mut queries = generate(samples::query(), count);
     queries.extend(generate(properties::query(), count / 2));
     queries.extend(generate(properties::relation(), count / 4));
-    queries.extend(paths_beside_relations_and_the_past());
+    queries.extend(queries_with_paths_relations_and_history());
     let rights: Vec<_> = generate(properties::some_rights(), 8).iter().map(|some| Arc::new(granted(some))).collect();
     let (all, mut found_some, mut wrong) = (queries.len(), 0, Vec::new());
     for (nth, query) in queries.into_iter().enumerate() {

@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the interests of a silent replica stay valid.
+/// Time for which the interests of a replica without heartbeats stay valid.
 const COUNT_FOR: Duration = Duration::from_secs(60);
 
 impl PostgresStore {

@@ -147,7 +147,7 @@ async fn old_versions_are_narrowed(
             span.before = last.ended;
             for version in &versions {
                 let key = &version.object.record.key;
-                assert!(found.insert(format!("{}/{}", key.cluster(), key.namespace)), "told twice");
+                assert!(found.insert(format!("{}/{}", key.cluster(), key.namespace)), "returned twice");
             }
         }
         assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected, "limit {limit}");

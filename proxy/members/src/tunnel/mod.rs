@@ -48,7 +48,7 @@ struct Pulse {
     ask_after: Duration,
     /// Time limit for the response to a ping; then the peer counts as dead.
     answer_within: Duration,
-    /// How long requests wait for a tunnel after the cluster's last one ended, or after the first request to the cluster in
+    /// Maximum wait of requests for a tunnel after the cluster's last one ended, or after the first request to the cluster in
     /// this process. Agents reconnect within a second or two, and find a new process as quickly.
     opens_within: Duration,
 }

@@ -28,7 +28,7 @@ pub struct Tunnels {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The tunnels of each cluster, oldest first. No empty lists.
+    /// The tunnels of each cluster, oldest first. A list is never empty.
     open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
     /// Start of the wait for a tunnel, for clusters that were requested without one.
     without: Mutex<BTreeMap<ClusterName, Instant>>,

@@ -313,6 +313,6 @@ fn delays_grow_with_jitter(#[case] failures: u32, #[case] random: f64, #[case] m
 #[case("https://M1.example", "m1.example:443")]
 #[case("http://m1/base", "m1:80")]
 #[case("https://[fd00::1]:6443", "[fd00::1]:6443")]
-fn connect_names_host_and_port(#[case] endpoint: &str, #[case] expected: &str) {
+fn connect_targets_are_host_and_port(#[case] endpoint: &str, #[case] expected: &str) {
     assert_eq!(authority(&endpoint.parse().unwrap()).unwrap().as_str(), expected);
 }

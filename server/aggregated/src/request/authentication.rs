@@ -191,7 +191,7 @@ impl Delegated {
     }
 }
 
-/// Adds the group that every API server adds.
+/// Adds the group system:authenticated, as every API server does.
 fn known(user: UserInfo) -> UserInfo {
     match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         true => user,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_proof_counts_and_a_bad_one_is_not_nobody() {
+    async fn first_valid_credential_counts_and_invalid_ones_are_not_anonymous() {
         let user = |front_proxy| Peer {
             front_proxy,
             certificate: Certificate::User(UserInfo::new("carla", ["dev"])),

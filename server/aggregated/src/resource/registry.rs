@@ -37,7 +37,7 @@ pub struct Group {
     pub schemas: fn() -> Map<String, Value>,
 }
 
-/// Version of our groups, and of Karmada's.
+/// API version of Crowsnest's groups and of Karmada's.
 pub const VERSION: &str = "v1alpha1";
 
 /// Destination of a path.

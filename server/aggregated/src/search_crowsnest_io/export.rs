@@ -29,7 +29,7 @@ const COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,cr
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Format {
     JsonLines,
-    /// With these columns.
+    /// CSV with these columns.
     Csv(Vec<String>),
 }
 
@@ -66,7 +66,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
         other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.search(user)?;
-    // A file has no place for notices, without which an unanswerable query would look like one without hits.
+    // A file cannot contain notices; without them, an unanswerable query would look like a query without hits.
     if let Some(why) = request.unanswerable() {
         return Err(ApiError::bad_request(why));
     }

@@ -142,7 +142,7 @@ impl Policy {
         self
     }
 
-    /// How a request is logged; `None` if not at all. `asked` has its attributes at this server and at the one it is
+    /// How a request is logged; `None` if it is not logged. `asked` has its attributes at this server and at the one it is
     /// forwarded to.
     pub fn decide(&self, user: &UserInfo, asked: &[&Attributes]) -> Option<Decision> {
         let rule = self.rules.iter().find(|rule| rule.matches(user, asked)).filter(|rule| rule.level != Level::None)?;
@@ -179,7 +179,7 @@ impl Rule {
         }
         for one in &self.resources {
             if one.group.starts_with(|c: char| c.is_ascii_digit()) || one.group.contains('/') {
-                return Err(format!("resources: group {:?} is no API group", one.group));
+                return Err(format!("resources: group {:?} is not an API group", one.group));
             }
             if one.resources.is_empty() && !one.resource_names.is_empty() {
                 return Err("resources: using resourceNames requires at least one resource".into());

@@ -111,6 +111,6 @@ async fn renewed_client_certificates_are_presented() {
     assert_eq!(request(true).await, 200);
     assert_eq!(certificates.recv().await.unwrap(), presented_certificate(&second));
     assert_eq!(request(false).await, 200);
-    assert_eq!(certificates.recv().await.unwrap(), Vec::<u8>::new(), "webhooks are not shown who calls");
+    assert_eq!(certificates.recv().await.unwrap(), Vec::<u8>::new(), "no client certificate is presented to webhooks");
     server.abort();
 }

@@ -100,7 +100,7 @@ static FAMILIES: [&[ThirdPartyKind]; 10] = [
     &kyverno::KINDS,
 ];
 
-/// The row of a kind.
+/// Finds the rules of a kind.
 pub fn find(api_version: &str, kind: &str) -> Option<&'static ThirdPartyKind> {
     FAMILIES.into_iter().flatten().find(|row| row.kind == kind && row.api_version == api_version)
 }

@@ -92,7 +92,7 @@ fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     tasks
 }
 
-/// Completed if so in all members, or failed if it failed or was aborted in any; otherwise `None`. An unchanged state
+/// `Completed` if the Job completed in all members, `Failed` if it failed or was aborted in any, else `None`. An unchanged state
 /// keeps its time.
 fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
     let phase =

@@ -67,7 +67,7 @@ impl Authorization {
             Self::Bearer(token) => format!("Bearer {}", token.expose()),
         };
         let mut value = HeaderValue::from_str(&text)
-            .map_err(|_| ClientError::Credentials("they hold a character that a header cannot carry".to_owned()))?;
+            .map_err(|_| ClientError::Credentials("they contain a character that is not allowed in a header".to_owned()))?;
         value.set_sensitive(true);
         Ok(Some(value))
     }

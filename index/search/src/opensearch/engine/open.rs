@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 /// Points in time that wait to be closed.
 const CLOSING: usize = 256;
 
-/// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
+/// Sets up the backend. Sends no request; the worker waits for an unreachable engine.
 pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     let Opening { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } = opening;
     let client = Arc::new(Client::new(ClientOptions::of(&options.opensearch)?).await?);

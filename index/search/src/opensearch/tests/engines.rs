@@ -67,7 +67,7 @@ fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |number| number.parse().unwrap())
 }
 
-/// Objects of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_OBJECTS` says, in eight clusters.
+/// Objects of all fixtures, and `CROWSNEST_ENGINE_OBJECTS` generated ones, in eight clusters.
 fn objects() -> Vec<(&'static str, Value)> {
     let clusters = ["member1", "member2", "member3", "m4", "m5", "m6", "m7", "karmada"];
     let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
@@ -82,7 +82,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     objects
 }
 
-/// Queries of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_QUERIES` says.
+/// Queries of all fixtures, and `CROWSNEST_ENGINE_QUERIES` generated ones.
 fn queries() -> Vec<String> {
     let count = setting("CROWSNEST_ENGINE_QUERIES", 100);
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();

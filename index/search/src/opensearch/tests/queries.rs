@@ -124,7 +124,7 @@ fn every_condition_is_a_query() {
 }
 
 #[test]
-fn phrases_that_end_too_widely_are_found_anywhere() {
+fn phrases_with_too_many_expansions_match_in_any_order() {
     let matches = planned("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
     let ends = phrase_ends(&matches);
     assert_eq!(ends, ["ima", "restart"].map(str::to_owned).into());

@@ -1,6 +1,6 @@
 //! Collects top hits, total and facet counts from all segments.
 //!
-//! Permissions are applied first (invariant I9): a document that the caller may not read is not counted.
+//! Permissions are applied first : a document that the caller may not read is not counted.
 
 use super::doc_sets::{Matching, Question};
 use super::facet_counts::{Tally, Tallying, summed};

@@ -97,7 +97,7 @@ impl<'q> Question<'q> {
         self.notices.into_inner()
     }
 
-    /// Evaluates the plan on a segment; returns only documents that the caller may read (invariant I9).
+    /// Evaluates the plan on a segment; returns only documents that the caller may read .
     pub fn ask(&self, segment: &Segment, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
         let parts = &segment.parts;
         let mut asking = self.asking(parts);

@@ -73,7 +73,7 @@ async fn each_write_changes_its_own_part(
         let uri = if content_type == APPLY { uri } else { uri.replace("&force=false", "") };
         let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
         let request = request.body(Body::from(body.to_string())).unwrap();
-        // Only callers with rights on the status get to this point.
+        // Only callers that may write the status reach this code.
         let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
         answered(kind.group, &server, tail, request, eve).await
     };
@@ -101,7 +101,7 @@ async fn each_write_changes_its_own_part(
 /// A read needs the right to read only, even if its request carries a patch.
 #[rstest]
 #[tokio::test]
-async fn a_read_with_a_patch_in_it_writes_nothing(#[values("GET", "DELETE")] method: &str) {
+async fn reads_with_a_patch_body_write_nothing(#[values("GET", "DELETE")] method: &str) {
     let server = with_cluster().await;
     let patch = json!({"spec": {"region": "stolen"}});
     let (_, answer) = super::call(&server, method, "/clusters/m1?dryRun=All", STRATEGIC, &patch).await;

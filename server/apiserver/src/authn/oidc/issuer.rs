@@ -30,13 +30,13 @@ pub enum IssuerError {
     /// The error of reqwest names the address.
     #[error("cannot reach the issuer")]
     Call(#[source] reqwest::Error),
-    #[error("{url} answered {status}")]
+    #[error("{url} returned status {status}")]
     Status { url: String, status: http::StatusCode },
-    #[error("the answer of {0} is too long")]
+    #[error("the response of {0} is too large")]
     TooLong(String),
-    #[error("the answer of {url} cannot be parsed")]
+    #[error("cannot parse the response of {url}")]
     Unreadable { url: String, source: serde_json::Error },
-    #[error("{url} is of the issuer {got:?}, not of {expected:?}")]
+    #[error("{url} names the issuer {got:?}, not {expected:?}")]
     Other { url: String, expected: String, got: String },
     #[error("the issuer's {what} {url:?} is not an https URL")]
     NotSecure { what: &'static str, url: String },

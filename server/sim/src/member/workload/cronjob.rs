@@ -118,7 +118,7 @@ fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Creates the Job of a scheduled time as the concurrency policy allows. True if that time is done.
+/// Creates the Job of a scheduled time as the concurrency policy allows. Returns true if that time needs no further attempt.
 async fn launch(world: &World, parent: &Parent, spec: &CronJobSpec, jobs: &[Held<Job>], at: Timestamp) -> Result<bool> {
     let running: Vec<_> = jobs.iter().filter(|job| ended(job).is_none()).collect();
     match spec.concurrency_policy.as_deref() {
