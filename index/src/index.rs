@@ -24,7 +24,7 @@ use crowsnest_store::postgres::{self, PostgresStore};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::{Follower, Tail, Topic};
 use crowsnest_store::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use crowsnest_store::{Store, StoreSize};
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
@@ -412,7 +412,7 @@ fn declare_rules(interests: &Interests) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
     let rules = everywhere.into_iter().flat_map(|clusters| {
         rbac_resources().into_iter().map(move |resource| {
-            let (namespaces, why) = (Namespaces::All, Why::Rights);
+            let (namespaces, why) = (Namespaces::All, InterestReason::Rights);
             Interest { clusters: clusters.clone(), resource, namespaces, why }
         })
     });

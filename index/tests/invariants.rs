@@ -12,7 +12,7 @@ use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
 };
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use futures::TryStreamExt;
 use kube::api::DeleteParams;
 use members::{Member, api, config_map, config_maps, control_plane, name, namespace, register, start, within};
@@ -39,7 +39,7 @@ fn secrets() -> Gvr {
 
 fn interest(resource: Gvr, why: &str) -> Interest {
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-    Interest { clusters, resource, namespaces, why: Why::Other(why.to_owned()) }
+    Interest { clusters, resource, namespaces, why: InterestReason::Other(why.to_owned()) }
 }
 
 impl World {

@@ -15,7 +15,7 @@ mod silence;
 
 use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use futures::TryStreamExt;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -73,7 +73,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
     options.store =
         StoreOptions::Postgres(PostgresOptions { replica: Some(id.to_owned()), ..PostgresOptions::new(database) });
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-    let why = Why::Other("the test".to_owned());
+    let why = InterestReason::Other("the test".to_owned());
     let declared = Interests::default();
     let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, why });
     let index = Index::open_with(fleet, options, declared).await.unwrap();

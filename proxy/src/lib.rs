@@ -58,9 +58,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// Body of a request or response; always streamed.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Observer of the clusters that a request reaches, added to the request's extensions as `Arc<dyn Witness>`. It is
+/// Observer of the clusters that a request reaches, added to the request's extensions as `Arc<dyn ClusterObserver>`. It is
 /// kept until the tunnel of an upgraded connection has ended.
-pub trait Witness: Send + Sync {
+pub trait ClusterObserver: Send + Sync {
     /// The request is sent to this member.
     fn asks(&self, cluster: &ClusterName);
 

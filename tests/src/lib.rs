@@ -16,7 +16,7 @@ mod kubectl;
 mod process;
 
 pub use charts::{release, render, root};
-pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
+pub use kubectl::{CommandOutput, GENERATIONS, Kubectl, Stream, with_each};
 pub use process::{Apiserver, Member, Process};
 
 /// Timeout for a state on a loaded two-core machine.
@@ -102,7 +102,7 @@ pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> 
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../web"))
         .output()
         .context("cannot run node")?;
-    let said = Said::of(&output)?;
+    let said = CommandOutput::of(&output)?;
     if said.code != Some(0) {
         bail!("the browser script {script} failed: {}{}", said.out, said.err);
     }
@@ -202,8 +202,8 @@ impl Fleet {
     }
 
     /// Runs the CLI against this fleet.
-    pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
-        Said::of(&self.surround(Command::new(binary()?)).args(args).output()?)
+    pub fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
+        CommandOutput::of(&self.surround(Command::new(binary()?)).args(args).output()?)
     }
 
     /// Starts a long-running CLI command; its standard output is read as it arrives.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, until};
 
 const WEB: &str = include_str!("join/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
@@ -149,11 +149,11 @@ fn steers_and_searches(ours: &Fleet, theirs: &Fleet, kubectl: &Kubectl) -> Resul
     Ok(())
 }
 
-fn up(folder: &Path, args: &[&str]) -> Result<Said> {
+fn up(folder: &Path, args: &[&str]) -> Result<CommandOutput> {
     let data = folder.join("refused");
     let mut command = Command::new(binary()?);
     command.args(["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"]).arg(&data).args(args);
-    let said = Said::of(&command.output()?)?;
+    let said = CommandOutput::of(&command.output()?)?;
     if data.exists() {
         fs::remove_dir_all(&data)?;
     }

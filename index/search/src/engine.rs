@@ -216,13 +216,13 @@ pub trait Scan: fmt::Debug + Send {
 /// A kind of engine.
 pub(crate) struct Backend {
     pub name: &'static str,
-    pub open: for<'o> fn(Opening<'o>) -> BoxFuture<'o, Result<Opened, Error>>,
+    pub open: for<'o> fn(EngineContext<'o>) -> BoxFuture<'o, Result<EngineHandle, Error>>,
     /// The index that it keeps in the data directory; None if it keeps none there.
     pub local: Option<LocalIndex>,
 }
 
 /// Parts of the cache that an engine works with.
-pub(crate) struct Opening<'o> {
+pub(crate) struct EngineContext<'o> {
     pub options: &'o IndexOptions,
     /// Identity of the store: an index of another store is rebuilt.
     pub identity: &'o str,
@@ -243,7 +243,7 @@ pub(crate) struct Opening<'o> {
 }
 
 /// An open engine.
-pub(crate) struct Opened {
+pub(crate) struct EngineHandle {
     pub engine: Arc<dyn Engine>,
     /// Follows the changes of the store into the index until the cache stops. If it ends before that, the cache is unready.
     pub worker: BoxFuture<'static, Result<(), Error>>,

@@ -1,7 +1,7 @@
 //! Starts and stops collectors as interests, members and connections change.
 
 use super::collector::Collector;
-use super::definitions::Promises;
+use super::definitions::DiscoveryExpectations;
 use super::{Scope, Shared, everything};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Connection;
@@ -36,7 +36,7 @@ struct Running {
 
 struct Explorer {
     connection: Link,
-    promises: Arc<Promises>,
+    promises: Arc<DiscoveryExpectations>,
     abort: AbortHandle,
 }
 
@@ -264,7 +264,7 @@ impl Supervisor {
             if self.explorers.contains_key(cluster) {
                 continue;
             }
-            let promises = Arc::new(Promises::default());
+            let promises = Arc::new(DiscoveryExpectations::default());
             let (shared, client, name, open) =
                 (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&promises));
             let abort = self.tasks.spawn(async move {

@@ -14,7 +14,7 @@ use super::source::ObjectChange;
 use super::version::DocumentVersion;
 use crowsnest_search::opensearch::bulk::DocumentChange;
 use crowsnest_store::CollectionKey;
-use crowsnest_store::{Manifests, Scan as StoreScan};
+use crowsnest_store::{BodyMode, Scan as StoreScan};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -148,7 +148,7 @@ impl Exporter {
         ids.sort_unstable();
         for ids in ids.chunks(OBJECTS) {
             // Objects deleted in the meantime are omitted; their deletion follows.
-            let objects = self.source.store.by_ids(ids, Manifests::Read).await?;
+            let objects = self.source.store.by_ids(ids, BodyMode::Read).await?;
             let changes = objects.into_iter().map(|object| {
                 let record = &object.record;
                 let (seq, key, uid) = (record.seq.0, record.key.clone(), record.uid.clone());

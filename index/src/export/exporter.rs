@@ -1,7 +1,7 @@
 //! Keeps an engine's indices of Karmada's layout equal to the selected objects of the store.
 
 use super::document::{alias_of, document};
-use super::error::{ExportError, Trouble};
+use super::error::{ExportError, ExportFailure};
 use super::progress::{ExportProgress, ExportState};
 use super::selection::Selection;
 use super::source::{ObjectChange, Source};
@@ -106,7 +106,10 @@ impl Exporter {
                 progress.state = state;
                 progress.connected &= !matches!(
                     trouble,
-                    Trouble::Unreachable | Trouble::Credentials | Trouble::Certificate | Trouble::Unsupported
+                    ExportFailure::Unreachable
+                        | ExportFailure::Credentials
+                        | ExportFailure::Certificate
+                        | ExportFailure::Unsupported
                 );
             });
             if is_new {
@@ -448,7 +451,7 @@ impl Account for Written<'_> {
     }
 
     fn waits(&self, reason: &str) {
-        let state = ExportState::Waiting { trouble: Trouble::Refused, reason: reason.to_owned() };
+        let state = ExportState::Waiting { trouble: ExportFailure::Refused, reason: reason.to_owned() };
         self.exporter.change(|progress| progress.state = state);
     }
 

@@ -1,6 +1,6 @@
 //! State and counters of an export.
 
-use super::error::Trouble;
+use super::error::ExportFailure;
 use crowsnest_search::opensearch::writer::DeadLetter;
 
 /// State and counters of an export. Counters begin at 0 with the process.
@@ -43,7 +43,7 @@ pub enum ExportState {
     Following,
     /// The engine cannot be written to now; the export tries again.
     Waiting {
-        trouble: Trouble,
+        trouble: ExportFailure,
         reason: String,
     },
     /// Nothing is selected, and the engine contains no documents of Crowsnest.

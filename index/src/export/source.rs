@@ -3,7 +3,7 @@
 use super::error::ExportError;
 use crowsnest_store::Seq;
 use crowsnest_store::ingest::{self, Expected, Keep};
-use crowsnest_store::record::{Change, Happened, Object, RecordKey};
+use crowsnest_store::record::{Change, ChangeKind, Object, RecordKey};
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Replayed, Store};
 use serde_json::value::RawValue;
@@ -121,6 +121,6 @@ fn of_change(change: &Change) -> ObjectChange {
         seq: change.seq.0,
         key: record.key.clone(),
         uid: record.uid.clone(),
-        object: (change.happened != Happened::Deleted).then(|| change.object.clone()),
+        object: (change.happened != ChangeKind::Deleted).then(|| change.object.clone()),
     }
 }

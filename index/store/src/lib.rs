@@ -38,13 +38,15 @@ mod together;
 
 pub use check_report::CheckReport;
 pub use error::{Error, Gone};
-pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
-pub use options::{DatabaseUrl, History, IndexOptions, OpenSearchOptions, Patience, PostgresOptions, StoreOptions};
+pub use interest::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
+pub use options::{
+    DatabaseUrl, History, IndexOptions, MemberTimeouts, OpenSearchOptions, PostgresOptions, StoreOptions,
+};
 pub use record::metadata_in;
 pub use record::{
-    CacheId, Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version,
+    CacheId, Change, ChangeKind, CollectionKey, CollectionState, Object, Owner, Record, RecordKey, Seq, Version,
 };
-pub use replicas::{Epoch, LEASE, View, Wish};
+pub use replicas::{Epoch, LEASE, ReplicaInterest, View};
 pub use states::States;
 pub use tail::{Follower, Topic};
 
@@ -172,13 +174,13 @@ impl Span {
 /// Excludes old versions that need not be read: entire collections, and namespaces of others. Created by
 /// [`Store::narrowing`]; collections unknown to it are not excluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Narrowing {
+pub struct VersionExclusions {
     nothing: Vec<i64>,
     limited: Vec<i64>,
     namespaces: Vec<String>,
 }
 
-impl Narrowing {
+impl VersionExclusions {
     /// Excludes nothing.
     pub const NONE: Self = Self { nothing: Vec::new(), limited: Vec::new(), namespaces: Vec::new() };
 
@@ -210,7 +212,7 @@ pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + '
 
 /// Selects if objects are read with their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manifests {
+pub enum BodyMode {
     Read,
     /// Bodies are left empty.
     Left,
@@ -255,7 +257,7 @@ pub trait Store: Send + Sync + 'static {
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
 
     /// Objects by id, unordered; missing ones are omitted.
-    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error>;
+    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error>;
 
     /// Changes after `since` in order of seq. Of several changes of an object, only the last is returned.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
@@ -287,10 +289,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Exclusions for the wanted namespaces of each collection. If there are too many namespaces for a query, only
     /// collections without wanted namespaces are excluded.
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing;
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions;
 
     /// Old versions that existed in a period, latest end first.
-    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error>;
+    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error>;
 
     /// Old versions by the seq of the change that ended them, unordered; missing ones are omitted.
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;

@@ -148,7 +148,9 @@ impl Proxy {
                 Ok(response) => {
                     tracing::debug!(cluster = %member.name(), status = %response.status(), path, "a member did not return its discovery document");
                 }
-                Err(error) => tracing::debug!(cluster = %member.name(), %error, path, "a member did not return its discovery document"),
+                Err(error) => {
+                    tracing::debug!(cluster = %member.name(), %error, path, "a member did not return its discovery document")
+                }
             }
         }
         None

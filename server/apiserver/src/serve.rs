@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::audit::held::Held;
+use crate::audit::held::TrackedBody;
 use crate::authn::Tls;
 
 pub use crate::read_ahead::read_ahead;
@@ -183,7 +183,7 @@ where
         let answered = router.clone().oneshot(request);
         async move {
             let response = answered.await?;
-            Ok::<_, Infallible>(response.map(|body| Body::new(Held::new(body, running))))
+            Ok::<_, Infallible>(response.map(|body| Body::new(TrackedBody::new(body, running))))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::duration::duration;
-use crowsnest_install::installation::{self, Record, Wish};
+use crowsnest_install::installation::{self, InstallRequest, Record};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
@@ -103,7 +103,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    let wish = Wish {
+    let wish = InstallRequest {
         record: Record { webhooks_at, ..Record::new(host, port, metrics) },
         ca,
         take_over: args.take_over,

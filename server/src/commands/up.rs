@@ -10,7 +10,7 @@ use crowsnest_controllers::runtime;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
-use super::place::PlaceArgs;
+use super::place::DataDirArgs;
 use super::process::PartArgs;
 use crowsnest_cli::rights::RightsArgs;
 use crowsnest_up::Config;
@@ -44,7 +44,7 @@ pub(crate) enum Profile {
 A YAML file accepts the same settings, and several groups of nodes per member; see docs/FLEET-SHAPES.md.")]
 pub(crate) struct UpArgs {
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) place: DataDirArgs,
     /// Simulated members: a number, names, names with settings, or a YAML file [default: 3]
     #[arg(long, value_name = "COUNT|NAMES[:SETTINGS]|FILE", conflicts_with_all = ["no_members", "profile"])]
     pub(crate) members: Option<MembersArg>,

@@ -14,7 +14,7 @@ use crowsnest_admission::{Refusal, Review};
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
-use crowsnest_controllers::runtime::write_turns::Turns;
+use crowsnest_controllers::runtime::write_turns::KeyedMutex;
 use crowsnest_plan::quota::{self as plan, Usage};
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ const PAGE_SIZE: u32 = 500;
 /// State that the reviews of one process share.
 #[derive(Default)]
 pub(super) struct Quotas {
-    turns: Turns,
+    turns: KeyedMutex,
     reservations: Mutex<Reservations>,
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::serve::relay::Balancer;
-use crate::serve::site::{Replica, Said, Site, client, crowsnest, free_port};
+use crate::serve::site::{CommandOutput, Replica, Site, client, crowsnest, free_port};
 use crate::serve::world::{object, objects};
 use crate::serve::written::writes;
 
@@ -32,7 +32,7 @@ impl Left {
         Ok(Self { runtime, control_plane, member, cp, m1, dir, port: free_port()? })
     }
 
-    fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+    fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
         crowsnest(&self.control_plane.kubeconfig, args)
     }
 

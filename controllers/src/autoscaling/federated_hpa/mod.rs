@@ -105,7 +105,7 @@ impl Controller for FederatedHpaController {
             (Err(Stop::Uncounted), _) if failure == Failure::None => Failure::Internal,
             _ => failure,
         };
-        context.metrics.autoscaling.looked(action, failure, began.elapsed());
+        context.metrics.autoscaling.record_evaluation(action, failure, began.elapsed());
         told?;
         match ended {
             Ok(()) | Err(Stop::Uncounted) => Ok(Outcome::Again(context.config.periods.autoscaling_sync)),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
-use crowsnest_members::{ApiResources, Through};
+use crowsnest_members::{ApiResources, MemberRoute};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -86,10 +86,10 @@ impl ClusterController {
     pub(in crate::cluster) fn reached_anew(
         &self,
         change: &Change,
-        is_meant: fn(Option<Through>) -> bool,
+        is_meant: fn(Option<MemberRoute>) -> bool,
     ) -> Requests<ClusterName> {
         let Some(name) = change.cluster_key().filter(|_| self.track(change)) else { return Requests::none() };
-        let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| Through::of(&cluster));
+        let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| MemberRoute::of(&cluster));
         let now = through(change.object());
         let differs = change.old.is_none() || change.old().is_some_and(|old| through(old) != now);
         Requests::one_if(differs && is_meant(now), || name)
@@ -179,7 +179,7 @@ impl Controller for ClusterLeaseController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let clusters = Source::of([&self.clusters.context.kinds.cluster]);
         vec![clusters.map(|one: &Self, change| {
-            one.clusters.reached_anew(change, |through| through == Some(Through::AgentIfThere))
+            one.clusters.reached_anew(change, |through| through == Some(MemberRoute::AgentIfConnected))
         })]
     }
 

@@ -88,7 +88,7 @@ mod tests {
     use crate::document::columns::{scope_of, scope_terms};
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
-    use crowsnest_store::record::{Happened, Object};
+    use crowsnest_store::record::{ChangeKind, Object};
     use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -142,7 +142,7 @@ mod tests {
                 "roleRef": {"kind": format!("{prefix}Role"), "name": name}, "subjects": [{"kind": "User", "name": "ann"}]}),
         ] {
             let object = stored(cluster, 1, &object);
-            rights.apply(&object.record, &object.body, Happened::Added);
+            rights.apply(&object.record, &object.body, ChangeKind::Added);
         }
     }
 

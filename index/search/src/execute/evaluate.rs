@@ -23,14 +23,14 @@ pub struct Reason {
 const MAX_VALUE: usize = 200;
 
 /// A document prepared for repeated evaluation.
-pub struct Evaluated<'d> {
+pub struct DocumentEvaluator<'d> {
     document: &'d Document,
     /// Lower-case text and terms of the manifest.
     lower: Option<String>,
     content: Option<BTreeSet<String>>,
 }
 
-impl<'d> Evaluated<'d> {
+impl<'d> DocumentEvaluator<'d> {
     pub fn new(document: &'d Document) -> Self {
         Self { document, lower: None, content: None }
     }

@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Query};
 use super::dsl::signed;
 use super::fields::{self, ID};
-use super::model::{Facet, OfCluster, Place, Rank, Ranked, Sort, SortBy, Word, World};
+use super::model::{Facet, FleetFacts, OfCluster, Place, Rank, Ranked, Sort, SortBy, Word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(of: OfCluster, descending: bool, world: &World) -> Self {
+    fn of(of: OfCluster, descending: bool, world: &FleetFacts) -> Self {
         let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for cluster in &world.clusters {
             if let Some(text) = of.of(cluster) {
@@ -92,7 +92,7 @@ pub struct Order {
 }
 
 impl Order {
-    pub fn of(sort: &[Sort], world: &World) -> Result<Self, OrderError> {
+    pub fn of(sort: &[Sort], world: &FleetFacts) -> Result<Self, OrderError> {
         let column = |sort: &Sort| match sort.by {
             SortBy::Relevance => Column::Relevance { weight: 1 },
             SortBy::Cluster(of) => Column::Cluster { weight: 1, places: Places::of(of, sort.descending, world) },
@@ -320,7 +320,7 @@ mod tests {
     use crate::plan::ClusterFacts;
     use rstest::rstest;
 
-    fn world() -> World {
+    fn world() -> FleetFacts {
         let regions = [("m1", "eu"), ("m2", "us"), ("m3", "eu"), ("m4", ""), ("m5", "asia")];
         let cluster = |(name, region): (&str, &str)| ClusterFacts {
             name: name.into(),
@@ -328,7 +328,7 @@ mod tests {
             provider: "acme".into(),
             ..ClusterFacts::default()
         };
-        World { clusters: regions.map(cluster).into(), ..World::default() }
+        FleetFacts { clusters: regions.map(cluster).into(), ..FleetFacts::default() }
     }
 
     fn sort(text: &str) -> Vec<Sort> {
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(Order::of(&sort("region name relevance"), &world()), Err(OrderError::Apart));
         let cluster =
             |nth: usize| ClusterFacts { name: format!("m{nth}"), region: format!("r{nth}"), ..ClusterFacts::default() };
-        let many = World { clusters: (0..600).map(cluster).collect(), ..World::default() };
+        let many = FleetFacts { clusters: (0..600).map(cluster).collect(), ..FleetFacts::default() };
         assert_eq!(Order::of(&sort("region relevance"), &many), Err(OrderError::Places));
         assert!(Order::of(&sort("region"), &many).is_ok());
         assert!(Order::of(&[Sort { by: SortBy::Number(Number::Exit), descending: false }], &many).is_ok());

@@ -64,13 +64,13 @@ impl Search<'_> {
 mod tests {
     use super::*;
     use crate::opensearch::dsl::query::{any, term, worth};
-    use crate::opensearch::model::{Facet, Rank, Sort, World};
+    use crate::opensearch::model::{Facet, FleetFacts, Rank, Sort};
 
     #[test]
     fn a_search_is_assembled() {
         let (matches, rights) = (worth(term("w.name", "web"), 100.0), term("scope", "m1"));
         let sort = [Sort::RELEVANCE, Sort::named("restarts", true).unwrap()];
-        let order = Order::of(&sort, &World::default()).unwrap();
+        let order = Order::of(&sort, &FleetFacts::default()).unwrap();
         let after = Place { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
         let search = Search {
             matches: &matches,
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn conditions_and_rights_are_counted_together() {
         let many = |count: usize| any((0..count).map(|nth| term("w.name", &nth.to_string())).collect());
-        let (matches, rights, order) = (many(900), many(101), Order::of(&[], &World::default()).unwrap());
+        let (matches, rights, order) = (many(900), many(101), Order::of(&[], &FleetFacts::default()).unwrap());
         let search = Search {
             matches: &matches,
             rights: None,

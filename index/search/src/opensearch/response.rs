@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::opensearch::aggregations::Count;
     use crate::opensearch::dsl::query::Query;
-    use crate::opensearch::model::{Facet, Sort, World};
+    use crate::opensearch::model::{Facet, FleetFacts, Sort};
     use crate::opensearch::order::Order;
     use rstest::rstest;
     use serde_json::json;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn read(answer: &Value, keep: usize) -> Result<SearchResponse, ResponseError> {
-        let order = Order::of(&[Sort::RELEVANCE], &World::default()).unwrap();
+        let order = Order::of(&[Sort::RELEVANCE], &FleetFacts::default()).unwrap();
         let search = Search {
             matches: &Query::All,
             rights: None,

@@ -5,7 +5,7 @@ use super::corpus::{Answered, Corpus, check_rights_of_what_was, stored_objects, 
 use super::properties::{self, granted};
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
-use crate::engine::{Engine, Opened, Opening, SearchContext, backend};
+use crate::engine::{Engine, EngineContext, EngineHandle, SearchContext, backend};
 use crate::execute::permits::SearchPermits;
 use crate::opensearch::node::Node;
 use crate::opensearch::tests::samples::{self, generate};
@@ -53,7 +53,7 @@ impl Backend {
         let (committed, stop) = (Arc::new(AtomicU64::default()), CancellationToken::new());
         let identity = store.identity().await.unwrap();
         let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 10, 1 << 20));
-        let opening = Opening {
+        let opening = EngineContext {
             options: &options,
             identity: &identity,
             tail: Arc::clone(&tail),
@@ -66,7 +66,7 @@ impl Backend {
             elected: watch::channel(true).1,
             stop: stop.clone(),
         };
-        let Opened { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
+        let EngineHandle { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
         tokio::spawn(worker);
         Self { engine, committed, tail, _stop: stop.drop_guard() }
     }

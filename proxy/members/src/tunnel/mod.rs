@@ -43,7 +43,7 @@ const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 
 /// Liveness checks of tunnels, and how long to wait for an agent to reconnect.
 #[derive(Debug, Clone, Copy)]
-struct Pulse {
+struct TunnelTimeouts {
     /// Idle time after which a ping is sent.
     ask_after: Duration,
     /// Time limit for the response to a ping; then the peer counts as dead.
@@ -53,7 +53,7 @@ struct Pulse {
     opens_within: Duration,
 }
 
-impl Default for Pulse {
+impl Default for TunnelTimeouts {
     /// `ask_after` plus `answer_within` is three ping intervals.
     fn default() -> Self {
         Self {

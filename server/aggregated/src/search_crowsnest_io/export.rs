@@ -16,7 +16,7 @@ use super::call::SearchCall;
 use super::columns::{Column, Columns};
 use super::definition;
 use super::hits::{hit, time};
-use super::openapi::{Answers, LIMIT, Parameter, Q};
+use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas};
 use super::operation::SearchOperation;
 use crate::resource::Definition;
 use crowsnest_process::reply::Body;
@@ -49,7 +49,7 @@ impl SearchOperation for Export {
             false,
         ),
     ];
-    const ANSWERS: Answers = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
+    const ANSWERS: ResponseSchemas = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
 
     async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
         export(call).await

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Answers, Parameter, named, of};
+use super::openapi::{Parameter, ResponseSchemas, named, of};
 use super::operation::SearchOperation;
 use super::parameters::Parameters;
 
@@ -108,7 +108,7 @@ impl SearchOperation for Journal {
             false,
         ),
     ];
-    const ANSWERS: Answers = &[(JSON, &["Journal"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["Journal"])];
 
     fn schemas(document: &mut Document) {
         let reference =

@@ -2,7 +2,7 @@
 //! patch. As in Karmada, the exception is a caller who may write the Cluster itself: it may do so through the status.
 
 use super::*;
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crowsnest_apimachinery::user::UserInfo;
 use rstest::rstest;
 
@@ -66,7 +66,7 @@ async fn each_write_changes_its_own_part(
 ) {
     let server = control_plane().await;
     let kind = kind(of);
-    let (delegated, eve) = (Delegated::new(server.admin()), UserInfo::new("eve", ["dev"]));
+    let (delegated, eve) = (DelegatedAuth::new(server.admin()), UserInfo::new("eve", ["dev"]));
     let call = async |method: &str, tail: &str, content_type: &str, body: &Value| {
         let uri =
             format!("/apis/{}/v1alpha1{tail}?fieldManager=me&force={}", kind.group.kind.group, content_type == APPLY);
