@@ -131,7 +131,7 @@ fn passwords_are_in_the_url_and_not_printed() {
 #[case("secrets: [{kind: authority, name: A, commonName: a}]", "A: a lowercase RFC 1123 subdomain must consist of")]
 #[case(
     "secrets: [{kind: authority, name: a, commonName: a}, {kind: password, name: a, url: '{password}'}]",
-    "a: the list contains it twice"
+    "a: the name is not unique in the list"
 )]
 #[case("secrets: [{kind: password, name: a, url: postgres://x}]", "a: url: must contain {password}")]
 #[case(
