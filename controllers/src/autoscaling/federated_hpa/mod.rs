@@ -29,7 +29,7 @@ use crate::runtime::dynamic_client::{Objects, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::autoscaling::behavior::Past;
+use crowsnest_plan::autoscaling::behavior::ScaleHistory;
 use crowsnest_plan::autoscaling::pods::Pod;
 
 /// Timeout for getting a cluster's scale. Clusters that exceed it are omitted.
@@ -37,7 +37,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct FederatedHpaController {
     context: Arc<Context>,
-    past: Mutex<HashMap<NamespacedName, Past>>,
+    past: Mutex<HashMap<NamespacedName, ScaleHistory>>,
     /// Selectors of all FederatedHPAs, to detect ambiguous ones. `None` for one that has found no pods yet.
     selectors: Mutex<BTreeMap<NamespacedName, Option<Selector>>>,
 }
