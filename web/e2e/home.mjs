@@ -122,9 +122,9 @@ async function keyboard(page, origin) {
   await page.keyboard.press('/')
   await page.waitForURL(`${origin}/`)
   assert.equal(await box(page).evaluate((input) => input === document.activeElement), true)
-  // Previous queries are offered.
+  // Recent queries are offered.
   await page.keyboard.press('ArrowDown')
-  await page.getByRole('option', { name: 'kind:node previous' }).waitFor()
+  await page.getByRole('option', { name: 'kind:node recent' }).waitFor()
   await page.keyboard.press('Escape')
   await page.keyboard.press('Escape')
   await page.keyboard.press('?')

@@ -205,7 +205,7 @@ async function joining(page, origin) {
 }
 
 async function policies(page, origin) {
-  await page.getByRole('link', { name: 'Steering', exact: true }).click()
+  await page.getByRole('link', { name: 'Propagation', exact: true }).click()
   await page.waitForURL(`${origin}/steer`)
   await table(page, 'Policies').locator('tr[data-policy="default/web"]').nth(1).waitFor()
   await page.getByRole('combobox', { name: 'Kind' }).selectOption('PropagationPolicy')
@@ -294,8 +294,8 @@ async function topology(page, origin) {
 
 async function drift(page, origin) {
   await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
-  await page.getByRole('heading', { name: /Wanted and live in member2/ }).waitFor()
-  await page.getByText('The live object matches the desired state.').waitFor()
+  await page.getByRole('heading', { name: /Drift in member2/ }).waitFor()
+  await page.getByText('In sync', { exact: true }).waitFor()
   await page.getByText(/fields? that only the member has/).click()
   await page.locator('tr[data-path]').first().waitFor()
   // Changes in a member are reverted at once, so the live object and its field manager are generated here.
@@ -462,7 +462,7 @@ async function failover(page, origin) {
   const row = page.locator('tr[data-evicting=member1]')
   await row.getByText('no healthy replacement').waitFor()
   await row.getByText(/left/).waitFor()
-  await page.locator('[data-breaker=calm]').getByText('0 of 3 clusters are not ready.').waitFor()
+  await page.locator('[data-breaker=calm]').getByText('All 3 ready').waitFor()
   await page.getByRole('heading', { name: 'Doubted or leaving clusters' }).waitFor()
   await page.unroute(evicting)
 }
