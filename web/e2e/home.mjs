@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { accessible, isMain, signedIn } from './browser.mjs'
+import { accessible, isMain, prefer, signedIn } from './browser.mjs'
 
 /** Limit of compressed bytes of the first paint. */
 const FIRST_PAINT = 110_000
@@ -303,7 +303,7 @@ async function kept(page, origin) {
   await page.getByLabel('Visible to all users who may search').check()
   await page.getByRole('button', { name: 'Save this search' }).click()
   await page.getByRole('button', { name: 'Save this search' }).waitFor({ state: 'detached' })
-  await page.getByRole('link', { name: 'Search', exact: true }).click()
+  await page.getByRole('link', { name: 'Home', exact: true }).click()
   await page.getByRole('link', { name: 'Good nodes' }).click()
   await isQuery(page, 'kind:node status:Ready')
   await page.getByRole('link', { name: 'Saved searches' }).click()
@@ -321,7 +321,7 @@ async function kept(page, origin) {
 
 async function languages(page, origin) {
   await search(page, origin, 'kind:node')
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await prefer(page, 'Language', 'zh-CN')
   await page.locator('html[lang=zh-CN]').waitFor()
   await page.getByText(/个对象，用时/).waitFor()
   await page.reload()
@@ -329,19 +329,19 @@ async function languages(page, origin) {
   await page.goto(origin)
   await page.getByRole('link', { name: '不健康的对象' }).waitFor()
   await page.getByRole('columnheader', { name: '提供商' }).waitFor()
-  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
+  await prefer(page, '语言', 'en')
   await page.getByRole('link', { name: 'Unhealthy objects' }).waitFor()
 }
 
 async function themes(page, origin, pictures) {
   await search(page, origin, 'kind:pod label:*')
   for (const theme of ['dark', 'light']) {
-    await page.getByRole('combobox', { name: 'Theme' }).selectOption(theme)
+    await prefer(page, 'Theme', theme)
     const poor = await page.evaluate(contrasts)
     assert.deepEqual(poor, [], `in the ${theme} theme`)
     await page.screenshot({ path: join(pictures, `home-${theme}.png`) })
   }
-  await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
+  await prefer(page, 'Theme', 'auto')
   // Follows the system's theme, also when it changes.
   const background = async (colorScheme) => {
     await page.emulateMedia({ colorScheme })

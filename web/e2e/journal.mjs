@@ -2,7 +2,7 @@
 // As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { accessible, signedIn } from './browser.mjs'
+import { accessible, prefer, signedIn } from './browser.mjs'
 
 /** Actions, from the root cause on. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
@@ -81,7 +81,7 @@ async function journal(page, origin) {
   await page.getByRole('combobox', { name: 'Time' }).selectOption('15m')
   await page.waitForURL(/last=15m/)
   await page.screenshot({ path: join(pictures, 'journal-failover.png'), fullPage: true })
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await prefer(page, 'Language', 'zh-CN')
   await page.getByRole('table', { name: '放置历史' }).waitFor()
 }
 

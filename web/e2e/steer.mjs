@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { hanging, oneNamespace } from './bounds.mjs'
-import { accessible, api, expected, isMain, paste, signedIn } from './browser.mjs'
+import { accessible, api, expected, isMain, paste, prefer, signedIn } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
@@ -15,7 +15,7 @@ const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
 export async function steer(page, origin, pictures, problems) {
   const shot = (name) => page.screenshot({ path: join(pictures, `steer-${name}.png`), fullPage: true })
   await page.goto(origin)
-  await page.getByRole('link', { name: 'Fleet', exact: true }).click()
+  await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).click()
   await overview(page, origin, shot)
   const visit = async (step, picture) => {
     await step(page, origin, problems)
@@ -205,7 +205,7 @@ async function joining(page, origin) {
 }
 
 async function policies(page, origin) {
-  await page.getByRole('link', { name: 'Propagation', exact: true }).click()
+  await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Propagation', exact: true }).click()
   await page.waitForURL(`${origin}/steer`)
   await table(page, 'Policies').locator('tr[data-policy="default/web"]').nth(1).waitFor()
   await page.getByRole('combobox', { name: 'Kind' }).selectOption('PropagationPolicy')
@@ -527,14 +527,14 @@ async function palette(page, origin) {
   await run('member2')
   await page.getByRole('option', { name: /member2\s*cluster/ }).click()
   await page.waitForURL(`${origin}/cluster/member2`)
-  assert.equal(await page.getByRole('link', { name: 'Fleet', exact: true }).getAttribute('aria-current'), 'page')
+  assert.equal(await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).getAttribute('aria-current'), 'page')
 }
 
 async function languages(page, origin, problems, shot) {
   await page.goto(`${origin}/why?${WEB}`)
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await prefer(page, 'Language', 'zh-CN')
   await page.getByRole('heading', { name: '选择它的策略' }).waitFor()
-  await page.getByRole('combobox', { name: '主题' }).selectOption('dark')
+  await prefer(page, '主题', 'dark')
   await page.locator('html[data-theme=dark]').waitFor()
   await accessible(page)
   await shot('why-dark-zh')
@@ -543,8 +543,8 @@ async function languages(page, origin, problems, shot) {
     await page.locator('main h1').waitFor()
     await accessible(page)
   }
-  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
-  await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
+  await prefer(page, '语言', 'en')
+  await prefer(page, 'Theme', 'auto')
 }
 
 if (isMain(import.meta)) {

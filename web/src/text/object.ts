@@ -311,7 +311,7 @@ const zh: ObjectText = {
   previousEnded: '已结束的日志无法跟随。',
   timestamps: '时间戳',
   download: '下载',
-  askAgain: '重新请求',
+  askAgain: '刷新',
   logStates: { connecting: '正在连接…', following: '跟随中', ended: '已结束', broken: '已中断；若可能会自动继续' },
   logsOfPods: (n) => `${n} 个日志`,
   linesCame: (n) => `${n.toLocaleString('zh-CN')} 行`,
