@@ -51,7 +51,7 @@ const isParameter = (page, name, value) => page.waitForURL((url) => url.searchPa
 
 async function overview(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod })
-  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready ✓ True/ }).waitFor()
+  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready True/ }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('link', { name: 'nginx:1.25' }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('cell', { name: '80/TCP' }).waitFor()
   await page.getByText('podIP').waitFor()

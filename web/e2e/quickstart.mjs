@@ -11,7 +11,7 @@ import { steer } from './steer.mjs'
 async function firstPages(page) {
   // Fleet: three clusters, live counts.
   for (const member of ['member1', 'member2', 'member3']) {
-    await page.locator(`tr[data-cluster="${member}"] td.good`).waitFor()
+    await page.locator(`[data-cluster="${member}"] .pill.good`).waitFor()
   }
   assert.ok(!page.url().includes('token='), 'the token stays in the address')
   await page.screenshot({ path: join(pictures, 'fleet.png') })

@@ -215,7 +215,7 @@ async function policies(page, origin) {
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).waitFor()
   await page.locator('.editor .cm-content').getByText('resourceSelectors', { exact: true }).waitFor()
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).click()
-  await page.waitForURL(/\/why\?/)
+  await page.waitForURL(/tab=placement/)
 }
 
 /** All propagated objects, and a query that filters them. */
@@ -230,7 +230,7 @@ async function bindings(page, origin) {
   await rows.first().waitFor({ state: 'detached' })
   await page.goBack()
   await web.getByRole('link', { name: 'Deployment default/web' }).click()
-  await page.waitForURL(/\/why\?/)
+  await page.waitForURL(/tab=placement/)
 }
 
 async function why(page, origin) {
@@ -295,7 +295,7 @@ async function topology(page, origin) {
 async function drift(page, origin) {
   await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
   await page.getByRole('heading', { name: /Drift in member2/ }).waitFor()
-  await page.getByText('In sync', { exact: true }).waitFor()
+  await page.getByText('In sync').waitFor()
   await page.getByText(/fields? that only the member has/).click()
   await page.locator('tr[data-path]').first().waitFor()
   // Changes in a member are reverted at once, so the live object and its field manager are generated here.
@@ -313,7 +313,7 @@ async function drift(page, origin) {
     ]
     await route.fulfill({ response, json: object })
   })
-  await page.getByRole('link', { name: 'member1' }).click()
+  await page.getByRole('navigation', { name: 'Cluster', exact: true }).getByRole('link', { name: 'member1' }).click()
   const row = page.locator('tr[data-path="spec.replicas"]')
   await row.getByText('somebody').waitFor()
   assert.deepEqual(await row.locator('td code').allTextContents(), ['2', '9'])

@@ -39,7 +39,7 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
   const pause = () => onLive(live === 'paused' ? 'on' : 'paused')
   useKeys((event) => {
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || why) return
-    if (event.key === 'l') onLive(live === 'off' ? 'on' : 'off')
+    if (event.key === 'L') onLive(live === 'off' ? 'on' : 'off')
     if (event.key === 'p' && live !== 'off') pause()
   })
   return (

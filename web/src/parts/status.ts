@@ -43,3 +43,6 @@ export function toneOfReady(ready: string | undefined): Tone {
   if (all === undefined) return 'idle'
   return is === all ? (all === '0' ? 'idle' : 'good') : is === '0' ? 'bad' : 'warn'
 }
+
+/** The tone of a status that is True, False or Unknown, and should be True. */
+export const toneOfReadiness = (status: string): Tone => (status === 'True' ? 'good' : status === 'False' ? 'bad' : 'warn')

@@ -54,6 +54,9 @@ export const en = {
   tiles: {} as Record<string, string>,
 
   results: 'Results',
+  peek: 'Selected result',
+  closePeek: 'Close (Esc)',
+  nothingSelected: 'Select a result with j and k.',
   past: (time: string) => `These are the objects of another time: ${time}. Ages are relative to now.`,
   backToNow: 'Back to now',
   searching: (n: number) => `Searching… ${n}`,
@@ -77,7 +80,7 @@ export const en = {
   more: (n: number) => `${n} more`,
 
   live: 'Live',
-  liveTitle: 'Show changes live (l)',
+  liveTitle: 'Show changes live (L)',
   livePast: 'This query refers to another time: its result does not change.',
   pause: 'Pause',
   resume: 'Resume',
@@ -171,7 +174,9 @@ export const en = {
     ['Esc', 'closes suggestions, then leaves the box'],
     ['↑ ↓, j k, PgUp PgDn, g G', 'through the results'],
     ['Enter', 'opens a result'],
-    ['l, p', 'live on and off; pause and resume'],
+    ['Space', 'shows the selected result next to the list'],
+    ['l, y, e, s', 'logs, YAML, edit, scale of the selected result'],
+    ['L, p', 'live on and off; pause and resume'],
     ['Alt-click', 'on a facet excludes its value'],
     ['?', 'this list'],
   ] as [string, string][],
@@ -192,7 +197,7 @@ export const en = {
 
   clusters: 'Clusters',
   clusterColumns: ['Name', 'Ready', 'Version', 'Mode', 'Provider', 'Region', 'Zones', 'Nodes', 'Pods', 'Objects', 'Last update'],
-  ready: { True: '✓ Ready', False: '✗ Not ready', Unknown: '? Unknown' },
+  ready: { True: 'Ready', False: 'Not ready', Unknown: 'Unknown' },
   never: 'never',
   ago: (age: string) => `${age} ago`,
   interrupted: (why: string) => `Live status is interrupted: ${why}`,

@@ -67,6 +67,9 @@ export const zh: Text = {
   },
 
   results: '结果',
+  peek: '所选结果',
+  closePeek: '关闭 (Esc)',
+  nothingSelected: '用 j 和 k 选择结果。',
   past: (time) => `这是另一时间的对象：${time}。存在时间相对于现在。`,
   backToNow: '回到现在',
   searching: (n) => `正在搜索… ${n}`,
@@ -89,7 +92,7 @@ export const zh: Text = {
   more: (n) => `还有 ${n} 个`,
 
   live: '实时',
-  liveTitle: '实时显示变更 (l)',
+  liveTitle: '实时显示变更 (L)',
   livePast: '此查询针对其他时间：结果不会再变化。',
   pause: '暂停',
   resume: '继续',
@@ -183,7 +186,9 @@ export const zh: Text = {
     ['Esc', '关闭建议，然后离开搜索框'],
     ['↑ ↓、j k、PgUp PgDn、g G', '在结果中移动'],
     ['Enter', '打开结果'],
-    ['l、p', '实时开关；暂停与继续'],
+    ['空格', '在列表旁显示所选结果'],
+    ['l、y、e、s', '所选结果的日志、YAML、编辑、伸缩'],
+    ['L、p', '实时开关；暂停与继续'],
     ['Alt-点击', '在筛选项上：排除该值'],
     ['?', '显示此列表'],
   ],
@@ -204,7 +209,7 @@ export const zh: Text = {
 
   clusters: '集群',
   clusterColumns: ['名称', '就绪', '版本', '模式', '提供商', '区域', '可用区', '节点', 'Pod', '对象', '最近消息'],
-  ready: { True: '✓ 就绪', False: '✗ 未就绪', Unknown: '? 未知' },
+  ready: { True: '就绪', False: '未就绪', Unknown: '未知' },
   never: '从未',
   ago: (age) => `${age} 前`,
   interrupted: (why) => `实时状态中断：${why}`,

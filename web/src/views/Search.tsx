@@ -4,18 +4,22 @@ import { readSearch, searchAddress } from '../api/address'
 import { ofNow, timeOf, toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
+import type { Hit } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
-import { columnsNamed, isAsked, isOfKind } from '../parts/columns'
+import { columnsNamed, isAsked, isOfKind, type Column } from '../parts/columns'
+import { kindOf, numbers, shownColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
 import { age } from '../parts/format'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
 import { Tools } from '../parts/Tools'
-import { noteAsked, setPrefs, usePrefs } from '../prefs'
+import { useNarrow } from '../parts/useNarrow'
+import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
 import { useSession } from './SignIn'
 import { Start } from './Start'
 
+const Peek = lazy(() => import('./Peek').then((view) => ({ default: view.Peek })))
 const Fleet = lazy(() => import('./Fleet').then((view) => ({ default: view.Fleet })))
 
 /** The search page: the box, and below it the start page or the results. */
@@ -29,15 +33,18 @@ export function Search() {
   const prefs = usePrefs()
   const saved = useSaved()
   const [paused, setPaused] = useState(false)
+  const [selected, setSelected] = useState<Hit>()
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
-  const names = columns ?? prefs.columns
-  const shown = useMemo(() => columnsNamed(names), [names?.join()])
-  const asked = shown.map(({ name }) => name).filter(isAsked)
+  const kind = kindOf(q)
+  const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
+  // Printed columns of one kind are requested together: which of them are shown depends on their values.
+  const asked = chosen ? columnsNamed(chosen).map(({ name }) => name).filter(isAsked) : kind === undefined ? [] : ['print:*']
   const result = useSearch(home ? undefined : q, following, asked.sort().join())
+  const shown = useColumns(chosen, kind, result)
 
   // The callbacks below outlive a render, so they read the current address.
   const go = useCallback(
-    (changed: { q?: string; columns?: string[] | undefined; live?: boolean }, replace = false) => {
+    (changed: { q?: string; columns?: string[] | undefined; live?: boolean; peek?: boolean }, replace = false) => {
       const now = window.location.pathname === '/search' ? readSearch(window.location.search) : { q: '' }
       navigate(searchAddress({ ...now, ...changed }), { replace })
     },
@@ -50,6 +57,7 @@ export function Search() {
     },
     [go, user],
   )
+  const peek = useCallback((shown: boolean) => go({ peek: shown }, true), [go])
   const edit = useCallback((query: string) => go({ q: query }), [go])
   const note = useCallback(() => noteAsked(user, q), [user, q])
 
@@ -83,8 +91,7 @@ export function Search() {
               result={result}
               columns={shown}
               onColumns={(chosen) => {
-                // Columns of one kind stay in the address only: the next query may be about another kind.
-                setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
+                keepColumns(kind, chosen)
                 go({ columns: chosen }, true)
               }}
               live={following}
@@ -96,7 +103,7 @@ export function Search() {
             />
           </div>
           <Grouped result={result} q={q} />
-          <div className="results">
+          <div className={view.peek ? 'results peeking' : 'results'}>
             <Hits
               pages={result.pages}
               total={result.done?.total}
@@ -108,7 +115,15 @@ export function Search() {
               look={result.look}
               onAsk={edit}
               onOpen={note}
+              peek={view.peek === true}
+              onPeek={peek}
+              onSelect={setSelected}
             />
+            {view.peek && (
+              <Suspense fallback={null}>
+                <Peek hit={selected} onClose={() => peek(false)} />
+              </Suspense>
+            )}
             {/* After the results in the order of focus: there may be a hundred values. */}
             <FacetRail facets={result.facets} q={q} onAsk={edit} />
           </div>
@@ -116,6 +131,22 @@ export function Search() {
       )}
     </>
   )
+}
+
+/** The columns of the result; the same array while they stay the same. */
+function useColumns(chosen: string[] | undefined, kind: string | undefined, { pages }: SearchState): Column[] {
+  const hits = pages.pages[0]?.hits ?? []
+  const names = shownColumns(chosen, kind, hits, useNarrow())
+  const numeric = numbers(names, hits)
+  return useMemo(() => columnsNamed(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
+}
+
+/** Keeps the chosen columns for the next query about this kind, or about several; `undefined`: the defaults. */
+function keepColumns(kind: string | undefined, chosen: string[] | undefined): void {
+  const { columnsOf } = currentPrefs()
+  if (kind === undefined) return setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
+  const { [kind]: _before, ...others } = columnsOf
+  setPrefs({ columnsOf: chosen ? { ...others, [kind]: chosen } : others })
 }
 
 /** Shown while the results are those of another time. */

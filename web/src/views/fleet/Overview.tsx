@@ -9,7 +9,9 @@ import { Answer, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { age, number } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
 import { readable } from '../../api/quantity'
+import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
@@ -98,7 +100,7 @@ function Problems() {
                   <th scope="row">
                     <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
                   </th>
-                  <td>{number(found.total)}</td>
+                  <td className="number">{number(found.total)}</td>
                   <td>
                     <Where q={q} values={found.facets.cluster ?? []} />
                   </td>
@@ -143,20 +145,20 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
           <ClusterName name={status.name} />
         </Link>
       </th>
-      <td className={status.ready === 'True' ? 'good' : 'bad'} title={status.message}>
-        {t.readyWords[status.ready] ?? status.ready}
+      <td>
+        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} title={status.message} />
         {status.ready !== 'True' && status.message && <small> {status.message}</small>}
       </td>
       <td>{status.version}</td>
       <td>{status.mode}</td>
       <td>{[status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')}</td>
-      <td>{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
+      <td className="number">{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
       {RESOURCES.map((resource) => (
         <td key={resource}>
           <RoomBar label={`${t[resource]}, ${status.name}`} of={cluster?.room[resource]} resource={resource} />
         </td>
       ))}
-      <td>{number(status.objects)}</td>
+      <td className="number">{number(status.objects)}</td>
       <td>
         {cluster?.leaving && <span className="chip">{t.leaving}</span>}
         {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}

@@ -11,6 +11,7 @@ import { ClusterMark, ClusterName } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { layout, owned, stepTo, treeOf, type MemberGraph, type Placed, type TreeNode } from './tree'
+import './steer.css'
 import { useExplanation } from './Why'
 
 /** Number of clusters expanded by default; others are expanded on selection. */
