@@ -68,11 +68,11 @@ async function overview(page, origin, shot) {
   await page.getByText('3 of 3 ready').waitFor()
   // Clusters have a name, a colour and a shape, the same in all views.
   const marks = () =>
-    page.locator('tr[data-cluster] .cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').getAttribute('fill') + one.querySelector('path').getAttribute('d')])))
+    page.locator('[data-cluster] .cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').getAttribute('fill') + one.querySelector('path').getAttribute('d')])))
   const here = await marks()
   assert.equal(new Set(Object.values(here)).size, 3)
   await page.goto(origin)
-  await page.locator('tr[data-cluster]').nth(2).waitFor()
+  await page.locator('article[data-cluster]').nth(2).waitFor()
   assert.deepEqual(await marks(), here)
   await page.goBack()
   await row.getByText('✓ Ready').waitFor()

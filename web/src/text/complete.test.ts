@@ -5,12 +5,13 @@ import type { Locale } from '../prefs'
 import { asking } from './asking'
 import { en } from './en'
 import { fleetText } from './fleet'
+import { homeText } from './home'
 import { journalText } from './journal'
 import { object } from './object'
 import { steerText } from './steer'
 import { zh } from './zh-CN'
 
-const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, journal: journalText, object, steer: steerText }
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, home: homeText, journal: journalText, object, steer: steerText }
 /** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */

@@ -195,13 +195,6 @@ export const en = {
     ['sort:-restarts', 'order'],
   ] as [string, string][],
 
-  clusters: 'Clusters',
-  clusterColumns: ['Name', 'Ready', 'Version', 'Mode', 'Provider', 'Region', 'Zones', 'Nodes', 'Pods', 'Objects', 'Last update'],
-  ready: { True: 'Ready', False: 'Not ready', Unknown: 'Unknown' },
-  never: 'never',
-  ago: (age: string) => `${age} ago`,
-  interrupted: (why: string) => `Live status is interrupted: ${why}`,
-
   signingIn: 'Signing in…',
   signedOut: 'You are signed out.',
   signOutOf: (provider: string) => `Sign out of ${provider}, too`,

@@ -207,13 +207,6 @@ export const zh: Text = {
     ['sort:-restarts', '排序'],
   ],
 
-  clusters: '集群',
-  clusterColumns: ['名称', '就绪', '版本', '模式', '提供商', '区域', '可用区', '节点', 'Pod', '对象', '最近消息'],
-  ready: { True: '就绪', False: '未就绪', Unknown: '未知' },
-  never: '从未',
-  ago: (age) => `${age} 前`,
-  interrupted: (why) => `实时状态中断：${why}`,
-
   signingIn: '正在登录…',
   signedOut: '您已在此退出登录。',
   signOutOf: (provider) => `同时退出 ${provider}`,

@@ -12,15 +12,16 @@ import { FacetRail } from '../parts/Facets'
 import { age } from '../parts/format'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
+import { Skeleton } from '../parts/Skeleton'
 import { Tools } from '../parts/Tools'
 import { useNarrow } from '../parts/useNarrow'
 import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
 import { useSession } from './SignIn'
-import { Start } from './Start'
+import { Start } from './home/Start'
 
 const Peek = lazy(() => import('./Peek').then((view) => ({ default: view.Peek })))
-const Fleet = lazy(() => import('./Fleet').then((view) => ({ default: view.Fleet })))
+const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
 
 /** The search page: the box, and below it the start page or the results. */
 export function Search() {
@@ -76,10 +77,10 @@ export function Search() {
       <SearchBox value={home ? '' : q} notices={home ? [] : result.notices} asked={prefs.asked[user] ?? []} onAsk={ask} />
       {home ? (
         <>
-          <Start user={user} saved={saved} asked={prefs.asked[user] ?? []} />
-          <Suspense fallback={null}>
-            <Fleet />
+          <Suspense fallback={<Skeleton />}>
+            <Home />
           </Suspense>
+          <Start user={user} saved={saved} asked={prefs.asked[user] ?? []} />
         </>
       ) : (
         <>

@@ -23,7 +23,7 @@ import { fleetText, type FleetText } from '../../text/fleet'
 import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
 import { NodeTable } from './Nodes'
-import { Heard } from './Overview'
+import { Heard } from './Heard'
 
 const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
 
