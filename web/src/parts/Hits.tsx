@@ -26,6 +26,8 @@ interface HitsProps {
   columns: Column[]
   q: string
   changed: ReadonlySet<string>
+  /** The moment that the result is about, in Unix seconds; absent: the present. */
+  now: number | undefined
   look: (first: number, last: number) => void
   onAsk: (query: string) => void
   /** Called when the user opens a hit. */
@@ -40,7 +42,7 @@ interface HitsProps {
 const VIEWS: Record<string, [Tab, Record<string, string>?]> = { l: ['logs'], y: ['yaml'], e: ['yaml', { edit: 'true' }], s: ['overview', { do: 'scale' }] }
 
 /** The visible rows of a result. One tab stop; arrow keys select rows. */
-export function Hits({ pages, total, current, complete, columns, q, changed, look, onAsk, onOpen, peek, onPeek, onSelect }: HitsProps) {
+export function Hits({ pages, total, current, complete, columns, q, changed, now, look, onAsk, onOpen, peek, onPeek, onSelect }: HitsProps) {
   const t = useText()
   const rowHeight = ROWS[usePrefs().density]
   const [, navigate] = useLocation()
@@ -172,7 +174,7 @@ export function Hits({ pages, total, current, complete, columns, q, changed, loo
         {placed(seen, seen.slots, seen.moving).map((row) => {
           const hit = rowAt(pages, row)
           const flash = hit !== undefined && changed.size > 0 && changed.has(keyOf(hit))
-          return <HitRow key={row % seen.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} height={rowHeight} />
+          return <HitRow key={row % seen.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} height={rowHeight} now={now} />
         })}
       </div>
     </div>
@@ -186,9 +188,10 @@ interface HitRowProps {
   active: boolean
   changed: boolean
   height: number
+  now: number | undefined
 }
 
-const HitRow = memo(function HitRow({ row, hit, columns, active, changed, height }: HitRowProps) {
+const HitRow = memo(function HitRow({ row, hit, columns, active, changed, height, now }: HitRowProps) {
   const state = `${hit?.deleted ? ' deleted' : ''}${active ? ' active' : ''}${changed ? ' changed' : ''}`
   return (
     <div
@@ -201,7 +204,7 @@ const HitRow = memo(function HitRow({ row, hit, columns, active, changed, height
     >
       {columns.map(({ name, show, title, number }) => (
         <span key={name} role="gridcell" className={number ? 'number' : undefined} data-column={name} title={hit && title?.(hit)}>
-          {hit ? show(hit) : '…'}
+          {hit ? show(hit, now === undefined ? undefined : now * 1000) : '…'}
         </span>
       ))}
     </div>

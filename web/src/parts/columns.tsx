@@ -21,7 +21,8 @@ export interface Column {
   sort?: string
   /** Its name in exports, if different. */
   field?: string
-  show: (hit: Hit) => ReactNode
+  /** `now`: the moment that the result is about, in Unix milliseconds. */
+  show: (hit: Hit, now?: number) => ReactNode
   title?: (hit: Hit) => string | undefined
   /** Numbers are right-aligned. */
   number?: boolean
@@ -58,7 +59,7 @@ const ALL: Column[] = [
   { name: 'restarts', width: '90px', sort: 'restarts', number: true, show: (hit) => hit.restarts },
   { name: 'node', width: '160px', sort: 'node', show: (hit) => hit.node },
   { name: 'images', width: 'minmax(200px, 1fr)', sort: 'image', show: (hit) => hit.images?.join(' '), title: (hit) => hit.images?.join('\n') },
-  { name: 'created', width: '80px', sort: 'age', number: true, show: (hit) => since(hit.created), title: (hit) => hit.created },
+  { name: 'created', width: '80px', sort: 'age', number: true, show: (hit, now) => since(hit.created, now), title: (hit) => hit.created },
   { name: 'createdAt', width: '180px', sort: 'created', field: 'created', show: (hit) => hit.created },
   { name: 'apiVersion', width: '160px', show: (hit) => hit.apiVersion },
   { name: 'uid', width: '300px', show: (hit) => <code>{hit.uid}</code> },

@@ -8,10 +8,11 @@ import { fleetText } from './fleet'
 import { homeText } from './home'
 import { journalText } from './journal'
 import { object } from './object'
+import { resultsText } from './results'
 import { steerText } from './steer'
 import { zh } from './zh-CN'
 
-const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, home: homeText, journal: journalText, object, steer: steerText }
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
 /** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */

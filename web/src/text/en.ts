@@ -57,7 +57,7 @@ export const en = {
   peek: 'Selected result',
   closePeek: 'Close (Esc)',
   nothingSelected: 'Select a result with j and k.',
-  past: (time: string) => `These are the objects of another time: ${time}. Ages are relative to now.`,
+  past: (time: string) => `These are the objects of another time: ${time}. Ages are relative to it.`,
   backToNow: 'Back to now',
   searching: (n: number) => `Searching… ${n}`,
   found: (total: number, least: boolean, ms: number) =>

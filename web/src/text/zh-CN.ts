@@ -70,7 +70,7 @@ export const zh: Text = {
   peek: '所选结果',
   closePeek: '关闭 (Esc)',
   nothingSelected: '用 j 和 k 选择结果。',
-  past: (time) => `这是另一时间的对象：${time}。存在时间相对于现在。`,
+  past: (time) => `这是另一时间的对象：${time}。存在时间相对于该时间。`,
   backToNow: '回到现在',
   searching: (n) => `正在搜索… ${n}`,
   found: (total, least, ms) => `${least ? '≥ ' : ''}${number(total)} 个对象，用时 ${ms} 毫秒`,

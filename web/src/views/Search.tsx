@@ -14,6 +14,7 @@ import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
 import { Skeleton } from '../parts/Skeleton'
 import { Tools } from '../parts/Tools'
+import { momentOf } from '../parts/time/times'
 import { useNarrow } from '../parts/useNarrow'
 import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
@@ -21,6 +22,7 @@ import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
 const Peek = lazy(() => import('./Peek').then((view) => ({ default: view.Peek })))
+const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
 const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
 
 /** The search page: the box, and below it the start page or the results. */
@@ -42,6 +44,9 @@ export function Search() {
   const asked = chosen ? columnsNamed(chosen).map(({ name }) => name).filter(isAsked) : kind === undefined ? [] : ['print:*']
   const result = useSearch(home ? undefined : q, following, asked.sort().join())
   const shown = useColumns(chosen, kind, result)
+
+  // Rounded, so that rows are not rendered again with each result.
+  const moment = momentOf(q, Math.floor(Date.now() / 10_000) * 10)
 
   // The callbacks below outlive a render, so they read the current address.
   const go = useCallback(
@@ -100,10 +105,16 @@ export function Search() {
                 setPaused(next === 'paused')
                 go({ live: next !== 'off' }, true)
               }}
+              onAsk={edit}
               onSaved={saved.reload}
             />
           </div>
           <Grouped result={result} q={q} />
+          {moment === undefined && (
+            <Suspense fallback={<div className="over-time" />}>
+              <Histogram q={q} onAsk={edit} />
+            </Suspense>
+          )}
           <div className={view.peek ? 'results peeking' : 'results'}>
             <Hits
               pages={result.pages}
@@ -113,6 +124,7 @@ export function Search() {
               columns={shown}
               q={q}
               changed={result.changed}
+              now={moment}
               look={result.look}
               onAsk={edit}
               onOpen={note}
