@@ -5,6 +5,7 @@ import { signedIn } from './browser.mjs'
 import { home } from './home.mjs'
 import { object } from './object.mjs'
 import { manyRows } from './scroll.mjs'
+import { shell } from './shell.mjs'
 import { steer } from './steer.mjs'
 
 /** The first pages of a new user. */
@@ -47,6 +48,7 @@ await signedIn(
     await steer(page, origin, pictures, problems)
     await object(page, origin, pictures, problems)
     await home(page, origin, pictures)
+    await shell(page, origin, pictures)
     await manyRows(page, origin)
   },
   { pictures },

@@ -94,7 +94,7 @@ const en = {
   inTerminal: 'Terminal command',
 
   tree: (name: string) => `Topology of ${name}`,
-  treeHint: 'Arrow keys navigate the tree, Enter opens.',
+  treeHint: 'Arrow keys navigate the tree, Space shows an object, Enter opens it. Live/wanted replicas; dashed: suspended; red: failing.',
   treeHeads: ['Object', 'Name', 'Cluster', 'State'],
   showMembers: 'Expand',
   hideMembers: 'Collapse',
@@ -301,7 +301,7 @@ const zh: typeof en = {
   inTerminal: '在终端中执行同样的操作',
 
   tree: (name) => `${name} 的拓扑`,
-  treeHint: '用方向键在树中移动，Enter 打开。',
+  treeHint: '用方向键在树中移动，空格显示对象，Enter 打开。副本为实际/期望；虚线：已暂停；红色：失败。',
   treeHeads: ['对象', '名称', '集群', '状态'],
   showMembers: '显示内容：',
   hideMembers: '隐藏内容：',
