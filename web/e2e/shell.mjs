@@ -13,6 +13,7 @@ export async function shell(page, origin, pictures) {
   await navigation(page, origin)
   await drawer(page, origin, pictures)
   await overTime(page, origin, pictures)
+  await several(page, origin, pictures)
   await oneObject(page, origin, pictures)
   await density(page, origin)
   await phone(page, origin, pictures)
@@ -101,6 +102,29 @@ async function overTime(page, origin, pictures) {
   await page.getByRole('button', { name: /^Time: at / }).click()
   await page.getByRole('button', { name: 'last hour' }).click()
   await page.waitForURL((url) => url.searchParams.get('q') === 'kind:event last:<1h')
+}
+
+/** Several results are marked; the action is checked in each cluster before it can be confirmed. */
+async function several(page, origin, pictures) {
+  await page.goto(`${origin}/search?q=${encodeURIComponent('kind:deployment name:=web cluster:member1,member2')}`)
+  await page.locator('#row-1 [data-column=name]').waitFor()
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('Escape')
+  for (const key of ['j', 'x', 'j', 'x']) await page.keyboard.press(key)
+  await page.getByRole('status').getByText('2 results selected').waitFor()
+  assert.equal(await page.getByRole('row', { selected: true }).count(), 2)
+  await page.getByRole('button', { name: 'Restart…' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Restart 2 workloads' })
+  await dialog.locator('tr[data-state=accepted]').nth(1).waitFor()
+  const run = dialog.getByRole('button', { name: 'Restart', exact: true })
+  assert.match(await run.getAttribute('title'), /Type the number of objects/)
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'several.png') })
+  await dialog.getByRole('textbox', { name: 'Type 2 to confirm' }).fill('2')
+  assert.equal(await run.getAttribute('aria-disabled'), null)
+  await dialog.getByRole('button', { name: 'Cancel' }).click()
+  await page.getByRole('button', { name: 'Clear the selection' }).click()
+  await page.getByRole('region', { name: /results? selected/ }).waitFor({ state: 'detached' })
 }
 
 /** State, copies and all views of an object on one page. */

@@ -36,13 +36,16 @@ interface HitsProps {
   peek: boolean
   onPeek: (peek: boolean) => void
   onSelect: (hit: Hit | undefined) => void
+  /** Hits that are marked for an action, by key. */
+  marked: ReadonlyMap<string, Hit>
+  onMark: (hit: Hit) => void
 }
 
 /** Keys that open a view of the selected hit. */
 const VIEWS: Record<string, [Tab, Record<string, string>?]> = { l: ['logs'], y: ['yaml'], e: ['yaml', { edit: 'true' }], s: ['overview', { do: 'scale' }] }
 
 /** The visible rows of a result. One tab stop; arrow keys select rows. */
-export function Hits({ pages, total, current, complete, columns, q, changed, now, look, onAsk, onOpen, peek, onPeek, onSelect }: HitsProps) {
+export function Hits({ pages, total, current, complete, columns, q, changed, now, look, onAsk, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
   const t = useText()
   const rowHeight = ROWS[usePrefs().density]
   const [, navigate] = useLocation()
@@ -115,6 +118,10 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
       return onPeek(!peek)
     }
     if (event.key === 'Escape' && peek) return onPeek(false)
+    if (event.key === 'x' && selected) {
+      event.preventDefault()
+      return onMark(selected)
+    }
     const screen = Math.max(1, Math.floor(box.clientHeight / rowHeight) - 2)
     const to = step(event.key, active, count, screen)
     if (to === undefined) return
@@ -135,6 +142,7 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
       style={grid}
       tabIndex={0}
       role="grid"
+      aria-multiselectable="true"
       aria-label={t.results}
       // Rows beyond the query's limit do not exist.
       aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
@@ -142,14 +150,16 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
       aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
       onScroll={seen.scrolled}
       onClick={(event) => {
+        const mark = (event.target as Element).closest('.mark')
+        const hit = mark && rowAt(pages, rowOf(mark))
+        if (hit) return onMark(hit)
         const link = (event.target as Element).closest('a')
         if (!link) return
         onOpen()
         // Follows links within the page; modified clicks are left to the browser.
         if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return
         event.preventDefault()
-        const row = Number(/^row-(\d+)$/.exec(link.closest('[role=row]')?.id ?? '')?.[1] ?? -1)
-        keep(row)
+        keep(rowOf(link))
         navigate(link.getAttribute('href') ?? '')
       }}
     >
@@ -174,7 +184,7 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
         {placed(seen, seen.slots, seen.moving).map((row) => {
           const hit = rowAt(pages, row)
           const flash = hit !== undefined && changed.size > 0 && changed.has(keyOf(hit))
-          return <HitRow key={row % seen.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} height={rowHeight} now={now} />
+          return <HitRow key={row % seen.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} height={rowHeight} now={now} marked={hit !== undefined && marked.size > 0 && marked.has(keyOf(hit))} />
         })}
       </div>
     </div>
@@ -189,19 +199,25 @@ interface HitRowProps {
   changed: boolean
   height: number
   now: number | undefined
+  marked: boolean
 }
 
-const HitRow = memo(function HitRow({ row, hit, columns, active, changed, height, now }: HitRowProps) {
-  const state = `${hit?.deleted ? ' deleted' : ''}${active ? ' active' : ''}${changed ? ' changed' : ''}`
+/** The row of an element within it; -1: none. */
+const rowOf = (element: Element) => Number(/^row-(\d+)$/.exec(element.closest('[role=row]')?.id ?? '')?.[1] ?? -1)
+
+const HitRow = memo(function HitRow({ row, hit, columns, active, changed, height, now, marked }: HitRowProps) {
+  const state = `${hit?.deleted ? ' deleted' : ''}${active ? ' active' : ''}${changed ? ' changed' : ''}${marked ? ' marked' : ''}`
   return (
     <div
       role="row"
       id={`row-${row}`}
       aria-rowindex={row + 2}
-      aria-selected={active}
+      aria-selected={marked}
       className={`row${state}`}
       style={{ top: row * height }}
     >
+      {/* For the pointer; the key x does the same. */}
+      <i className="mark" aria-hidden="true" />
       {columns.map(({ name, show, title, number }) => (
         <span key={name} role="gridcell" className={number ? 'number' : undefined} data-column={name} title={hit && title?.(hit)}>
           {hit ? show(hit, now === undefined ? undefined : now * 1000) : '…'}

@@ -198,7 +198,7 @@ function Keep({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
             <input name="shared" type="checkbox" /> {t.share}
           </label>
           {problem && <p role="alert">{problem}</p>}
-          <button type="submit">{t.saveTitle}</button>
+          <button type="submit" className="primary">{t.saveTitle}</button>
         </form>
       )}
     </Popover>

@@ -175,6 +175,7 @@ export const en = {
     ['↑ ↓, j k, PgUp PgDn, g G', 'through the results'],
     ['Enter', 'opens a result'],
     ['Space', 'shows the selected result next to the list'],
+    ['x', 'selects the result for an action on several'],
     ['l, y, e, s', 'logs, YAML, edit, scale of the selected result'],
     ['L, p', 'live on and off; pause and resume'],
     ['Alt-click', 'on a facet excludes its value'],

@@ -104,7 +104,7 @@ function Ask({ doing: { what, search }, onDone, onClose }: { doing: Doing; onDon
         )}
         {problem && <p role="alert">{problem}</p>}
         <p>
-          <button type="submit">{what === 'change' ? t.save : t.delete}</button>{' '}
+          <button type="submit" className={what === 'change' ? 'primary' : 'danger'}>{what === 'change' ? t.save : t.delete}</button>{' '}
           <button type="button" onClick={onClose}>
             {t.cancel}
           </button>

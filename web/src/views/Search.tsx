@@ -1,6 +1,7 @@
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
+import { keyOf } from '../api/pages'
 import { ofNow, timeOf, toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
@@ -18,9 +19,11 @@ import { momentOf } from '../parts/time/times'
 import { useNarrow } from '../parts/useNarrow'
 import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
+import type { Marked } from './Bulk'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
+const Bulk = lazy(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
 const Peek = lazy(() => import('./Peek').then((view) => ({ default: view.Peek })))
 const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
 const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
@@ -37,6 +40,7 @@ export function Search() {
   const saved = useSaved()
   const [paused, setPaused] = useState(false)
   const [selected, setSelected] = useState<Hit>()
+  const [marked, setMarked] = useState<Marked>(NONE)
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
   const kind = kindOf(q)
   const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
@@ -63,9 +67,13 @@ export function Search() {
     },
     [go, user],
   )
+  const mark = useCallback((hit: Hit) => setMarked((before) => toggled(before, hit)), [])
   const peek = useCallback((shown: boolean) => go({ peek: shown }, true), [go])
   const edit = useCallback((query: string) => go({ q: query }), [go])
   const note = useCallback(() => noteAsked(user, q), [user, q])
+
+  // A selection belongs to its query.
+  useEffect(() => setMarked(NONE), [q])
 
   useEffect(() => {
     document.title = home ? 'Crowsnest' : `${q || t.search} · Crowsnest`
@@ -110,6 +118,11 @@ export function Search() {
             />
           </div>
           <Grouped result={result} q={q} />
+          {marked.size > 0 && (
+            <Suspense fallback={null}>
+              <Bulk marked={marked} onClear={() => setMarked(NONE)} />
+            </Suspense>
+          )}
           {moment === undefined && (
             <Suspense fallback={<div className="over-time" />}>
               <Histogram q={q} onAsk={edit} />
@@ -131,6 +144,8 @@ export function Search() {
               peek={view.peek === true}
               onPeek={peek}
               onSelect={setSelected}
+              marked={marked}
+              onMark={mark}
             />
             {view.peek && (
               <Suspense fallback={null}>
@@ -144,6 +159,15 @@ export function Search() {
       )}
     </>
   )
+}
+
+const NONE: Marked = new Map()
+
+/** Marks a hit, or takes its mark away. */
+function toggled(before: Marked, hit: Hit): Marked {
+  const after = new Map(before)
+  if (!after.delete(keyOf(hit))) after.set(keyOf(hit), hit)
+  return after
 }
 
 /** The columns of the result; the same array while they stay the same. */

@@ -193,7 +193,7 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
         <p className="notice">{t.noExecute}</p>
         <Problem error={error} />
         <p className="acts">
-          <button type="submit">{t.save}</button>
+          <button type="submit" className="primary">{t.save}</button>
           <button type="button" onClick={onClose}>
             {t.cancel}
           </button>

@@ -119,7 +119,7 @@ function Create({ workloads, onDone }: { workloads: Named[]; onDone: () => void 
         <Control why={none} onClick={ask}>
           {t.ask}
         </Control>
-        <Control why={may ? none : t.mayNotRebalance} onClick={create}>
+        <Control why={may ? none : t.mayNotRebalance} className="primary" onClick={create}>
           {t.create}
         </Control>
       </div>
