@@ -100,6 +100,7 @@ const en = {
 
   keptFor: (age: string) => `Revisions are kept for ${age}, within limits.`,
   versions: 'Versions',
+  statusVersions: (n: number) => (n === 1 ? 'Include 1 version with changes of the status only' : `Include ${n.toLocaleString('en')} versions with changes of the status only`),
   versionColumns: ['Version', 'Began', 'Generation', 'From', 'To', 'View'],
   now: 'now',
   deletedThen: 'until it was deleted',
@@ -288,6 +289,7 @@ const zh: ObjectText = {
 
   keptFor: (age) => `版本保留 ${age}，有数量限制。`,
   versions: '版本',
+  statusVersions: (n) => `包括 ${n} 个仅状态改变的版本`,
   versionColumns: ['版本', '开始于', 'Generation', '从', '到', '查看'],
   now: '现在',
   deletedThen: '直到被删除',

@@ -36,7 +36,7 @@ export function TimeControl({ q, onAsk }: { q: string; onAsk: (query: string) =>
               }}
             >
               <label>
-                {t.asOf} <input name="at" placeholder="now-2h" defaultValue={past ? timeOf(q) : ''} autoComplete="off" spellCheck={false} />
+                {t.asOf} <input name="at" placeholder={t.atHint} defaultValue={past ? timeOf(q) : ''} autoComplete="off" spellCheck={false} />
               </label>
               <button type="submit">{t.show}</button>
             </form>
