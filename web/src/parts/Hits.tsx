@@ -78,9 +78,9 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
   }, [look, first, last])
   const selected = active >= 0 ? rowAt(pages, active) : undefined
   useEffect(() => onSelect(selected), [selected, onSelect])
-  // An open drawer shows a row from the start.
+  // An open drawer shows a row from the start, unless one is restored at the same time.
   useEffect(() => {
-    if (peek && active < 0 && count > 0 && sought.current === undefined) setActive(0)
+    if (peek && count > 0 && sought.current === undefined) setActive((now) => Math.max(now, 0))
   }, [peek, active, count])
   /** Keeps the place in the current history entry before an object is opened. */
   const keep = (row = active) => {

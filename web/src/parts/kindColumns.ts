@@ -1,4 +1,4 @@
-// Default columns of results of one kind: what people look at first. Pure.
+// Default columns of results of one kind: the fields that matter most for it. Pure.
 import { chosen, named } from '../api/query'
 import type { Hit } from '../api/types'
 import { columnsNamed, DEFAULT_COLUMNS, isAsked, type Column } from './columns'
