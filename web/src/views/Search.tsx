@@ -81,7 +81,7 @@ export function Search() {
 
   return (
     <>
-      <h1 className="visually-hidden">{t.search}</h1>
+      <h1 className="visually-hidden">{home ? t.home : t.search}</h1>
       {!home && (
         <a className="skip" href="#results">
           {t.skipToResults}

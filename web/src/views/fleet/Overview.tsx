@@ -19,6 +19,7 @@ import { Heard } from './Heard'
 
 /** Number of clusters listed with a problem. */
 const WORST = 3
+
 export function Overview() {
   const t = useTextOf(fleetText)
   const { fleet, problem } = useFleet()
