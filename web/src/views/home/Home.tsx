@@ -52,8 +52,8 @@ function Shown() {
       <Attention problems={problems.data ?? []} />
       <Clusters clusters={fleet.clusters} />
       <div className="pair">
-        <Recent label="changes" q={CHANGES} />
-        <Recent label="rollouts" q={ROLLOUTS} />
+        <Recent of="changes" q={CHANGES} />
+        <Recent of="rollouts" q={ROLLOUTS} />
       </div>
       <Counts fleet={fleet} />
     </div>
@@ -172,16 +172,16 @@ function Used({ label, resource, room }: { label: string; resource: 'cpu' | 'mem
   return <Bar label={label} used={room.used} whole={room.whole} text={`${t[resource]}: ${t.of(readable(resource, room.used), readable(resource, room.whole))}`} />
 }
 
-function Recent({ label, q }: { label: 'changes' | 'rollouts'; q: string }) {
+function Recent({ of, q }: { of: 'changes' | 'rollouts'; q: string }) {
   const t = useTextOf(homeText)
   const found = useAsk(['recent', q], (signal) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST_CHANGES}&facets=&q=${encodeURIComponent(q)}`, signal), 10_000)
   const hits = found.data?.hits ?? []
   return (
-    <section aria-label={t[label]}>
+    <section aria-label={t[of]}>
       <h2>
-        <Link href={searchAddress({ q })}>{t[label]}</Link>
+        <Link href={searchAddress({ q })}>{t[of]}</Link>
       </h2>
-      {found.data && hits.length === 0 && <p className="empty">{t.none[label]}</p>}
+      {found.data && hits.length === 0 && <p className="empty">{t.none[of]}</p>}
       <ul className="plain">
         {hits.map((hit) => (
           <li key={`${hit.cluster}/${hit.kind}/${hit.namespace}/${hit.name}`}>
