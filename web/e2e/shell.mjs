@@ -30,13 +30,13 @@ async function navigation(page, origin) {
   await page.waitForURL(`${origin}/fleet`)
   assert.equal(await main.getByRole('link', { name: 'Fleet' }).getAttribute('aria-current'), 'page')
   // A narrow navigation keeps its names.
-  await main.getByRole('button', { name: 'Narrow the navigation' }).click()
+  await main.getByRole('button', { name: 'Narrow menu' }).click()
   await page.locator('.frame[data-rail=narrow]').waitFor()
   assert.equal((await main.boundingBox()).width, 56)
   await accessible(page)
   await main.getByRole('link', { name: 'Propagation' }).click()
   await page.waitForURL(`${origin}/steer`)
-  await main.getByRole('button', { name: 'Widen the navigation' }).click()
+  await main.getByRole('button', { name: 'Widen menu' }).click()
   // Each part of an object's identity leads to the objects that share it.
   await page.goto(`${origin}/object?${WEB}`)
   await crumbs.getByRole('link', { name: 'deployments' }).click()
@@ -69,7 +69,7 @@ async function drawer(page, origin, pictures) {
   await page.keyboard.press('y')
   await page.waitForURL(/tab=yaml/)
   await page.goBack()
-  await peek.waitFor()
+  await peek.getByRole('heading', { name: await nameOf(1) }).waitFor()
   await page.keyboard.press('Escape')
   await peek.waitFor({ state: 'detached' })
 }

@@ -2,7 +2,7 @@
 import { useEffect, useId, useState, type KeyboardEvent, type PointerEvent } from 'react'
 import { counted } from '../../api/kube'
 import { Asking, useAsk } from '../Asking'
-import { clock, number } from '../format'
+import { clock, number, weekday } from '../format'
 import { useTextOf } from '../../text'
 import { resultsText } from '../../text/results'
 import { bucketsOf, during, rangeOf, spanned, within, type Range } from './times'
@@ -13,6 +13,8 @@ const AT_ONCE = 4
 /** Milliseconds without a change of the query after which it is counted. */
 const SETTLED = 800
 const COUNT_EVERY = 30_000
+/** Seconds of a range from which on its times are shown with the day. */
+const LONG = 12 * 3_600
 
 interface HistogramProps {
   q: string
@@ -65,7 +67,8 @@ function Bars({ bars, onChoose }: { bars: Bar[]; onChoose: (range: Range) => voi
   const [dragging, setDragging] = useState(false)
   const most = Math.max(1, ...bars.map(({ count }) => count))
   const total = bars.reduce((sum, { count }) => sum + count, 0)
-  const time = (seconds: number) => clock(new Date(seconds * 1000))
+  const isLong = (bars.at(-1)?.to ?? 0) - (bars[0]?.from ?? 0) > LONG
+  const time = (seconds: number) => (isLong ? weekday : clock)(new Date(seconds * 1000))
   const isIn = (nth: number) => brush !== undefined && nth >= Math.min(brush.anchor, brush.active) && nth <= Math.max(brush.anchor, brush.active)
   const choose = ({ anchor, active }: Brush) => {
     const range = spanned(bars, anchor, active)
