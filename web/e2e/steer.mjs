@@ -213,6 +213,8 @@ async function policies(page, origin) {
   await page.locator('tr[data-policy="default/web"]', { hasText: 'PropagationPolicy' }).getByRole('link', { name: 'web', exact: true }).click()
   await page.waitForURL(/\/policy\?/)
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).waitFor()
+  // The editor renders only the lines on the screen.
+  await page.locator('.editor').scrollIntoViewIfNeeded()
   await page.locator('.editor .cm-content').getByText('resourceSelectors', { exact: true }).waitFor()
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).click()
   await page.waitForURL(/tab=placement/)
