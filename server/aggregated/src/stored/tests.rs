@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_apiserver::outbound::Outbound;
-use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};

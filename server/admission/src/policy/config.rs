@@ -6,8 +6,8 @@ use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::admission::expression::Expression;
 use serde_json::Value;
 
-use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
-use crate::admission::webhook::matching::{self, Matched, Selectors};
+use crate::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
+use crate::webhook::matching::{self, Matched, Selectors};
 
 /// `matchConstraints` of a policy, or `matchResources` of a binding.
 #[derive(Debug, Default)]
