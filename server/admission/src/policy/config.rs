@@ -29,6 +29,11 @@ impl Matching {
         }
     }
 
+    /// True if the rules match this write in some version, apart from exclusions and selectors.
+    pub fn covers(&self, a: &Attributes<'_>, equivalents: &[Gvr]) -> bool {
+        self.rules.is_empty() || matching::rules(&self.rules, self.equivalent, a, equivalents).is_some()
+    }
+
     /// The version of the resource in which the rules match this write; `None` if they do not match.
     pub fn find(
         &self,

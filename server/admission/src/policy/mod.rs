@@ -83,6 +83,14 @@ impl Policies {
         let configured = self.source.load(&*self.environment);
         (!configured.policies.is_empty()).then_some(configured)
     }
+
+    /// True if a bound policy has rules for this write. A policy without match constraints concerns each write.
+    fn concern(&self, a: &Attributes<'_>) -> bool {
+        let Some(configured) = self.configured(a) else { return false };
+        let equivalents = self.environment.equivalents(a);
+        let covers = |policy: &Policy| policy.matching.as_ref().is_none_or(|rules| rules.covers(a, &equivalents));
+        configured.policies.iter().any(|(policy, _)| covers(policy))
+    }
 }
 
 /// A write with its namespace and equivalent resources.

@@ -87,6 +87,11 @@ impl MutatingPolicies {
         Self(Policies::new(environment, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
     }
 
+    /// True if a policy has rules for this write.
+    pub fn concern(&self, a: &Attributes<'_>) -> bool {
+        self.0.concern(a)
+    }
+
     /// Applies one policy to the object.
     async fn invoke(
         &self,

@@ -41,6 +41,11 @@ impl ValidatingPolicies {
         Self(Policies::new(environment, judge, ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]))
     }
 
+    /// True if a policy has rules for this write.
+    pub fn concern(&self, a: &Attributes<'_>) -> bool {
+        self.0.concern(a)
+    }
+
     async fn judge(
         &self,
         write: &Write<'_>,

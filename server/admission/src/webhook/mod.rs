@@ -87,6 +87,25 @@ impl Webhooks {
         }
     }
 
+    /// True if a mutating webhook has rules for this write.
+    pub fn mutating_concern(&self, a: &Attributes<'_>) -> bool {
+        self.concern(&self.mutating, a)
+    }
+
+    /// True if a validating webhook has rules for this write.
+    pub fn validating_concern(&self, a: &Attributes<'_>) -> bool {
+        self.concern(&self.validating, a)
+    }
+
+    fn concern(&self, source: &Source, a: &Attributes<'_>) -> bool {
+        if matching::exempt(&a.resource.gvr) {
+            return false;
+        }
+        let (configured, equivalents) = (source.load(&*self.environment), self.environment.equivalents(a));
+        let covers = |webhook: &Webhook| matching::rules(&webhook.rules, webhook.equivalent, a, &equivalents).is_some();
+        configured.webhooks.iter().any(covers)
+    }
+
     /// True if a webhook is called. `Err` denies the write: a condition could not be evaluated under failure policy
     /// `Fail`.
     fn wanted<'a>(
@@ -141,7 +160,14 @@ impl Webhooks {
             )));
         }
         match self.exchange(call, a, object, mutating).await {
-            Ok(answer) => Ok(Some(answer)),
+            Ok(answer) => {
+                if let Some(record) = &a.ctx.record {
+                    for (key, value) in &answer.annotations {
+                        record.note(&format!("{}/{key}", webhook.name), value);
+                    }
+                }
+                Ok(Some(answer))
+            }
             Err(why) if webhook.ignore_failure => {
                 tracing::warn!(webhook = webhook.name, configuration = webhook.configuration, %why, "webhook failed open");
                 Ok(None)
