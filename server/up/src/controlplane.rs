@@ -22,6 +22,7 @@ use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use crowsnest_aggregated::admission::AdmissionChain;
 use crowsnest_aggregated::in_process::Local;
 use crowsnest_aggregated::request::authentication::Delegated;
 use crowsnest_aggregated::request::middleware::Edge;
@@ -148,10 +149,17 @@ impl ControlPlane {
             authority.renew(&renewed, &names, &stop).await;
         });
         let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
+        let delegated = Delegated::new(client.clone());
+        // Webhooks are called as by the control plane, which finds Services in this process.
+        let services = Arc::clone(self.server.services());
+        let admission = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), services));
+        let following = Arc::clone(&admission).run(stopping.clone());
+        servers.keep("policies and webhooks of the control plane", following);
         let state = Aggregated {
             registry: &REGISTRY,
             control_plane: client.clone(),
-            delegated: Delegated::new(client.clone()),
+            delegated,
+            admission,
             roles: Arc::clone(roles),
             edge,
             metrics_adapter,

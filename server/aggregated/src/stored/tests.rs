@@ -76,7 +76,7 @@ async fn lines_cross_chunk_borders() {
 }
 
 /// A control plane that has the internal group.
-async fn control_plane() -> ApiServer {
+pub(crate) async fn control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
