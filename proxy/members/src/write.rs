@@ -62,8 +62,8 @@ where
     ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(what(), e)))
 }
 
-/// Checks by a dry run that an object, which may not exist, can be deleted. A webhook that does not support dry runs
-/// decides at the deletion.
+/// Checks by a dry run that an object can be deleted if it exists. A webhook that does not support dry runs decides at the
+/// deletion.
 pub(crate) async fn check_delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -115,7 +115,7 @@ impl Configurations {
                     let name = object.metadata.name.unwrap_or_default();
                     self.change(resource, |objects| drop(objects.remove(&name)));
                 }
-                // The resource may not be served or readable any longer.
+                // Another version is served now, or the permission was removed.
                 Err(error @ watcher::Error::InitialListFailed(_)) => return Err(Unfollowed::Watch(error)),
                 Err(error) => tracing::debug!(resource, %error, "a watch failed and is repeated"),
             }

@@ -58,7 +58,8 @@ impl<'r> Admitted<'r> {
         let (parts, body) = request.into_parts();
         let sent = Sent { method: parts.method, headers: parts.headers, body: collect(body).await? };
         let mut warnings = Vec::new();
-        let answer = match (&sent.method, named) {
+        let method = sent.method.clone();
+        let answer = match (&method, named) {
             (&Method::POST, false) => self.create(tail, &sent, &mut warnings).await,
             (&Method::PUT | &Method::PATCH, true) => self.update(tail, sent, &mut warnings).await,
             (&Method::DELETE, true) => self.delete(tail, &sent, &mut warnings).await,
@@ -109,7 +110,7 @@ impl<'r> Admitted<'r> {
 
     async fn create(self, tail: &'r str, sent: &Sent, warnings: &mut Vec<String>) -> Result<Response, ApiError> {
         // The control plane refuses a body that is not an object in its own words.
-        let Some(object) = sent.object() else { return self.store(tail, self.context.query(), sent).await };
+        let object = sent.object().unwrap_or_default();
         let options = WriteOptions::parse("CreateOptions", self.context.query(), "", false)?;
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let request = self.request(tail, Operation::Create, name, (options.raw, options.dry_run));

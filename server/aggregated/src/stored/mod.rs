@@ -379,7 +379,7 @@ enum BodyFormat {
 
 fn body_format(headers: &HeaderMap) -> BodyFormat {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
-    match kind.split(';').next().unwrap_or_default().trim() {
+    match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "application/json-patch+json" => BodyFormat::JsonPatch,
         "application/yaml" | "application/apply-patch+yaml" => BodyFormat::Yaml,
         kind if kind.starts_with("application/") && kind.ends_with("json") => BodyFormat::Json,

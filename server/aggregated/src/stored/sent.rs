@@ -118,7 +118,7 @@ impl Sent {
     /// A new object as mutating admission sees it: without the identity that it gets later.
     pub(super) fn without_identity(&self, object: &Value) -> Value {
         let mut object = object.clone();
-        let is_named = self.object().is_some_and(|sent| has_name(&sent)) || self.method == Method::PATCH;
+        let is_named = self.object().is_none_or(|sent| has_name(&sent)) || self.method == Method::PATCH;
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.retain(|key, _| !IDENTITY.contains(&key.as_str()) && (is_named || key != "name"));
         }
