@@ -150,11 +150,7 @@ impl ControlPlane {
         });
         let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
         let delegated = Delegated::new(client.clone());
-        // Webhooks are called as by the control plane, which finds Services in this process.
-        let services = Arc::clone(self.server.services());
-        let admission = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), services));
-        let following = Arc::clone(&admission).run(stopping.clone());
-        servers.keep("policies and webhooks of the control plane", following);
+        let admission = self.admission(&delegated, servers);
         let state = Aggregated {
             registry: &REGISTRY,
             control_plane: client.clone(),
@@ -189,6 +185,16 @@ impl ControlPlane {
         crowsnest_install::apply_all(&client, &aggregation).await?;
         crowsnest_install::aggregation_available(&client, &groups).await?;
         Ok(())
+    }
+
+    /// The policies and webhooks of this control plane, for the aggregated kinds.
+    fn admission(&self, delegated: &Delegated, servers: &Tasks) -> Arc<AdmissionChain> {
+        // Webhooks are called as by the control plane, which finds Services in this process.
+        let services = Arc::clone(self.server.services());
+        let chain = Arc::new(AdmissionChain::new(self.client(), delegated.clone(), services));
+        let following = Arc::clone(&chain).run(servers.stopping().clone());
+        servers.keep("policies and webhooks of the control plane", following);
+        chain
     }
 
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
