@@ -7,7 +7,7 @@ use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
-use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_apiserver::authn::{Oidc, ServingCertificate};
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
@@ -24,8 +24,8 @@ use tokio::net::TcpListener;
 
 use crowsnest_aggregated::admission::AdmissionChain;
 use crowsnest_aggregated::in_process::Local;
-use crowsnest_aggregated::request::authentication::Delegated;
-use crowsnest_aggregated::request::middleware::Edge;
+use crowsnest_aggregated::request::authentication::DelegatedAuth;
+use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
 use crowsnest_aggregated::server::{Aggregated, router};
 use crowsnest_install::{self, Endpoints};
@@ -125,7 +125,7 @@ impl ControlPlane {
     pub(super) async fn install(
         &self,
         roles: &Arc<Roles>,
-        edge: Edge,
+        edge: ApiMiddleware,
         (config, reloader): (&ApiConfig, &mut Reloader),
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         servers: &Tasks,
@@ -136,7 +136,7 @@ impl ControlPlane {
         // The aggregation layer verifies the Service's name, webhook clients the address.
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
-        let own = Serving::new(&authority.server(&names)?)?;
+        let own = ServingCertificate::new(&authority.server(&names)?)?;
         let told = trust::told(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
@@ -149,7 +149,7 @@ impl ControlPlane {
             authority.renew(&renewed, &names, &stop).await;
         });
         let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
-        let delegated = Delegated::new(client.clone());
+        let delegated = DelegatedAuth::new(client.clone());
         let admission = self.admission(&delegated, servers);
         let state = Aggregated {
             registry: &REGISTRY,
@@ -169,7 +169,7 @@ impl ControlPlane {
         // Copy before webhooks are registered for the target kinds.
         let mut report = Vec::new();
         crowsnest_install::stored_kind_migration::copy(&client, &mut report).await?;
-        let mut manifests: Vec<Value> = crowsnest_install::foundations();
+        let mut manifests: Vec<Value> = crowsnest_install::base_manifests();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
         manifests.extend(crowsnest_install::definitions(&hooks, &ca));
         manifests.extend(crowsnest_install::admission(&hooks, &ca));
@@ -183,12 +183,12 @@ impl ControlPlane {
         let groups = crowsnest_install::groups(&client, metrics_adapter).await?;
         let aggregation = crowsnest_install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);
         crowsnest_install::apply_all(&client, &aggregation).await?;
-        crowsnest_install::aggregation_available(&client, &groups).await?;
+        crowsnest_install::wait_for_aggregation(&client, &groups).await?;
         Ok(())
     }
 
     /// The policies and webhooks of this control plane, for the aggregated kinds.
-    fn admission(&self, delegated: &Delegated, servers: &Tasks) -> Arc<AdmissionChain> {
+    fn admission(&self, delegated: &DelegatedAuth, servers: &Tasks) -> Arc<AdmissionChain> {
         // Webhooks are called as by the control plane, which finds Services in this process.
         let services = Arc::clone(self.server.services());
         let chain = Arc::new(AdmissionChain::new(self.client(), delegated.clone(), services));
@@ -200,9 +200,9 @@ impl ControlPlane {
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
     async fn serve_webhooks(
         &self,
-        own: &Arc<Serving>,
+        own: &Arc<ServingCertificate>,
         controllers: &crowsnest_controllers::runtime::Config,
-        edge: &Edge,
+        edge: &ApiMiddleware,
         servers: &Tasks,
     ) -> anyhow::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;

@@ -6,10 +6,10 @@ use crowsnest_apiserver::audit::Attributes;
 use crowsnest_cel::authorizer::Judge;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::request::authentication::{Delegated, Verdict};
+use crate::request::authentication::{DelegatedAuth, Verdict};
 
 /// Decides by SubjectAccessReviews.
-pub(super) struct Reviews(pub(super) Delegated);
+pub(super) struct Reviews(pub(super) DelegatedAuth);
 
 impl Judge for Reviews {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision {

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::configurations::Configurations;
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestContext;
 use crate::resource::Connect;
 use crate::resource::registry::Found;
@@ -60,7 +60,7 @@ impl ServiceResolver for ClusterDns {
 impl AdmissionChain {
     /// Webhooks that name a Service are called at its address in `services`. Requests are refused until [`Self::run`] has
     /// listed all policies and webhooks.
-    pub fn new(control_plane: kube::Client, delegated: Delegated, services: Arc<dyn ServiceResolver>) -> Self {
+    pub fn new(control_plane: kube::Client, delegated: DelegatedAuth, services: Arc<dyn ServiceResolver>) -> Self {
         let configurations = Arc::new(Configurations::default());
         let objects = environment::ControlPlane::new(control_plane.clone(), Arc::clone(&configurations));
         let environment: Arc<dyn Environment> = Arc::new(objects);

@@ -7,7 +7,7 @@ use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::outbound::InProcessServer;
 use crowsnest_kube_apiserver::ApiServer;
 use crowsnest_process::client_certificate::{Certificate, Peer};
-use crowsnest_process::reload::Reloads;
+use crowsnest_process::reload::ReloadCounters;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_runtime::metrics::ProcessMetrics;
 use http::{Request, header};
@@ -46,14 +46,14 @@ impl World {
     async fn start() -> Self {
         let server = crate::stored::tests::control_plane().await;
         let (client, hook) = (server.admin(), Arc::new(Hook::default()));
-        let delegated = Delegated::new(client.clone());
+        let delegated = DelegatedAuth::new(client.clone());
         let services = Arc::new(Services(Arc::clone(&hook)));
         let chain = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), services));
         server.spawn("policies and webhooks", Arc::clone(&chain).run(server.stopped()));
         let edge = Edge {
             auditor: Auditor::default(),
             limits: Limits::new(0, 0),
-            reloads: Arc::new(Reloads::default()),
+            reloads: Arc::new(ReloadCounters::default()),
             metrics: Arc::new(ProcessMetrics::new()),
             timeout: Duration::from_secs(60),
         };

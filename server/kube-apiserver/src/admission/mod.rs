@@ -22,7 +22,7 @@ use crowsnest_admission_plugins::Environment;
 use crowsnest_admission_plugins::policy::{MutatingPolicies, ValidatingPolicies};
 use crowsnest_admission_plugins::webhook::Webhooks;
 use crowsnest_apiserver::outbound::Outbound;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Admission;
 use crowsnest_registry::authz::Authorizer;
@@ -101,7 +101,7 @@ pub fn plugins(
     outbound: &Arc<Outbound>,
     disabled: &[Plugin],
 ) -> Vec<Arc<dyn Admission>> {
-    let judge: Arc<dyn Judge> = authorizer.clone();
+    let judge: Arc<dyn AccessChecker> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
     let environment: Arc<dyn Environment> = Arc::new(environment::Stored::new(registry));
     let mutating = MutatingPolicies::new(environment.clone(), judge.clone());
