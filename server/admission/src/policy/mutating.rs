@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_cel::{Budget, with_base};
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation};
