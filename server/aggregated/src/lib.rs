@@ -4,6 +4,7 @@
 //!
 //! Order of a request: `request::middleware`. What is served: `resource::registry`.
 
+pub mod admission;
 mod cluster_karmada_io;
 mod custom_metrics_k8s_io;
 mod forwarding;

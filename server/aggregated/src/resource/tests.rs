@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use super::registry::{Group, REGISTRY, Registry, Route, VERSION};
 use super::*;
+use crate::admission::{AdmissionChain, ClusterDns};
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestAttributes;
 use crate::request::limits::Limits;
@@ -266,6 +267,11 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
     let server = Aggregated {
         registry: &EXAMPLE,
         control_plane: control_plane.clone(),
+        admission: Arc::new(AdmissionChain::new(
+            control_plane.clone(),
+            DelegatedAuth::new(control_plane.clone()),
+            Arc::new(ClusterDns),
+        )),
         delegated: DelegatedAuth::new(control_plane),
         roles: Arc::default(),
         edge,

@@ -80,9 +80,9 @@ fn read(body: &[u8]) -> Result<Value, String> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
         Some(b'{') => decode::parse_json(body)?,
-        _ => match crate::http::body::yaml(body) {
-            Ok(value) => value,
-            Err(_) => decode::parse_json(body)?,
+        _ => match yaml(body) {
+            Some(value) => value,
+            None => decode::parse_json(body)?,
         },
     };
     match value {
@@ -92,6 +92,12 @@ fn read(body: &[u8]) -> Result<Value, String> {
             Err(format!("json: cannot unmarshal {kind} into Go value of type {}", decode::TYPE_META))
         }
     }
+}
+
+/// Parses YAML; the last of several values of a key counts.
+fn yaml(body: &[u8]) -> Option<Value> {
+    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(std::str::from_utf8(body).ok()?, options).ok()
 }
 
 /// Formats whole seconds as Go does: `10s`, `1m30s`.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::config::Mutation;
 use super::demands::Failed;
-use crate::admission::webhook::patching;
+use crate::webhook::patching;
 
 /// Applies a mutation.
 pub fn mutated(

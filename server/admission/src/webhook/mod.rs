@@ -6,10 +6,10 @@
 pub mod client;
 pub mod config;
 pub mod matching;
-pub(in crate::admission) mod patching;
-pub(in crate::admission) mod review;
+pub(crate) mod patching;
+pub(crate) mod review;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -17,44 +17,41 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_cel::with_base;
-use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, Validation};
-use crowsnest_registry::storage::{ResourceKey, Revision};
+use crowsnest_registry::storage::Revision;
 use serde_json::Value;
 
 use self::client::WebhookClient;
 use self::config::Webhook;
 use self::review::Answer;
-use super::surroundings::{self, in_version};
+use crate::environment::{Environment, in_version, namespace_of};
 
-const GROUP: &str = "admissionregistration.k8s.io";
-
-/// The parsed configurations of one kind, at a revision of their table.
+/// The parsed configurations of one kind, at a revision of their resource.
 #[derive(Debug, Default)]
 struct Configured {
     revision: Option<Revision>,
     webhooks: Vec<Webhook>,
 }
 
-/// Source of configurations, parsed again when their table changes.
+/// Source of configurations, parsed again when one of them changes.
 struct Source {
-    table: ResourceKey,
+    resource: &'static str,
     current: ArcSwap<Configured>,
 }
 
 impl Source {
-    fn new(resource: &str) -> Self {
-        Self { table: ResourceKey::new(GROUP, resource), current: ArcSwap::default() }
+    fn new(resource: &'static str) -> Self {
+        Self { resource, current: ArcSwap::default() }
     }
 
-    fn load(&self, registry: &Registry) -> Arc<Configured> {
-        let revision = registry.store.last_change(&self.table);
+    fn load(&self, environment: &dyn Environment) -> Arc<Configured> {
+        let revision = environment.revision(self.resource);
         let current = self.current.load_full();
         if current.revision == Some(revision) {
             return current;
         }
-        let objects = registry.store.objects(&self.table, "");
+        let objects = environment.configurations(self.resource);
         let next = Arc::new(Configured { revision: Some(revision), webhooks: config::parse_all(&objects) });
         self.current.store(next.clone());
         next
@@ -66,8 +63,8 @@ const STEP: &str = "MutatingAdmissionWebhook";
 
 /// The admission plugin.
 pub struct Webhooks {
-    registry: Weak<Registry>,
-    judge: Arc<dyn AccessChecker>,
+    environment: Arc<dyn Environment>,
+    judge: Arc<dyn Judge>,
     client: Arc<WebhookClient>,
     mutating: Source,
     validating: Source,
@@ -80,14 +77,33 @@ struct Call<'a> {
 }
 
 impl Webhooks {
-    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn AccessChecker>, client: Arc<WebhookClient>) -> Self {
+    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>, client: Arc<WebhookClient>) -> Self {
         Self {
-            registry: Arc::downgrade(registry),
+            environment,
             judge,
             client,
             mutating: Source::new("mutatingwebhookconfigurations"),
             validating: Source::new("validatingwebhookconfigurations"),
         }
+    }
+
+    /// True if a mutating webhook has rules for this write.
+    pub fn mutating_concern(&self, a: &Attributes<'_>) -> bool {
+        self.concern(&self.mutating, a)
+    }
+
+    /// True if a validating webhook has rules for this write.
+    pub fn validating_concern(&self, a: &Attributes<'_>) -> bool {
+        self.concern(&self.validating, a)
+    }
+
+    fn concern(&self, source: &Source, a: &Attributes<'_>) -> bool {
+        if matching::exempt(&a.resource.gvr) {
+            return false;
+        }
+        let (configured, equivalents) = (source.load(&*self.environment), self.environment.equivalents(a));
+        let covers = |webhook: &Webhook| matching::rules(&webhook.rules, webhook.equivalent, a, &equivalents).is_some();
+        configured.webhooks.iter().any(covers)
     }
 
     /// True if a webhook is called. `Err` denies the write: a condition could not be evaluated under failure policy
@@ -144,7 +160,14 @@ impl Webhooks {
             )));
         }
         match self.exchange(call, a, object, mutating).await {
-            Ok(answer) => Ok(Some(answer)),
+            Ok(answer) => {
+                if let Some(record) = &a.ctx.record {
+                    for (key, value) in &answer.annotations {
+                        record.note(&format!("{}/{key}", webhook.name), value);
+                    }
+                }
+                Ok(Some(answer))
+            }
             Err(why) if webhook.ignore_failure => {
                 tracing::warn!(webhook = webhook.name, configuration = webhook.configuration, %why, "webhook failed open");
                 Ok(None)
@@ -182,12 +205,12 @@ impl Webhooks {
         object: &mut Option<&mut Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let Some(registry) = self.registry.upgrade() else { return Ok(()) };
-        let configured = self.mutating.load(&registry);
+        let environment = &*self.environment;
+        let configured = self.mutating.load(environment);
         if configured.webhooks.is_empty() {
             return Ok(());
         }
-        let (namespace, equivalents) = (surroundings::namespace(&registry, a), surroundings::equivalents(&registry, a));
+        let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
         a.reinvocation.enter(STEP, object.as_deref());
         for webhook in &configured.webhooks {
             let Some(call) = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents)? else {
@@ -254,12 +277,12 @@ impl Webhooks {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let Some(registry) = self.registry.upgrade() else { return Ok(()) };
-        let configured = self.validating.load(&registry);
+        let environment = &*self.environment;
+        let configured = self.validating.load(environment);
         if configured.webhooks.is_empty() {
             return Ok(());
         }
-        let (namespace, equivalents) = (surroundings::namespace(&registry, a), surroundings::equivalents(&registry, a));
+        let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
         let mut calls = Vec::new();
         for webhook in &configured.webhooks {
             calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents)?);

@@ -77,7 +77,7 @@ fn parse(configuration: &str, webhook: &Value) -> Webhook {
 }
 
 /// Parses `namespaceSelector` and `objectSelector`; an absent selector matches everything.
-pub(in crate::admission) fn parse_selectors(of: &Value) -> Selectors {
+pub(crate) fn parse_selectors(of: &Value) -> Selectors {
     let selector = |key: &str| match of.get(key).filter(|s| s.is_object()) {
         Some(selector) => Selector::from_json(Some(selector)).unwrap_or_default(),
         None => Selector::default(),
@@ -85,7 +85,7 @@ pub(in crate::admission) fn parse_selectors(of: &Value) -> Selectors {
     Selectors { namespaces: selector("namespaceSelector"), objects: selector("objectSelector") }
 }
 
-pub(in crate::admission) fn parse_rule(rule: &Value) -> RuleWithOperations {
+pub(crate) fn parse_rule(rule: &Value) -> RuleWithOperations {
     RuleWithOperations {
         operations: texts(rule, "operations"),
         groups: texts(rule, "apiGroups"),
@@ -97,7 +97,7 @@ pub(in crate::admission) fn parse_rule(rule: &Value) -> RuleWithOperations {
 }
 
 /// Parses the `matchConditions` of a webhook or policy.
-pub(in crate::admission) fn parse_conditions(of: &Value) -> Vec<Expression> {
+pub(crate) fn parse_conditions(of: &Value) -> Vec<Expression> {
     let conditions = of["matchConditions"].as_array().into_iter().flatten();
     conditions.map(|condition| Expression::compile(condition["expression"].as_str().unwrap_or(""))).collect()
 }

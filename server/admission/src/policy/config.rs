@@ -6,8 +6,8 @@ use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::admission::expression::Expression;
 use serde_json::Value;
 
-use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
-use crate::admission::webhook::matching::{self, Matched, Selectors};
+use crate::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
+use crate::webhook::matching::{self, Matched, Selectors};
 
 /// `matchConstraints` of a policy, or `matchResources` of a binding.
 #[derive(Debug, Default)]
@@ -27,6 +27,11 @@ impl Matching {
             equivalent: resources["matchPolicy"] != "Exact",
             selectors: parse_selectors(resources),
         }
+    }
+
+    /// True if the rules match this write in some version, apart from exclusions and selectors.
+    pub fn covers(&self, a: &Attributes<'_>, equivalents: &[Gvr]) -> bool {
+        self.rules.is_empty() || matching::rules(&self.rules, self.equivalent, a, equivalents).is_some()
     }
 
     /// The version of the resource in which the rules match this write; `None` if they do not match.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
-use crowsnest_cel::authorizer::AccessChecker;
-use crowsnest_registry::Registry;
+use crowsnest_cel::authorizer::Judge;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Validation};
 use serde_json::{Value, json};
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use super::config::{Binding, Policy};
 use super::demands::{Findings, evaluate};
 use super::{Meant, Policies, Write};
+use crate::environment::Environment;
 
 /// Longest audit annotation value in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
@@ -37,8 +37,13 @@ struct Verdict {
 }
 
 impl ValidatingPolicies {
-    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn AccessChecker>) -> Self {
-        Self(Policies::new(registry, judge, ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]))
+    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>) -> Self {
+        Self(Policies::new(environment, judge, ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]))
+    }
+
+    /// True if a policy has rules for this write.
+    pub fn concern(&self, a: &Attributes<'_>) -> bool {
+        self.0.concern(a)
     }
 
     async fn judge(
@@ -84,8 +89,8 @@ impl ValidatingPolicies {
 #[async_trait]
 impl Admission for ValidatingPolicies {
     async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
-        let Some((registry, configured)) = self.0.configured(a) else { return Ok(()) };
-        let write = Write::new(&registry, a);
+        let Some(configured) = self.0.configured(a) else { return Ok(()) };
+        let write = Write::new(&*self.0.environment, a).await;
         let mut verdict = Verdict::default();
         for (policy, bindings) in &configured.policies {
             self.judge(&write, (policy, bindings), object, &mut verdict).await;

@@ -17,6 +17,8 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// JSON patch operations.
     pub patch: Vec<Value>,
+    /// Annotations for the audit log.
+    pub annotations: Vec<(String, String)>,
 }
 
 /// `request` of an AdmissionReview; `gvr` is the version that the webhook's rules name.
@@ -142,10 +144,9 @@ pub fn read(answer: &Value, version: &str, uid: &str, mutating: bool) -> Result<
     }
     let list = |key: &str| response.get(key).and_then(Value::as_array).into_iter().flatten();
     let warnings = list("warnings").filter_map(|w| w.as_str().map(str::to_owned));
-    for (key, value) in response.get("auditAnnotations").and_then(Value::as_object).unwrap_or(&absent) {
-        tracing::info!(target: "audit", key, value = value.as_str().unwrap_or(""), "webhook annotation");
-    }
-    let mut read = Answer { warnings: warnings.collect(), ..Answer::default() };
+    let annotations = response.get("auditAnnotations").and_then(Value::as_object).unwrap_or(&absent).iter();
+    let annotations = annotations.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
+    let mut read = Answer { warnings: warnings.collect(), annotations: annotations.collect(), ..Answer::default() };
     if response.get("allowed") != Some(&Value::Bool(true)) {
         read.refusal = Some(response.get("status").filter(|s| s.is_object()).cloned().unwrap_or_else(|| json!({})));
     } else if mutating && !patch.is_empty() {

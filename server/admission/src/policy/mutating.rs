@@ -7,7 +7,6 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_cel::{Budget, with_base};
-use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation};
 use crowsnest_registry::object::Object;
@@ -19,6 +18,7 @@ use super::config::{Binding, Policy};
 use super::demands::{bind_variables, conditions_hold};
 use super::patches::mutated;
 use super::{Meant, Policies, Write};
+use crate::environment::Environment;
 
 /// Name of this step for reinvocation.
 const STEP: &str = "MutatingAdmissionPolicy";
@@ -83,8 +83,13 @@ impl Refusals {
 }
 
 impl MutatingPolicies {
-    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn AccessChecker>) -> Self {
-        Self(Policies::new(registry, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
+    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>) -> Self {
+        Self(Policies::new(environment, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
+    }
+
+    /// True if a policy has rules for this write.
+    pub fn concern(&self, a: &Attributes<'_>) -> bool {
+        self.0.concern(a)
     }
 
     /// Applies one policy to the object.
@@ -141,7 +146,7 @@ fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
     }
     match *gvr == write.a.resource.gvr {
         true => write.a.resource.strategy.schema(),
-        false => write.registry.catalog.get(gvr)?.strategy.schema(),
+        false => write.environment.schema(gvr),
     }
 }
 
@@ -163,8 +168,8 @@ async fn back(a: &Attributes<'_>, gvr: &Gvr, changed: Value) -> ApiResult<Value>
 impl Admission for MutatingPolicies {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(object) = object else { return Ok(()) };
-        let Some((registry, configured)) = self.0.configured(a) else { return Ok(()) };
-        let write = Write::new(&registry, a);
+        let Some(configured) = self.0.configured(a) else { return Ok(()) };
+        let write = Write::new(&*self.0.environment, a).await;
         let mut refusals = Refusals::default();
         let mut invocations = Vec::new();
         // All policies are matched before any of them changes the object.
