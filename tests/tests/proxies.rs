@@ -185,8 +185,10 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
 fn reads_all_members(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
     let all = through(kubectl, server, "*");
     let selector = format!("app={pod}");
-    for paging in [&[][..], &["--chunk-size=1"]] {
-        let table = all.ok(&[&["get", "pods", "-A", "-l", &selector], paging].concat(), "")?;
+    for paging in [None, Some("--chunk-size=1")] {
+        let mut get = vec!["get", "pods", "-A", "-l", selector.as_str()];
+        get.extend(paging);
+        let table = all.ok(&get, "")?;
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         let clusters: Vec<&str> = rows[1..].iter().map(|row| row[2]).collect();
         ensure!(rows[0][..4] == ["NAMESPACE", "NAME", "CLUSTER", "READY"], "{table}");
