@@ -22,7 +22,7 @@ const LEAVING: &str = "leaving";
 
 /// The resourceVersion of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Composite {
+pub struct CompositeVersion {
     positions: BTreeMap<String, Position>,
 }
 
@@ -85,7 +85,7 @@ impl Position {
     }
 }
 
-impl Composite {
+impl CompositeVersion {
     /// Invalid text decodes to an empty version.
     pub fn decode(text: &str) -> Self {
         let wire = wire(text).unwrap_or_default();
@@ -261,8 +261,8 @@ pub enum Snapshot {
     /// The current state.
     Latest,
     /// The current state, which must include this version.
-    NotOlderThan(Composite),
-    Exact(Composite),
+    NotOlderThan(CompositeVersion),
+    Exact(CompositeVersion),
     /// The state that the first page of the list showed.
     Rest(Continue),
 }
@@ -279,13 +279,13 @@ impl Snapshot {
             }
             Some(token) => Ok(Self::Rest(token)),
             None if is_any => Ok(Self::Latest),
-            None if !Composite::is_valid(version) => {
+            None if !CompositeVersion::is_valid(version) => {
                 Err(Error::BadRequest(format!("invalid resource version {version:?}")))
             }
             None if matching == "Exact" || (matching.is_empty() && is_limited) => {
-                Ok(Self::Exact(Composite::decode(version)))
+                Ok(Self::Exact(CompositeVersion::decode(version)))
             }
-            None => Ok(Self::NotOlderThan(Composite::decode(version))),
+            None => Ok(Self::NotOlderThan(CompositeVersion::decode(version))),
         }
     }
 }
@@ -296,20 +296,20 @@ mod tests {
 
     #[test]
     fn versions_round_trip_in_karmadas_format() {
-        let mut composite = Composite::default();
+        let mut composite = CompositeVersion::default();
         let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
         let place = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
         composite.set("m2", "9", place(0));
         composite.set("m1", "7", place(41));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1","m2":"9.0.c1"}"#);
-        assert_eq!(Composite::decode(&text), composite);
+        assert_eq!(CompositeVersion::decode(&text), composite);
         assert_eq!((composite.version("m2"), composite.seq(&here)), (Some("9"), Some(Seq(41))));
         assert_eq!((composite.seq(&elsewhere), composite.has_cache_position()), (None, true));
         composite.set_portion("m1", Some(Portion(255)));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1~ff","m2":"9.0.c1"}"#);
-        assert_eq!(Composite::decode(&text), composite);
+        assert_eq!(CompositeVersion::decode(&text), composite);
         assert_eq!((composite.portion("m1"), composite.portion("m2")), (Some(Portion(255)), None));
         assert_eq!(composite.seq(&here), Some(Seq(41)));
         composite.set("m1", "8", place(42));
@@ -325,7 +325,7 @@ mod tests {
     #[case("zzz")]
     #[case("eyJtMSI6IjUifQ")]
     fn foreign_versions_have_no_cache_position(#[case] text: &str) {
-        assert_eq!(Composite::decode(text).seq(&CacheId::from("c1")), None);
+        assert_eq!(CompositeVersion::decode(text).seq(&CacheId::from("c1")), None);
     }
 
     #[rstest::rstest]
@@ -338,18 +338,18 @@ mod tests {
     #[case("zzz", false)]
     #[case("7", false)]
     fn versions_without_data(#[case] text: &str, #[case] expected: bool) {
-        assert_eq!(Composite::knows_nothing(text), expected);
+        assert_eq!(CompositeVersion::knows_nothing(text), expected);
     }
 
     #[test]
     fn a_version_without_clusters_is_valid() {
-        assert_eq!(Composite::default().encode(), "e30");
+        assert_eq!(CompositeVersion::default().encode(), "e30");
     }
 
     #[test]
     fn karmadas_version_round_trips() {
         let text = "eyJtMSI6IjUifQ";
-        let composite = Composite::decode(text);
+        let composite = CompositeVersion::decode(text);
         assert_eq!(
             (composite.version("m1"), composite.includes("m1"), composite.includes("m2")),
             (Some("5"), true, false)

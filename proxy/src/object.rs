@@ -8,7 +8,7 @@ use crowsnest_index::metadata_in;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::composite::Composite;
+use crate::composite::CompositeVersion;
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
@@ -72,7 +72,7 @@ pub fn write_marked(
 pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
     let body = compact(body);
     let version = own_version(&body).map(|version| {
-        let mut composite = Composite::default();
+        let mut composite = CompositeVersion::default();
         composite.set(cluster, &version, None);
         composite.encode()
     });
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn objects_are_annotated() {
         let body = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.50}}"#;
-        let mut composite = Composite::default();
+        let mut composite = CompositeVersion::default();
         composite.set("m1", "7", None);
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
@@ -141,7 +141,7 @@ mod tests {
         let out = mark_live(br#"{"metadata":{"name":"a","resourceVersion":"7"}}"#, "m1", Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
-        let version = Composite::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
+        let version = CompositeVersion::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
         assert_eq!((version.version("m1"), version.has_cache_position()), (Some("7"), false));
     }
 

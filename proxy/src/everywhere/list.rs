@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::item::Item;
 use super::member::{Collection, MemberPage, Refusal, Start};
 use super::object::composite_version;
-use crate::composite::{Composite, Continue, InvalidToken, ListId, Snapshot};
+use crate::composite::{CompositeVersion, Continue, InvalidToken, ListId, Snapshot};
 use crate::fleetwide::warning;
 use crate::merged::list::{ListParameters, Listing, Page, Part, Source};
 use crate::merged::{Heading, Missing};
@@ -33,7 +33,7 @@ const MEMBERS_AHEAD: usize = 4;
 struct LiveMembers {
     collection: Arc<Collection>,
     members: BTreeMap<ClusterName, Arc<Member>>,
-    version: Composite,
+    version: CompositeVersion,
     /// First pages that are already read.
     begun: BTreeMap<ClusterName, MemberPage>,
     heading: Heading,
@@ -159,7 +159,7 @@ async fn rest(
     limit: Option<usize>,
     list: ListId,
 ) -> Result<(LiveMembers, VecDeque<Part>), Error> {
-    let version = Composite::decode(&token.rv);
+    let version = CompositeVersion::decode(&token.rv);
     // A cluster that left after all its pages were sent does not matter.
     let labels = version.clusters().filter(|cluster| *cluster >= token.cluster.as_str());
     let clusters: Vec<Option<ClusterName>> =
@@ -224,7 +224,7 @@ fn renewed(
     now: &BTreeMap<&ClusterName, &str>,
     list: ListId,
 ) -> Option<Continue> {
-    let mut version = Composite::decode(&token.rv);
+    let mut version = CompositeVersion::decode(&token.rv);
     let old: Vec<String> =
         version.clusters().filter(|name| *name >= token.cluster.as_str()).map(str::to_owned).collect();
     old.iter().for_each(|cluster| version.forget(cluster));
@@ -247,8 +247,8 @@ fn has(members: &BTreeMap<ClusterName, Arc<Member>>, cluster: &str) -> bool {
     ClusterName::parse(cluster).is_ok_and(|name| members.contains_key(&name))
 }
 
-fn version_of(pages: &BTreeMap<ClusterName, MemberPage>) -> Composite {
-    let mut version = Composite::default();
+fn version_of(pages: &BTreeMap<ClusterName, MemberPage>) -> CompositeVersion {
+    let mut version = CompositeVersion::default();
     for (cluster, page) in pages {
         version.set(cluster.as_str(), &page.version, None);
     }
@@ -370,13 +370,13 @@ mod tests {
         #[case] expected: Option<(&str, &str, &str)>,
     ) {
         let list = ListId::of(&"pods");
-        let mut version = Composite::default();
+        let mut version = CompositeVersion::default();
         ["m1", "m2", "m3"].iter().zip(["1", "2", "3"]).for_each(|(cluster, own)| version.set(cluster, own, None));
         let token = Continue::at(&version.encode(), "m2", after, list);
         let names: Vec<ClusterName> = now.iter().map(|(cluster, _)| ClusterName::parse(cluster).unwrap()).collect();
         let now = names.iter().zip(now.iter().map(|(_, version)| *version)).collect();
         let renewed = renewed(&token, own.map(str::to_owned), &now, list).map(|token| {
-            let version = Composite::decode(&token.rv);
+            let version = CompositeVersion::decode(&token.rv);
             let own = |cluster| version.version(cluster).unwrap_or("-").to_owned();
             (token.cluster.clone(), token.after(), ["m1", "m2", "m3"].map(own).join(" "))
         });

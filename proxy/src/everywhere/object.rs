@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::item::Document;
 use crate::cluster::read;
-use crate::composite::Composite;
+use crate::composite::CompositeVersion;
 use crate::fleetwide::write::to_owner_form;
 use crate::merged::Heading;
 use crate::native::{Native, Verb};
@@ -93,7 +93,7 @@ fn table(body: &[u8], cluster: &ClusterName, include: Include) -> Result<Vec<u8>
 
 /// The composite form of a member's resourceVersion.
 pub fn composite_version(cluster: &ClusterName, version: &str) -> String {
-    let mut composite = Composite::default();
+    let mut composite = CompositeVersion::default();
     composite.set(cluster.as_str(), version, None);
     composite.encode()
 }

@@ -23,7 +23,7 @@ use super::feed::{Feed, Origin, Step};
 use super::item::Item;
 use super::member::{Collection, Refusal};
 use super::object::composite_version;
-use crate::composite::Composite;
+use crate::composite::CompositeVersion;
 use crate::fleetwide::warning;
 use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
 use crate::merged::{Heading, Missing};
@@ -37,7 +37,7 @@ use crate::{Body, BoxError, Caller, Error, Pieces, Proxy};
 #[derive(Debug, PartialEq, Eq)]
 struct Beginning {
     /// Versions of the members that the client knows.
-    since: Composite,
+    since: CompositeVersion,
     /// False: members without a version begin with their next change.
     sends_initial: bool,
 }
@@ -46,12 +46,12 @@ impl Beginning {
     fn of(query: &Query) -> Result<Self, Error> {
         let asked = query.get("resourceVersion").unwrap_or_default();
         let wants_initial = query.flag(INITIAL_EVENTS);
-        if wants_initial || Composite::knows_nothing(asked) {
+        if wants_initial || CompositeVersion::knows_nothing(asked) {
             let sends_initial = wants_initial || !query.has(INITIAL_EVENTS);
-            return Ok(Self { since: Composite::default(), sends_initial });
+            return Ok(Self { since: CompositeVersion::default(), sends_initial });
         }
-        let mut since = Composite::decode(asked);
-        if !Composite::is_valid(asked) || since.is_leaving() {
+        let mut since = CompositeVersion::decode(asked);
+        if !CompositeVersion::is_valid(asked) || since.is_leaving() {
             return Err(Error::Expired);
         }
         // All objects of a member without data are new.
@@ -98,7 +98,7 @@ impl Effect {
 struct LiveWatch {
     collection: Arc<Collection>,
     events: Events,
-    position: Composite,
+    position: CompositeVersion,
     feeds: FuturesUnordered<BoxFuture<'static, (Feed, Step)>>,
     /// Reports that were awaited before the response began.
     begun: VecDeque<(Feed, Step)>,
@@ -192,7 +192,7 @@ enum Accepted {
 }
 
 /// Decides about a watch by the first report of each member.
-fn accept(begun: Vec<(Feed, Step)>, since: &Composite) -> Result<Accepted, Error> {
+fn accept(begun: Vec<(Feed, Step)>, since: &CompositeVersion) -> Result<Accepted, Error> {
     let (mut is_lost, mut is_open, mut warnings) = (false, begun.is_empty(), Vec::new());
     for (feed, step) in &begun {
         match step {

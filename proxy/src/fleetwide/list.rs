@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::watch::{LAG, reached};
 use super::{View, warning};
-use crate::composite::{CachePosition, Composite, Continue, ListId, Portion, Snapshot};
+use crate::composite::{CachePosition, CompositeVersion, Continue, ListId, Portion, Snapshot};
 use crate::merged::Heading;
 use crate::merged::list::{ListParameters, Listing, Page, Part, Source};
 use crate::native::Native;
@@ -44,7 +44,7 @@ struct CachedClusters {
 
 /// The clusters that a list shows, and their versions.
 struct Extent {
-    version: Composite,
+    version: CompositeVersion,
     parts: VecDeque<Part>,
     is_earlier: bool,
 }
@@ -166,7 +166,7 @@ impl Proxy {
 
 /// The resourceVersion of an object in a response.
 pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
-    let mut version = Composite::default();
+    let mut version = CompositeVersion::default();
     let (cluster, place) =
         (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
     version.set(cluster, &record.resource_version, Some(place));
@@ -198,7 +198,7 @@ impl Extent {
 
     /// The rest of an earlier snapshot. A token without a cluster means all of it.
     async fn earlier(index: &Index, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
-        let first = Composite::decode(&token.rv);
+        let first = CompositeVersion::decode(&token.rv);
         let mut clusters = view.clusters(index);
         let labels: Vec<String> = clusters.iter().map(|cluster| view.label(index, cluster)).collect();
         // A cluster that left after all its pages were sent does not matter.

@@ -89,7 +89,7 @@ async fn to_member_form(request: Request<Body>, cluster: &str, known: &[u8]) -> 
 pub(crate) async fn to_owner_form(verb: Verb, request: Request<Body>, owner: &str) -> Result<Request<Body>, Error> {
     match verb {
         Verb::Update => Ok(to_member_form(request, owner, &[]).await?.0),
-        Verb::Patch => conditional(request, |headers, sent| conditions::of_patch(headers, sent, owner)).await,
+        Verb::Patch => conditional(request, |headers, sent| conditions::rewrite_patch(headers, sent, owner)).await,
         Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await,
         _ => Ok(request),
     }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::composite::{Composite, Continue, ListId};
+use crate::composite::{CompositeVersion, Continue, ListId};
 use crate::{BoxError, Error, Pieces};
 
 /// The objects of a cluster that are still to be sent.
@@ -85,7 +85,7 @@ pub struct Listing<S: Source> {
     source: S,
     is_table: bool,
     /// The resourceVersion of all pages.
-    version: Composite,
+    version: CompositeVersion,
     list: ListId,
     /// The remaining clusters. The first one may be partly sent.
     parts: VecDeque<Part>,
@@ -102,7 +102,7 @@ pub struct Listing<S: Source> {
 /// Parameters of a [`Listing`].
 pub struct ListParameters {
     pub is_table: bool,
-    pub version: Composite,
+    pub version: CompositeVersion,
     pub list: ListId,
     pub parts: VecDeque<Part>,
     pub limit: Option<usize>,
@@ -284,7 +284,7 @@ mod tests {
             parts[0] = from;
         }
         let list = ListId::of(&"numbers");
-        let parameters = ListParameters { is_table: false, version: Composite::default(), list, parts, limit };
+        let parameters = ListParameters { is_table: false, version: CompositeVersion::default(), list, parts, limit };
         let body = Listing::new(source, parameters).into_body();
         serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap()
     }
