@@ -207,6 +207,10 @@ impl Planner<'_> {
             self.notice(span, format!("{} requires words; ignored", field.name));
             return None;
         };
+        let kind = literal_word(pattern).and_then(|text| Some(text.split_once('/')?.0));
+        if field.kind == FieldKind::Reference && kind.is_some_and(|kind| kind.contains('.')) {
+            self.notice(span, format!("{}: the group of a kind is ignored", field.name));
+        }
         match field.name {
             "kind" => Some(self.kind(pattern)),
             "region" | "zone" | "provider" => {
@@ -300,6 +304,8 @@ impl Planner<'_> {
         let kinds = |kind: &str| match is_glob && kind.contains(['*', '?']) {
             true => part(kind),
             false => {
+                // References have no group.
+                let kind = kind.split('.').next().unwrap_or(kind);
                 let kinds: Vec<_> = self.kinds_named(kind).iter().map(|kind| regex::escape(kind)).collect();
                 format!("(?:{})", kinds.join("|"))
             }

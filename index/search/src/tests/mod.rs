@@ -204,6 +204,7 @@ static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
 #[case::event("kind:event reason:BackOff type:warning count:>10", "Event/checkout.1")]
 #[case::about("about:pod/checkout-7d9f-abcde", "Event/checkout.1")]
 #[case::uses("uses:configmap/shop/app", "Pod/payments-0")]
+#[case::uses_a_kind_of_a_group("uses:configmap.example.org/shop/app", "Pod/payments-0")]
 #[case::unhealthy("is:unhealthy", "Deployment/checkout Node/n1 Pod/checkout-7d9f-abcde")]
 #[case::in_namespace_and_name("team-a/web-0", "Event/web.1 Pod/web-0")]
 #[case::exact_case("status:=crashloopbackoff", "")]
@@ -480,5 +481,7 @@ fn hits_have_reasons() {
 fn unsupported_terms_are_reported_and_ignored() {
     let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &world());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
+    let planned = plan(&parse("uses:configmap.example.org/shop/app", &Limits::default()).unwrap(), &world());
+    assert_eq!(planned.notices[0].message, "uses: the group of a kind is ignored");
     assert_eq!(FLEET.engine("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
 }
