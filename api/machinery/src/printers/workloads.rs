@@ -13,7 +13,6 @@ impl Workload<'_> {
             ready: Some(ready),
             desired: Some(desired),
             images: self.spec.template.spec.images(),
-            uses: self.spec.template.spec.uses(),
             ..Printed::default()
         };
         if kind == "ReplicationController" {
@@ -39,7 +38,6 @@ impl Job<'_> {
             ready: Some(status.succeeded),
             desired: self.spec.completions.or(self.spec.parallelism),
             images: self.spec.template.spec.images(),
-            uses: self.spec.template.spec.uses(),
             ..Printed::default()
         };
         conditions(&status.conditions, &mut printed);
@@ -65,7 +63,6 @@ impl CronJob<'_> {
         Printed {
             status: Some(status.to_owned()),
             images: template.spec.images(),
-            uses: template.spec.uses(),
             ..Printed::default()
         }
     }

@@ -10,7 +10,7 @@ use super::model::{Facet, Key, Number, Word};
 use serde_json::{Map, Value, json};
 
 /// Changes with the mappings or the terms: an index of another version is rebuilt.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Values in one `terms` query: 65,536 by default, fewer than relation keys and rights may need.
 pub const MAX_TERMS: usize = 1_048_576;

@@ -13,7 +13,7 @@ use crate::execute::permits::SearchPermits;
 use crate::execute::{Found, Sources, begin, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::Ranked;
-use crate::plan::{Asked, ClusterFacts, World, plan};
+use crate::plan::{Asked, ClusterFacts, GroupKind, Kinds, World, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
@@ -105,9 +105,11 @@ fn milliseconds(time: &str) -> i64 {
 pub(crate) fn world() -> World {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
-    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (kind, others) in kinds {
-        for name in others.into_iter().chain([kind.clone()]) {
+    let mut names = Kinds::new();
+    for (qualified, others) in kinds {
+        let (kind, group) = qualified.split_once('.').unwrap_or((&qualified, ""));
+        let kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+        for name in others.into_iter().chain([kind.kind.clone()]) {
             names.entry(name).or_default().insert(kind.clone());
         }
     }
@@ -325,6 +327,10 @@ fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
         world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
+        // No two kinds of the corpus have one name.
+        Counted::Column(Facet::Kind) => {
+            facet(Facet::Kind).map(|kind| kind.split('.').next().unwrap_or_default().to_owned()).collect()
+        }
         Counted::Column(column) => facet(*column).collect(),
         Counted::Region => clusters().map(|cluster| cluster.region).collect(),
         Counted::Provider => clusters().map(|cluster| cluster.provider).collect(),
