@@ -165,6 +165,7 @@ async fn deployments_run_roll_out_and_are_deleted() {
     let patch = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}}}});
     api.patch("web", &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
     let rolled = until::<Deployment>(&client, "web", "the rollout", |web| is_available(web, 4)).await;
+    assert_eq!((running.metadata.generation, rolled.metadata.generation), (Some(1), Some(2)));
     assert_eq!(rolled.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"], "2");
     until_all::<ReplicaSet>(&client, "an empty old set", |sets| {
         let mut sizes: Vec<_> =

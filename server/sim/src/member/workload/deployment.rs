@@ -271,7 +271,8 @@ impl Rollout<'_> {
         let shown = self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION));
         if shown != Some(&wanted.to_string()) {
             let patch = json!({"metadata": {"annotations": {REVISION: wanted.to_string()}}});
-            self.world.patch(&self.world.deployments, &self.deployment.key(), None, &patch).await?;
+            // Through the status, as Kubernetes does: the generation stays.
+            self.world.patch(&self.world.deployments, &self.deployment.key(), Some("status"), &patch).await?;
         }
         Ok(())
     }
@@ -285,7 +286,7 @@ impl Rollout<'_> {
         Ok(again)
     }
 
-    /// The generation that was processed; annotating the Deployment may have incremented it since.
+    /// The generation that was processed; annotations may have incremented it since.
     fn generation(&self) -> Option<i64> {
         let current = self.world.deployments.get(&self.deployment.key())?;
         let same_spec = current.spec == self.deployment.spec;
