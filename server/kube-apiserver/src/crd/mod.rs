@@ -18,6 +18,7 @@ mod keywords;
 mod known;
 pub mod names;
 pub mod resources;
+mod replicas;
 mod rule_costs;
 mod rules;
 mod strategy;
