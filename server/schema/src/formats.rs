@@ -106,7 +106,8 @@ fn unit(word: &str) -> Option<i64> {
         (&["w"], "week", 604_800_000_000_000),
     ];
     let word = word.to_lowercase();
-    let is_meant = |(symbols, name, _): &&(&[&str], &str, i64)| symbols.contains(&word.as_str()) || word.starts_with(name);
+    let is_meant =
+        |(symbols, name, _): &&(&[&str], &str, i64)| symbols.contains(&word.as_str()) || word.starts_with(name);
     UNITS.iter().find(is_meant).map(|(_, _, nanoseconds)| *nanoseconds)
 }
 

@@ -50,7 +50,9 @@ fn known<'s>(schema: Option<&'s Schema>, value: &Value) -> Known<'s> {
     match value {
         Value::Object(_) if schema.ty == Type::Object || !schema.properties.is_empty() => Known::Fields(schema),
         Value::Array(_) if schema.items.is_some() => schema.items.as_deref().map_or(Known::All, Known::Items),
-        Value::Object(_) | Value::Array(_) if !schema.preserve_unknown && wants_another(schema, value) => Known::Nothing,
+        Value::Object(_) | Value::Array(_) if !schema.preserve_unknown && wants_another(schema, value) => {
+            Known::Nothing
+        }
         _ => Known::All,
     }
 }

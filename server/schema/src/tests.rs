@@ -147,12 +147,16 @@ fn unknown_fields_are_those_that_pruning_removes() {
 #[test]
 fn schemas_below_items_and_additional_properties_are_decoded() {
     let definition = |schema: Value| {
-        let version = json!({"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": schema}}}});
+        let version =
+            json!({"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": schema}}}});
         let body = json!({"metadata": {"name": "a"}, "spec": {"versions": [version]}}).to_string();
         decode("apiextensions.k8s.io", "CustomResourceDefinition", &body)
     };
     for (schema, expected) in [
-        (json!({"items": {"minimum": "x"}}), "json: cannot unmarshal string into Go struct field JSONSchemaProps.minimum of type float64"),
+        (
+            json!({"items": {"minimum": "x"}}),
+            "json: cannot unmarshal string into Go struct field JSONSchemaProps.minimum of type float64",
+        ),
         (
             json!({"additionalProperties": {"properties": {"b": {"type": 5}}}}),
             "json: cannot unmarshal number into Go struct field JSONSchemaProps.properties.type of type string",

@@ -17,7 +17,7 @@ pub mod path;
 #[cfg(test)]
 mod tests;
 pub mod typed;
-mod validate;
+pub mod validate;
 mod versions;
 
 use managed::Entry;

@@ -219,7 +219,7 @@ pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Va
         }
         _ if old.is_some() && new.is_some() => {
             out.modified.member = old != new;
-            // Of different structures, parts of the old one are removed, and those of the new one are added.
+            // If the structures differ, parts of the old one are removed, and those of the new one are added.
             if shapes.0 != shapes.1 {
                 out.removed.children = compare_but(schema, old, None, but).removed.children;
                 out.added.children = compare_but(schema, None, new, but).added.children;

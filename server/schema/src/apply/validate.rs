@@ -8,13 +8,19 @@ use crate::{ListType, Schema, Type};
 
 /// All errors of a value, with the wording of structured-merge-diff.
 pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
-    let mut errors = Vec::new();
-    validate(schema, value, "", false, &mut errors);
+    let errors = errors(schema, value);
     match errors.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
         several => Some(format!("errors:\n  {}", several.join("\n  "))),
     }
+}
+
+/// The errors of an applied configuration, one by one.
+pub fn errors(schema: Option<&Schema>, value: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
+    validate(schema, value, "", false, &mut errors);
+    errors
 }
 
 /// Validates an applied configuration: undeclared fields, wrong types, duplicate list items. `open` is set below a schema
