@@ -4,8 +4,7 @@ use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::Source;
 use crowsnest_apimachinery::references::{EXTENSIONS, KUBERNETES, Kind, Rule};
 
-const SCALERS: &[Kind] =
-    &[("autoscaling.karmada.io", "CronFederatedHPA"), ("autoscaling.karmada.io", "FederatedHPA")];
+const SCALERS: &[Kind] = &[("autoscaling.karmada.io", "CronFederatedHPA"), ("autoscaling.karmada.io", "FederatedHPA")];
 const CLUSTER: &[Kind] = &[("cluster.karmada.io", "Cluster")];
 const SECRET: Kind = ("", "Secret");
 

@@ -142,7 +142,7 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
     in_order(printed)
 }
 
-/// Everything except cells.
+/// All properties except cells.
 fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
     let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),

@@ -60,10 +60,6 @@ impl CronJob<'_> {
     pub(super) fn print(self) -> Printed {
         let template = &self.spec.job_template.spec.template;
         let status = if self.spec.suspend { "Suspended" } else { "Active" };
-        Printed {
-            status: Some(status.to_owned()),
-            images: template.spec.images(),
-            ..Printed::default()
-        }
+        Printed { status: Some(status.to_owned()), images: template.spec.images(), ..Printed::default() }
     }
 }

@@ -75,11 +75,7 @@ pub const EXTENSIONS: &[Rule] = &[
     Rule::name(ROLLOUT, "spec.strategy.blueGreen.activeService", SERVICE),
     Rule::name(ROLLOUT, "spec.strategy.blueGreen.previewService", SERVICE),
     Rule::pod_spec(
-        &[
-            ("apps.kruise.io", "CloneSet"),
-            ("apps.kruise.io", "DaemonSet"),
-            ("apps.kruise.io", "StatefulSet"),
-        ],
+        &[("apps.kruise.io", "CloneSet"), ("apps.kruise.io", "DaemonSet"), ("apps.kruise.io", "StatefulSet")],
         "spec.template.spec",
     ),
     Rule::reference(FLUX_RELEASE, "spec.chart.spec.sourceRef", FLUX_SOURCE),

@@ -111,15 +111,8 @@ impl Volume<'_> {
             add(SECRET, &source.secret.name);
             add(CLUSTER_TRUST_BUNDLE, &source.cluster_trust_bundle.name);
         }
-        let drivers = [
-            &self.cephfs,
-            &self.cinder,
-            &self.flex_volume,
-            &self.iscsi,
-            &self.rbd,
-            &self.scale_io,
-            &self.storageos,
-        ];
+        let drivers =
+            [&self.cephfs, &self.cinder, &self.flex_volume, &self.iscsi, &self.rbd, &self.scale_io, &self.storageos];
         drivers.into_iter().for_each(|volume| add(SECRET, &volume.secret_ref.name));
         add(SECRET, &self.secret.secret_name);
         add(SECRET, &self.azure_file.secret_name);

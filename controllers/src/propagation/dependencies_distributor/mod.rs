@@ -33,8 +33,8 @@ use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::dependencies::{Dependency, Needs};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
-pub(crate) use wanted::means;
 use wanted::Wanted;
+pub(crate) use wanted::means;
 
 pub struct DependenciesDistributor {
     context: Arc<Context>,

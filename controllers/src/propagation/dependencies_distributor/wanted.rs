@@ -76,9 +76,7 @@ pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &Labels) ->
     let (wanted, identity) = (identity_of(dependency), ObjectIdentity::of(object));
     match &dependency.label_selector {
         _ if !wanted.name.is_empty() => wanted == identity,
-        Some(selector) => {
-            wanted == ObjectIdentity { name: "", ..identity } && label_selector_matches(selector, labels)
-        }
+        Some(selector) => wanted == ObjectIdentity { name: "", ..identity } && label_selector_matches(selector, labels),
         None => false,
     }
 }
@@ -116,12 +114,7 @@ mod tests {
     #[case::other_label("v1", "other", "api", &[])]
     #[case::of_another_group("x.io/v1", "db", "", &["of-another-group"])]
     #[case::of_another_version("x.io/v2", "db", "", &["of-another-group"])]
-    fn parents_are_found(
-        #[case] api_version: &str,
-        #[case] name: &str,
-        #[case] app: &str,
-        #[case] expected: &[&str],
-    ) {
+    fn parents_are_found(#[case] api_version: &str, #[case] name: &str, #[case] app: &str, #[case] expected: &[&str]) {
         let (before, now) = (Labels::new(), Labels::from([("app".to_owned(), app.to_owned())]));
         let parents = wanted().parents_of(&object(api_version, name), &[&now, &before]);
         assert_eq!(parents.iter().map(|parent| parent.name.as_str()).collect::<Vec<_>>(), expected);

@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn kinds_of_one_name_are_shown_with_their_group() {
-        let counts = ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer.cert-manager.io"].map(|kind| (kind.into(), 1));
+        let counts =
+            ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer.cert-manager.io"].map(|kind| (kind.into(), 1));
         let shown = shown_kinds(&counts);
         let kinds: Vec<&str> = shown.iter().map(|(kind, _)| &**kind).collect();
         assert_eq!(kinds, ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer"]);

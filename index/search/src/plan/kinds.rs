@@ -107,7 +107,7 @@ pub(crate) fn objects_of(word: &str, kinds: &Kinds) -> Match {
     if word.contains('.') {
         return Match::any_of(named.iter().map(NamedKind::objects).collect());
     }
-    // Without a group, kinds of any group match, also those that no cluster serves any more.
+    // Without a group, kinds of any group match, also those that no cluster serves.
     let kinds: BTreeSet<String> = named
         .into_iter()
         .map(|named| match named {

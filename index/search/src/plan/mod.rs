@@ -21,8 +21,8 @@ pub(crate) mod sort;
 
 use crate::document::DELETED;
 use crate::document::columns::Word;
-pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::kinds::objects_of;
+pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::labels::{cluster_label, label_match};
 use crate::plan::patterns::{glob_regex, literal_word, test, unanchored};
 use crate::plan::predicate::{Match, PathTest, Test};

@@ -55,7 +55,9 @@ fn world() -> World {
     let known = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
     World {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
-        kinds: Arc::new(kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([known(group, kind)]))).into()),
+        kinds: Arc::new(
+            kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([known(group, kind)]))).into(),
+        ),
         now: NOW,
     }
 }

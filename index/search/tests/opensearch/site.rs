@@ -3,8 +3,8 @@
 use super::node::{Node, install_cryptography};
 use super::proxy::Proxy;
 use super::source::MemorySource;
-use crowsnest_search::opensearch::bulk::BulkLimits;
 use crowsnest_component_base::retry::Backoff;
+use crowsnest_search::opensearch::bulk::BulkLimits;
 use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, ProxyChoice};
 use crowsnest_search::opensearch::writer::{BatchBounds, Progress, State, Writer, WriterOptions};
 use serde_json::{Value, json};

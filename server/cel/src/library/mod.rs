@@ -15,9 +15,9 @@ mod version;
 
 use std::sync::Arc;
 
-pub(super) use format::parse_clause;
 use crowsnest_apimachinery::duration;
 use crowsnest_apimachinery::quantity::Quantity;
+pub(super) use format::parse_clause;
 use kube::core::cel::cel::extractors::Arguments;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
@@ -90,7 +90,9 @@ fn check(argument: Cel, read: impl FnOnce(&str) -> Result<(), String>) -> Outcom
 /// Returns the argument unless it is a text that Go does not accept for this function. The crate's parsers are lenient.
 fn check_as(function: &str, argument: Cel, is_valid: impl Fn(&str) -> bool) -> Outcome {
     match &argument {
-        Cel::String(text) if !is_valid(text) => Err(ExecutionError::function_error(function, format!("invalid {function}"))),
+        Cel::String(text) if !is_valid(text) => {
+            Err(ExecutionError::function_error(function, format!("invalid {function}")))
+        }
         _ => Ok(argument),
     }
 }

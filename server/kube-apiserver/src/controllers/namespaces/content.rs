@@ -8,10 +8,10 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::client_errors::api_error;
-use crowsnest_registry::{Deleted, Registry};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::{Deleted, Registry};
 use http::Method;
 use http::header::CONTENT_TYPE;
 use jiff::{SignedDuration, Timestamp};
@@ -131,7 +131,7 @@ impl Content {
         let objects = registry.list(resource, namespace, &Default::default()).await?.objects;
         let propagation = Some(Propagation::Background);
         let options = DeleteOptions { propagation, raw: json!({}), ..DeleteOptions::default() };
-        // Nothing is created in a terminating namespace, so the outcomes show what is left.
+        // A terminating namespace accepts no new objects, so the outcomes show what is left.
         let mut left = Vec::new();
         for object in objects {
             let ctx = loopback(namespace);
