@@ -18,7 +18,7 @@ pub struct Propagation {
     /// Uid of the template.
     pub template: String,
     /// Copies that a Work or quota creates in member clusters.
-    pub copies: Vec<Copied>,
+    pub copies: Vec<MemberCopy>,
     /// Clusters to which it is scheduled.
     pub on: Vec<String>,
     /// Clusters from which it is being evicted.
@@ -41,7 +41,7 @@ pub struct Propagation {
 
 /// An object in a member cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copied {
+pub struct MemberCopy {
     pub cluster: String,
     pub object: ObjectKey,
 }
@@ -114,7 +114,7 @@ fn work(work: Object<'_>) -> Propagation {
     let cluster = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
     let manifests = &spec.workload.manifests;
     let template = manifests.iter().find_map(|of| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID));
-    let copy = |(cluster, of): (&str, &Manifest<'_>)| Copied {
+    let copy = |(cluster, of): (&str, &Manifest<'_>)| MemberCopy {
         cluster: cluster.to_owned(),
         object: ObjectKey::new(
             group_of(&of.api_version),
@@ -143,7 +143,7 @@ fn work(work: Object<'_>) -> Propagation {
 fn quota(quota: Quota<'_>) -> Propagation {
     let Quota { metadata, spec, .. } = quota;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let copy = |assignment: &Assignment<'_>| Copied {
+    let copy = |assignment: &Assignment<'_>| MemberCopy {
         cluster: assignment.cluster_name.to_string(),
         object: ObjectKey::new("", "ResourceQuota", namespace, &metadata.name),
     };
@@ -212,8 +212,8 @@ mod tests {
         Propagation { template: "u1".into(), ..Propagation::default() }
     }
 
-    fn copied(group: &str, kind: &str) -> Vec<Copied> {
-        vec![Copied { cluster: "m1".into(), object: ObjectKey::new(group, kind, "a", "b") }]
+    fn copied(group: &str, kind: &str) -> Vec<MemberCopy> {
+        vec![MemberCopy { cluster: "m1".into(), object: ObjectKey::new(group, kind, "a", "b") }]
     }
 
     #[rstest]

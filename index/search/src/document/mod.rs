@@ -9,10 +9,10 @@ use crate::document::columns::{Facet, Key, Number, Word, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, read, read_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
-use crowsnest_api::propagation::{Copied, Propagation, propagation};
+use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
 use crowsnest_api::references::references;
 use crowsnest_apimachinery::names::ObjectKey;
-use crowsnest_apimachinery::printers::{About, Place, Printed};
+use crowsnest_apimachinery::printers::{InvolvedObject, Place, PrintedObject};
 use crowsnest_apimachinery::references::group_of_reference;
 use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
@@ -43,7 +43,7 @@ const WORK_GROUP: &str = "work.karmada.io";
 #[derive(Deserialize)]
 struct Caused {
     #[serde(rename = "ref")]
-    because: Option<About>,
+    because: Option<InvolvedObject>,
 }
 
 /// An object in the form for search.
@@ -160,7 +160,7 @@ impl Document {
         if !propagation.template.is_empty() {
             self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
         }
-        let copy = |of: &Copied| (Key::About, Key::of_object(&of.cluster, &of.object));
+        let copy = |of: &MemberCopy| (Key::About, Key::of_object(&of.cluster, &of.object));
         self.keys.extend(propagation.copies.iter().map(copy));
         // All bindings of a namespace share a key, by which its quotas refer to them.
         let bindings = || Key::of_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""));
@@ -169,7 +169,7 @@ impl Document {
     }
 
     /// Adds the object's own keys and those of referenced objects.
-    fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
+    fn keys(&mut self, record: &Record, printed: &PrintedObject) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         let mut add = |key: Key, of: u64| self.keys.push((key, of));
@@ -268,7 +268,7 @@ impl Document {
         }
     }
 
-    fn numbers(&mut self, record: &Record, printed: &Printed) {
+    fn numbers(&mut self, record: &Record, printed: &PrintedObject) {
         let all = [
             (Number::Restarts, printed.restarts),
             (Number::Replicas, printed.desired.filter(|_| !is_pod(record))),
@@ -370,13 +370,13 @@ fn is_pod(record: &Record) -> bool {
 }
 
 /// The object of an Event.
-fn object_of(about: &About) -> ObjectKey {
+fn object_of(about: &InvolvedObject) -> ObjectKey {
     let group = group_of_reference(&about.api_version, &about.kind);
     ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
 }
 
 /// States of `is:` derived from the object itself.
-fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
+fn states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> {
     let mut states = Vec::new();
     if record.deleting.is_some() {
         states.push("terminating");
