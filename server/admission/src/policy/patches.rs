@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::json_patch::Copied;
 use crowsnest_cel::{Budget, to_json};
 use crowsnest_registry::admission::expression::Expression;
-use crowsnest_schema::apply::typed;
+use crowsnest_schema::apply::{typed, validate};
 use crowsnest_schema::{ListType, Schema, Type};
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
@@ -51,8 +51,7 @@ fn applied(object: &Value, mut configuration: Value, schema: Option<&Schema>) ->
     for key in ["apiVersion", "kind"] {
         configuration[key] = object[key].clone();
     }
-    let mut errors = Vec::new();
-    typed::validate(schema, &configuration, "", &mut errors);
+    let errors = validate::errors(schema, &configuration);
     if !errors.is_empty() {
         let why = errors.join("\n");
         return Err(format!("error applying patch: failed to convert patch object to typed object: {why}"));
