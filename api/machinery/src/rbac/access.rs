@@ -94,13 +94,6 @@ impl Scope {
     }
 }
 
-impl Proof<'_> {
-    /// True if this right of the same subject holds wherever the other one does.
-    pub fn covers(&self, other: &Self) -> bool {
-        self.subject == other.subject && (self.namespace.is_empty() || self.namespace == other.namespace)
-    }
-}
-
 impl<'r> View<'r> {
     /// All subjects that the visible bindings allow an action in the scope. The action's namespace is not used. Members of
     /// `system:masters` are allowed everything without a binding, so they are not among them.
