@@ -31,6 +31,8 @@ use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 use crowsnest_process::reply::json as reply;
 
 const KIND: &str = "ResourceAccessReview";
+/// Resources that RBAC rules name and no cluster serves.
+const NOT_SERVED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
 /// Maximum number of indirect paths in a response.
 const MOST_PATHS: usize = 1000;
 /// Time after which no further cluster is searched for indirect paths.
@@ -110,7 +112,7 @@ fn credentials(running: &Running) -> BTreeMap<String, Vec<(String, String)>> {
 /// A warning if all reviewed clusters are known not to serve the resource. The question is answered nevertheless.
 fn not_served(running: &Running, covered: &Covered, clusters: &[ClusterRules], action: &Action) -> Option<String> {
     let Action::Resource { group, resource, subresource, .. } = action else { return None };
-    if [group, resource].into_iter().any(|word| word == "*") {
+    if [group, resource].into_iter().any(|word| word == "*") || NOT_SERVED.contains(&resource.as_str()) {
         return None;
     }
     for rules in clusters.iter().filter(|rules| covered.includes(rules)) {

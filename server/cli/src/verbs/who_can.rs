@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use crowsnest_apimachinery::names::CONTROL_PLANE;
+use crowsnest_apimachinery::names::{CONTROL_PLANE, Gvr};
 use crowsnest_apimachinery::unstructured::text;
 use serde_json::{Value, json};
 
@@ -21,6 +21,9 @@ const MOST_VERIFIED: usize = 200;
 const SUBRESOURCES: [&str; 10] = [
     "approval", "attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "scale", "token",
 ];
+
+/// Resources that RBAC rules name and no cluster serves.
+const CLUSTER_SCOPED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
 
 #[derive(Debug, Args)]
 #[command(
@@ -83,15 +86,7 @@ async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::
     if args.subresource.is_none() && SUBRESOURCES.contains(&name) {
         bail!("{:?} names an object {name:?}; for the subresource use `{word} --subresource {name}`", args.target);
     }
-    let found = find_kind(word, &Scope::All, config, client).await.ok();
-    let (group, resource, namespaced) = match &found {
-        Some(Kind { gvr, namespaced, .. }) => (gvr.group.to_string(), gvr.resource.to_string(), *namespaced),
-        // The server answers for any name, and warns if no cluster serves it.
-        None => {
-            let (resource, group) = word.split_once('.').unwrap_or((word, ""));
-            (group.to_owned(), resource.to_lowercase(), true)
-        }
-    };
+    let Type { group, resource, namespaced } = resolve(word, config, client).await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let mut attributes = json!({"verb": args.verb, "group": group, "resource": resource});
     for (field, value) in [("name", name), ("subresource", args.subresource.as_deref().unwrap_or_default())] {
@@ -110,6 +105,37 @@ async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::
     }
     spec["resourceAttributes"] = attributes;
     Ok(spec)
+}
+
+/// A resource type as RBAC names it.
+struct Type {
+    group: String,
+    resource: String,
+    namespaced: bool,
+}
+
+/// Resolves a word by what the control plane or a member serves. Reviews answer for any name, and warn if no cluster serves
+/// it.
+async fn resolve(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<Type> {
+    let (resource, group) = word.split_once('.').unwrap_or((word, ""));
+    let named = |namespaced| Type { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
+    if CLUSTER_SCOPED.contains(&resource) {
+        return Ok(named(false));
+    }
+    let served = crowsnest_members::discovery::discover(client).await?;
+    // Resources that can only be created are no kinds to display.
+    let is_it = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
+    if let Some(found) = served.resources.iter().find(|one| is_it(&one.gvr)) {
+        return Ok(named(found.namespaced));
+    }
+    let found = match Kind::of(word, &served) {
+        Some(kind) => Some(kind),
+        None => find_kind(word, &Scope::All, config, client).await.ok(),
+    };
+    Ok(found.map_or_else(
+        || named(true),
+        |kind| Type { group: kind.gvr.group.to_string(), resource: kind.gvr.resource.to_string(), namespaced: kind.namespaced },
+    ))
 }
 
 fn heads(args: &WhoCanArgs) -> Vec<&'static str> {
