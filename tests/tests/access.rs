@@ -81,17 +81,31 @@ fn proofs(fleet: &Fleet) -> Result<()> {
             "RoleBinding shop/gone references Role \"gone\", which does not exist",
         ],
     )?;
-    says(fleet, "who-can get widgets.example.io -C member1 -o wide", 0, &[
-        "member1 Group viewers * ClusterRoleBinding viewers ClusterRole view get widgets.example.io widgets",
-        "warning: no reviewed cluster serves widgets.example.io",
-    ])?;
-    says(fleet, "who-can update deploy/web --subresource scale -n shop -C member1", 0, &["member1 User ci shop RoleBinding shop/ci"])?;
+    says(
+        fleet,
+        "who-can get widgets.example.io -C member1 -o wide",
+        0,
+        &[
+            "member1 Group viewers * ClusterRoleBinding viewers ClusterRole view get widgets.example.io widgets",
+            "warning: no reviewed cluster serves widgets.example.io",
+        ],
+    )?;
+    says(
+        fleet,
+        "who-can update deploy/web --subresource scale -n shop -C member1",
+        0,
+        &["member1 User ci shop RoleBinding shop/ci"],
+    )?;
     let other = answer(fleet, "who-can update deploy/other --subresource scale -n shop -C member1")?;
     ensure!(!rows(&other, "grants").contains("member1 ci ci"), "{other}");
     says(fleet, "who-can get /healthz -C member1", 0, &["Group system:authenticated * ClusterRoleBinding system:"])?;
     let clusters = answer(fleet, "who-can get secrets -A")?;
-    let names: Vec<&str> =
-        clusters["status"]["clusters"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+    let names: Vec<&str> = clusters["status"]["clusters"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["name"].as_str())
+        .collect();
     ensure!(names == ["@control-plane", "member1", "member2"], "{names:?}");
     says(fleet, "who-can get pods/exec -n shop", 1, &["use `pods --subresource exec`"])?;
     says(fleet, "who-can get secrets -C member9", 1, &["spec.clusters[0]: Not found: \"member9\""])?;
@@ -101,14 +115,22 @@ fn proofs(fleet: &Fleet) -> Result<()> {
 fn removals(fleet: &Fleet) -> Result<()> {
     let review = answer(fleet, &format!("{SECRETS} --without clusterrolebinding/sre"))?;
     ensure!(rows(&review, "lost") == BTreeSet::from(["member1 sre sre".to_owned()]), "{review}");
-    ensure!(rows(&review, "remaining").contains("member1 web web") && review["status"].get("grants").is_none(), "{review}");
-    says(fleet, &format!("{SECRETS} --without member1:role/shop/secrets"), 0, &["lost member1 ServiceAccount shop/web"])?;
+    ensure!(
+        rows(&review, "remaining").contains("member1 web web") && review["status"].get("grants").is_none(),
+        "{review}"
+    );
+    says(
+        fleet,
+        &format!("{SECRETS} --without member1:role/shop/secrets"),
+        0,
+        &["lost member1 ServiceAccount shop/web"],
+    )?;
     let widgets = "who-can get widgets.example.io -C member1 --without clusterrole/widgets";
     says(fleet, widgets, 0, &["lost member1 Group viewers", "remaining member1 Group sre"])?;
     let nothing = format!("{SECRETS} --without clusterrole/nosuch");
     says(fleet, &nothing, 0, &["no reviewed cluster has ClusterRole nosuch that you may list"])?;
     says(fleet, &format!("{SECRETS} --without pod/shop/web"), 2, &["expected KIND/NAME"])?;
-    // Nothing was removed.
+    // The review removed no object.
     says(fleet, SECRETS, 0, &["Group sre"])
 }
 
@@ -120,9 +142,8 @@ fn indirect(fleet: &Fleet) -> Result<()> {
     // Secrets can be mounted, so that the account is not needed.
     ensure!(of_ci["steps"][0]["type"] == "CreatePod" && of_ci["cluster"] == "member1", "{of_ci:#}");
     ensure!(of_ci.pointer("/steps/0/rights/0/grant/binding/name") == Some(&json!("ci")), "{of_ci:#}");
-    says(fleet, "can user/ci -C member1 --indirect", 0, &["member1 User ci CreatePod as ServiceAccount shop/web"]).or_else(|_| {
-        says(fleet, "can user/ci -C member1 --indirect", 0, &["ServiceAccount shop/web CreatePod as ServiceAccount shop/web"])
-    })
+    let expected = "member1 ServiceAccount shop/web CreatePod as ServiceAccount shop/web";
+    says(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
 }
 
 fn subjects(fleet: &Fleet) -> Result<()> {
@@ -130,10 +151,15 @@ fn subjects(fleet: &Fleet) -> Result<()> {
     ensure!(rows(&review, "roles").contains("member1 web web"), "{review}");
     let groups = json!(["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:shop"]);
     ensure!(review["status"]["groups"] == groups, "{review}");
-    says(fleet, "can ann --group sre -C member1 -o wide", 0, &[
-        "member1 * * *.* ClusterRole cluster-admin ClusterRoleBinding sre Group sre",
-        "member1 shop get,list roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io Role shop/auditor",
-    ])?;
+    says(
+        fleet,
+        "can ann --group sre -C member1 -o wide",
+        0,
+        &[
+            "member1 * * *.* ClusterRole cluster-admin ClusterRoleBinding sre Group sre",
+            "member1 shop get,list roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io Role shop/auditor",
+        ],
+    )?;
     says(fleet, "can ann -C member1 --without rolebinding/shop/auditor", 0, &["lost member1 shop Role shop/auditor"])?;
     says(fleet, "can group/system:masters -C member2", 0, &["member2 * - - Group system:masters"])
 }
@@ -184,7 +210,8 @@ fn fits(kubectl: &Kubectl, kind: &str, value: &Value) -> Result<()> {
     let schema = json!({"$ref": format!("#/components/schemas/io.crowsnest.access.v1alpha1.{kind}")});
     let root = json!({"allOf": [schema], "components": document["components"]});
     let validator = jsonschema::options().build(&root)?;
-    let errors: Vec<String> = validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    let errors: Vec<String> =
+        validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
     ensure!(errors.is_empty(), "{kind}: {}", errors.join("\n"));
     Ok(())
 }
@@ -201,13 +228,20 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     let member = of("member1").with_context(|| clusters.to_string())?;
     ensure!(member["state"] == "Unknown", "{member}");
     let error = member["evaluationError"].as_str().unwrap_or_default();
-    ensure!(error.contains("you may not list all clusterroles, clusterrolebindings"), "{member}");
+    ensure!(error.contains("you cannot list all clusterroles, clusterrolebindings"), "{member}");
     ensure!(of("member2").is_none(), "ann has no right there: {clusters}");
-    let unseen = json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}, "clusters": ["member2"]}).to_string();
+    let unseen =
+        json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}, "clusters": ["member2"]}).to_string();
     let unseen = format!("{{\"spec\": {unseen}}}");
-    user("ann").says(&["create", "--raw", &format!("{ROOT}/resourceaccessreviews"), "-f", "-"], &unseen, 1, "Not found")?;
+    user("ann").says(
+        &["create", "--raw", &format!("{ROOT}/resourceaccessreviews"), "-f", "-"],
+        &unseen,
+        1,
+        "Not found",
+    )?;
     let without = json!([{"kind": "ClusterRoleBinding", "name": "sre"}]);
-    let hidden = create(&user("ann"), "resourceaccessreviews", &json!({"resourceAttributes": attributes, "without": without}))?;
+    let hidden =
+        create(&user("ann"), "resourceaccessreviews", &json!({"resourceAttributes": attributes, "without": without}))?;
     ensure!(hidden["status"]["lost"] == json!([]), "{hidden}");
     Ok(())
 }
@@ -219,7 +253,10 @@ fn agreement(fleet: &Fleet, member: &Kubectl) -> Result<()> {
         ("ci", json!({"user": "ci", "groups": ["system:authenticated"]})),
         ("sre", json!({"groups": ["sre", "system:authenticated"]})),
         ("viewers", json!({"groups": ["viewers", "system:authenticated"]})),
-        ("web", json!({"user": "system:serviceaccount:shop:web", "groups": ["system:authenticated", "system:serviceaccounts"]})),
+        (
+            "web",
+            json!({"user": "system:serviceaccount:shop:web", "groups": ["system:authenticated", "system:serviceaccounts"]}),
+        ),
     ];
     let actions = [
         ("get", "", "secrets", ""),
@@ -233,15 +270,21 @@ fn agreement(fleet: &Fleet, member: &Kubectl) -> Result<()> {
         let dot = if group.is_empty() { "" } else { "." };
         let flag = if subresource.is_empty() { String::new() } else { format!(" --subresource {subresource}") };
         let review = answer(fleet, &format!("who-can {verb} {resource}{dot}{group}{flag} -n shop -C member1"))?;
-        let allowed: BTreeSet<String> = rows(&review, "grants").iter().filter_map(|row| row.split(' ').nth(1)).map(str::to_owned).collect();
+        let allowed: BTreeSet<String> =
+            rows(&review, "grants").iter().filter_map(|row| row.split(' ').nth(1)).map(str::to_owned).collect();
         for (name, subject) in &users {
             let mut spec = subject.clone();
             spec["resourceAttributes"] = json!({"verb": verb, "group": group, "resource": resource,
                 "subresource": subresource, "namespace": "shop"});
-            let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}).to_string();
-            let out = member.ok(&["create", "--raw", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "-f", "-"], &body)?;
+            let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
+                .to_string();
+            let out = member
+                .ok(&["create", "--raw", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "-f", "-"], &body)?;
             let decided: Value = serde_json::from_str(&out)?;
-            ensure!(decided["status"]["allowed"] == allowed.contains(*name), "{name} {verb} {resource}/{subresource}: {decided} {allowed:?}");
+            ensure!(
+                decided["status"]["allowed"] == allowed.contains(*name),
+                "{name} {verb} {resource}/{subresource}: {decided} {allowed:?}"
+            );
         }
     }
     Ok(())

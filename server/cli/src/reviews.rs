@@ -62,7 +62,9 @@ pub(crate) struct ReviewArgs {
 /// cluster.
 fn removal(value: &str) -> Result<Value, String> {
     let wrong = || {
-        format!("invalid object {value:?}: expected KIND/NAME or KIND/NAMESPACE/NAME of a role or binding, such as rolebinding/shop/web")
+        format!(
+            "invalid object {value:?}: expected KIND/NAME or KIND/NAMESPACE/NAME of a role or binding, such as rolebinding/shop/web"
+        )
     };
     let (kind, rest) = value.split_once('/').ok_or_else(wrong)?;
     let (cluster, kind) = kind.split_once(':').unwrap_or(("", kind));
@@ -104,7 +106,11 @@ impl ReviewArgs {
     }
 
     /// Prints a review, and reports on standard error what it lacks.
-    pub(crate) fn print(&self, review: &Value, table: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<ExitCode> {
+    pub(crate) fn print(
+        &self,
+        review: &Value,
+        table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<ExitCode> {
         pager::begin();
         let mut out = terminal::stdout();
         let printed = match self.output {
@@ -185,7 +191,9 @@ fn print_warnings(err: &mut impl Write, status: &Value, is_document: bool) -> io
 
 /// The rows of a status, with the change that each is: empty, `lost` or `remaining`.
 pub(crate) fn rows<'s>(status: &'s Value, granted: &str) -> Vec<(&'static str, &'s Value)> {
-    let of = |field: &str, change: &'static str| list(status, field).iter().map(move |row| (change, row)).collect::<Vec<_>>();
+    let of = |field: &str, change: &'static str| {
+        list(status, field).iter().map(move |row| (change, row)).collect::<Vec<_>>()
+    };
     [of(granted, ""), of("lost", "lost"), of("remaining", "remaining")].concat()
 }
 
@@ -211,12 +219,15 @@ pub(crate) fn rule(rule: &Value) -> (String, String) {
     let (groups, names) = (words("apiGroups"), words("resourceNames"));
     let groups = if groups.is_empty() { vec![String::new()] } else { groups };
     let dotted = |resource: &String, group: &String| {
-        let (resource, sub) = resource.split_once('/').map_or((resource.as_str(), String::new()), |(resource, sub)| (resource, format!("/{sub}")));
+        let (resource, sub) = resource
+            .split_once('/')
+            .map_or((resource.as_str(), String::new()), |(resource, sub)| (resource, format!("/{sub}")));
         let dot = if group.is_empty() { "" } else { "." };
         format!("{resource}{dot}{group}{sub}")
     };
     let resources = words("resources");
-    let mut on: Vec<String> = groups.iter().flat_map(|group| resources.iter().map(move |one| dotted(one, group))).collect();
+    let mut on: Vec<String> =
+        groups.iter().flat_map(|group| resources.iter().map(move |one| dotted(one, group))).collect();
     on.extend(words("nonResourceURLs"));
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(",")) };
     (words("verbs").join(","), format!("{}{names}", on.join(",")))
@@ -235,7 +246,8 @@ pub(crate) fn table(
         change.into_iter().chain(cells).collect::<Vec<String>>()
     };
     let head = line("CHANGE", heads.iter().map(|head| (*head).to_owned()).collect());
-    let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows.into_iter().map(|(change, cells)| line(change, cells))).collect();
+    let lines: Vec<Vec<String>> =
+        std::iter::once(head).chain(rows.into_iter().map(|(change, cells)| line(change, cells))).collect();
     columns::Widths::default().fitting(pager::width()).write(&mut out, &lines)?;
     let paths = list(status, "indirect");
     if paths.is_empty() {
@@ -312,7 +324,8 @@ mod tests {
              "steps": [{"type": "CreatePod", "reaches": {"kind": "ServiceAccount", "namespace": "shop", "name": "robot"}}]},
         ]});
         let mut out = Vec::new();
-        table(&mut out, &["CLUSTER", "SUBJECT"], vec![("lost", vec!["m1".into(), "User ann".into()])], &status).unwrap();
+        table(&mut out, &["CLUSTER", "SUBJECT"], vec![("lost", vec!["m1".into(), "User ann".into()])], &status)
+            .unwrap();
         let expected = "CHANGE   CLUSTER   SUBJECT\nlost     m1        User ann\n\n\
             CLUSTER   INDIRECTLY                   STEPS\n\
             m1        User ann of @control-plane   WriteWork\n\

@@ -1,4 +1,4 @@
-//! Who is allowed an action, with the proof: the binding, its role and the rule. The inverse of [`Rbac::authorize`].
+//! Subjects that are allowed an action, with the proof: the binding, its role and the rule. The inverse of [`Rbac::authorize`].
 //!
 //! Only RBAC objects that the reader may list count, so that an answer reveals no others.
 

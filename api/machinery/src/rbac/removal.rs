@@ -170,7 +170,8 @@ mod tests {
         role("view", "to-edit", json!([rule("pods"), rule("services")]), selecting("to-view"));
         role("writers", "to-edit", json!([rule("secrets")]), Value::Null);
         role("edit", "none", json!([rule("pods"), rule("services"), rule("secrets")]), selecting("to-edit"));
-        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}, "subjects": [{"kind": "User", "name": "ann"}]});
+        let binding =
+            json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}, "subjects": [{"kind": "User", "name": "ann"}]});
         rbac.put_binding("", "ann", serde_json::from_value(binding).unwrap());
         rbac
     }
@@ -186,7 +187,11 @@ mod tests {
     #[case::another_kind(&[(ObjectKind::ClusterRole, "ann")], "pods services secrets")]
     fn removed_objects_grant_nothing(#[case] removed: &[(ObjectKind, &str)], #[case] expected: &str) {
         let rbac = snapshot();
-        let name = |(kind, name): &(ObjectKind, &str)| ObjectName { kind: *kind, namespace: String::new(), name: (*name).into() };
+        let name = |(kind, name): &(ObjectKind, &str)| ObjectName {
+            kind: *kind,
+            namespace: String::new(),
+            name: (*name).into(),
+        };
         let rest = rbac.without(&removed.iter().map(name).collect::<Vec<_>>());
         let ann = UserInfo::new("ann", ["staff"]);
         let may = |resource: &&str| {

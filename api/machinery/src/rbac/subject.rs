@@ -140,7 +140,11 @@ mod tests {
     #[case::nobody(Subject::group("system:authenticated"), Subject::user("system:anonymous"), false)]
     #[case::without_identity(Subject::group("system:authenticated"), Subject::group("system:unauthenticated"), false)]
     #[case::accounts(Subject::group("system:serviceaccounts"), Subject::service_account("shop", "robot"), true)]
-    #[case::of_namespace(Subject::group("system:serviceaccounts:shop"), Subject::service_account("shop", "robot"), true)]
+    #[case::of_namespace(
+        Subject::group("system:serviceaccounts:shop"),
+        Subject::service_account("shop", "robot"),
+        true
+    )]
     #[case::of_another(Subject::group("system:serviceaccounts:ops"), Subject::service_account("shop", "robot"), false)]
     #[case::no_account(Subject::group("system:serviceaccounts"), Subject::user("ann"), false)]
     #[case::groups_are_not_guessed(Subject::group("staff"), Subject::user("ann"), false)]

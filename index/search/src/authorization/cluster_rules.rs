@@ -25,7 +25,9 @@ pub enum RulesState {
         age_seconds: Option<i64>,
     },
     /// Not read completely.
-    Unknown { reason: String },
+    Unknown {
+        reason: String,
+    },
 }
 
 /// The rules of a cluster, and the objects among them that a caller may list.
@@ -50,8 +52,7 @@ impl Searcher {
     }
 
     fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
-        let listable =
-            ObjectKind::ALL.map(|kind| rights.extent(Reading::Listing, &cluster, GROUP, kind.resource()));
+        let listable = ObjectKind::ALL.map(|kind| rights.extent(Reading::Listing, &cluster, GROUP, kind.resource()));
         let state = state(&self.inner.states, &cluster, (self.inner.now_ms)());
         ClusterRules { state, rbac: self.inner.rights.rules_of(&cluster), listable, cluster }
     }
@@ -80,7 +81,7 @@ impl ClusterRules {
         |kind, namespace, name| self.is_visible(kind, namespace, name)
     }
 
-    /// Plurals of the kinds of which the caller may not list all objects that matter in the scope. Depends on the
+    /// Plurals of the kinds of which the caller cannot list all objects that matter in the scope. Depends on the
     /// caller's rights alone, not on the objects.
     pub fn not_listable(&self, scope: &Scope) -> Vec<&'static str> {
         let missing = |(kind, extent): &(&ObjectKind, &Extent)| !covers(extent, **kind, scope);
@@ -94,7 +95,9 @@ fn covers(extent: &Extent, kind: ObjectKind, scope: &Scope) -> bool {
     match scope {
         _ if !kind.is_namespaced() => *extent.everywhere() == Readable::All,
         Scope::All => extent.is_everything(),
-        Scope::Namespaces(namespaces) => namespaces.iter().all(|namespace| extent.in_namespace(namespace) == &Readable::All),
+        Scope::Namespaces(namespaces) => {
+            namespaces.iter().all(|namespace| extent.in_namespace(namespace) == &Readable::All)
+        }
     }
 }
 
@@ -132,7 +135,8 @@ mod tests {
         }
         assert_eq!(now(), RulesState::Current);
         let [first, ..] = rbac_resources();
-        states.update(&CollectionKey::new(cluster.clone(), first), |state| state.trouble = Some("no connection".into()));
+        states
+            .update(&CollectionKey::new(cluster.clone(), first), |state| state.trouble = Some("no connection".into()));
         assert_eq!(now(), RulesState::Stale { reason: "no connection".into(), age_seconds: Some(6) });
     }
 }

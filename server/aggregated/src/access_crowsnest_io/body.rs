@@ -1,4 +1,4 @@
-//! Request bodies: their fields, and what a review covers.
+//! Request bodies and their fields.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::status::ApiError;
@@ -37,7 +37,7 @@ pub(super) struct ObjectReference {
     pub name: String,
 }
 
-/// What a ResourceAccessReview asks: the attributes of a SubjectAccessReview.
+/// The action of a ResourceAccessReview, in the attributes of a SubjectAccessReview.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ActionSpec {
@@ -92,7 +92,8 @@ pub(super) async fn read<S: DeserializeOwned>(kind: &str, body: Body) -> Result<
 }
 
 fn parse<S: DeserializeOwned>(kind: &str, body: &[u8]) -> Result<(Value, S, Coverage), ApiError> {
-    let undecoded = |error: serde_json::Error| ApiError::bad_request(format!("error decoding the {kind}'s JSON: {error}"));
+    let undecoded =
+        |error: serde_json::Error| ApiError::bad_request(format!("error decoding the {kind}'s JSON: {error}"));
     let sent: Sent = serde_json::from_slice(body).map_err(undecoded)?;
     let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
     if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, kind) {

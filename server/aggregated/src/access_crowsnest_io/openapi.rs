@@ -3,16 +3,16 @@
 use serde_json::{Map, Value, json};
 
 use super::NAME;
+use crate::resource::Definition;
 use crate::resource::openapi::{Document, schema_name};
 use crate::resource::registry::VERSION;
 use crate::resource::schema::{JSON, body, flag, list, number, object, reference, responses, status_schema, text};
-use crate::resource::Definition;
 
 const FAILURES: [(&str, &str); 4] = [
     ("400", "The body cannot be parsed."),
     ("401", "The caller is not authenticated."),
     ("403", "The caller has no right to create reviews."),
-    ("422", "The spec is invalid, or names a cluster that the caller may not see; the causes name the fields."),
+    ("422", "The spec is invalid, or names a cluster that the caller cannot see; the causes name the fields."),
 ];
 
 fn name_of(schema: &str) -> String {

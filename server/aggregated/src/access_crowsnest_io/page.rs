@@ -84,7 +84,12 @@ impl Numbering {
             self.nth = 0;
             self.binding = Some((namespace.to_owned(), binding.to_owned()));
         }
-        RowKey { cluster: cluster.to_owned(), namespace: namespace.to_owned(), binding: binding.to_owned(), nth: self.nth }
+        RowKey {
+            cluster: cluster.to_owned(),
+            namespace: namespace.to_owned(),
+            binding: binding.to_owned(),
+            nth: self.nth,
+        }
     }
 }
 
@@ -104,9 +109,15 @@ mod tests {
             page.finish()
         };
         let (first, next) = rows(None);
-        assert_eq!((first, next.clone()), (vec!["m1///0".into(), "m1//admins/0".into()], Some(("m1//admins/0".into(), 3))));
+        assert_eq!(
+            (first, next.clone()),
+            (vec!["m1///0".into(), "m1//admins/0".into()], Some(("m1//admins/0".into(), 3)))
+        );
         let (second, next) = rows(RowKey::parse(&next.unwrap().0));
-        assert_eq!((second, next.clone()), (vec!["m1//admins/1".into(), "m1/shop/a/0".into()], Some(("m1/shop/a/0".into(), 1))));
+        assert_eq!(
+            (second, next.clone()),
+            (vec!["m1//admins/1".into(), "m1/shop/a/0".into()], Some(("m1/shop/a/0".into(), 1)))
+        );
         assert_eq!(rows(RowKey::parse(&next.unwrap().0)), (vec!["m1/shop/b/0".to_owned()], None));
     }
 

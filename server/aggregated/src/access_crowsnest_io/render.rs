@@ -136,8 +136,8 @@ fn action(action: &Action) -> Value {
     json!(set.collect::<BTreeMap<_, _>>())
 }
 
-/// The state of a reviewed cluster. What is incomplete depends on the caller's rights and the cache alone, except for missing
-/// roles, which the caller may list.
+/// The state of a reviewed cluster. Its completeness depends on the caller's rights and the cache alone; missing
+/// roles are named only if the caller may list them.
 pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRole<'_>]) -> Value {
     let mut errors = Vec::new();
     let mut shown = json!({"name": rules.cluster.as_str()});
@@ -158,7 +158,7 @@ pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRol
         RulesState::Current => "Unknown",
     };
     if !hidden.is_empty() && !matches!(rules.state, RulesState::Unknown { .. }) {
-        errors.push(format!("you may not list all {}", hidden.join(", ")));
+        errors.push(format!("you cannot list all {}", hidden.join(", ")));
     }
     let named = missing.iter().take(MOST_MISSING).map(missing_role);
     errors.extend(named);

@@ -50,7 +50,11 @@ impl Resource for ResourceAccessReviews {
     }
 
     fn describe(&self, _version: &str, document: &mut Document) {
-        describe(document, self.definition(), "Lists who is allowed an action in each cluster by RBAC, with the proof.");
+        describe(
+            document,
+            self.definition(),
+            "Lists who is allowed an action in each cluster by RBAC, with the proof.",
+        );
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
@@ -227,14 +231,13 @@ impl Question {
     }
 }
 
-/// The grants whose subject has no other one that holds wherever the grant does. In a single scope every grant allows the
+/// The grants whose subject has no other one that holds in the same namespaces. In a single scope every grant allows the
 /// action.
 fn lost<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: bool) -> Vec<&'p Proof<'r>> {
     let kept: HashSet<(&Subject, &str)> =
         remaining.iter().map(|proof| (&proof.subject, if is_single { "" } else { proof.namespace })).collect();
-    let keeps = |proof: &Proof<'_>| {
-        kept.contains(&(&proof.subject, "")) || kept.contains(&(&proof.subject, proof.namespace))
-    };
+    let keeps =
+        |proof: &Proof<'_>| kept.contains(&(&proof.subject, "")) || kept.contains(&(&proof.subject, proof.namespace));
     stored.iter().filter(|proof| !keeps(proof)).collect()
 }
 

@@ -37,7 +37,11 @@ impl Resource for SubjectRulesReviews {
     }
 
     fn describe(&self, _version: &str, document: &mut Document) {
-        describe(document, self.definition(), "Lists the roles of a user or group in each cluster, with their bindings.");
+        describe(
+            document,
+            self.definition(),
+            "Lists the roles of a user or group in each cluster, with their bindings.",
+        );
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
@@ -158,7 +162,8 @@ fn identity_of<'h>(held: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) 
 
 /// The right of members of `system:masters`.
 fn masters(cluster: &str) -> Value {
-    let rules = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]);
+    let rules =
+        json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]);
     let subject = Subject::group(crowsnest_apimachinery::user::MASTERS);
     json!({"cluster": cluster, "subject": subject, "scope": "Cluster", "implicit": true, "rules": rules})
 }

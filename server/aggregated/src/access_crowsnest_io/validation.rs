@@ -18,7 +18,7 @@ const MOST_OBJECTS: usize = 100;
 const MOST_GROUPS: usize = 1000;
 const ALL: &str = "*";
 
-/// What a review covers, as validated.
+/// Validated fields that both kinds of reviews have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Covered {
     /// `None`: all that the caller may see.
@@ -36,7 +36,7 @@ pub(super) struct Removal {
     pub object: ObjectName,
 }
 
-/// Validates what both kinds of reviews have. `known` are the clusters that the caller may see: another one is not found,
+/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see: another one is not found,
 /// whether it exists or not.
 pub(super) fn covered(coverage: &Coverage, known: &BTreeSet<&str>) -> Result<Covered, Vec<FieldError>> {
     let mut errors = Vec::new();

@@ -55,7 +55,9 @@ pub(crate) async fn run(args: CanArgs) -> anyhow::Result<ExitCode> {
 fn subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
     let mut spec = match text.split('/').collect::<Vec<_>>().as_slice() {
         ["group" | "Group", name] if !name.is_empty() => {
-            return Ok(json!({"groups": std::iter::once(*name).chain(groups.iter().map(String::as_str)).collect::<Vec<_>>()}));
+            return Ok(
+                json!({"groups": std::iter::once(*name).chain(groups.iter().map(String::as_str)).collect::<Vec<_>>()}),
+            );
         }
         ["user" | "User", name] if !name.is_empty() => json!({"user": name}),
         ["sa" | "serviceaccount" | "ServiceAccount", namespace, name] if !namespace.is_empty() && !name.is_empty() => {
@@ -107,10 +109,13 @@ mod tests {
             "role": {"kind": "ClusterRole", "name": "view"}, "binding": {"kind": "RoleBinding", "namespace": "shop", "name": "ann"},
             "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}, {"verbs": ["list"], "apiGroups": ["apps"], "resources": ["*"]}]});
         let lines: Vec<String> = cells(&held, true).iter().map(|line| line.join("|")).collect();
-        assert_eq!(lines, [
-            "m1|shop|get|pods|ClusterRole view|RoleBinding shop/ann|User ann",
-            "m1|shop|list|*.apps|ClusterRole view|RoleBinding shop/ann|User ann",
-        ]);
+        assert_eq!(
+            lines,
+            [
+                "m1|shop|get|pods|ClusterRole view|RoleBinding shop/ann|User ann",
+                "m1|shop|list|*.apps|ClusterRole view|RoleBinding shop/ann|User ann",
+            ]
+        );
         assert_eq!(cells(&held, false).len(), 1);
     }
 }

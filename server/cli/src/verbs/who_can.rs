@@ -15,12 +15,11 @@ use crate::reach;
 use crate::reviews::{self, Output, ReviewArgs, reference, reference_or_none, scope};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Maximum number of subjects and clusters that `--verify` asks about.
+/// Maximum number of reviews that `--verify` sends.
 const MOST_VERIFIED: usize = 200;
 /// Subresources that users may mean by TYPE/NAME.
-const SUBRESOURCES: [&str; 10] = [
-    "approval", "attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "scale", "token",
-];
+const SUBRESOURCES: [&str; 10] =
+    ["approval", "attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "scale", "token"];
 
 /// Resources that RBAC rules name and no cluster serves.
 const CLUSTER_SCOPED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
@@ -54,11 +53,8 @@ pub struct WhoCanArgs {
 pub(crate) async fn run(args: WhoCanArgs) -> anyhow::Result<ExitCode> {
     let config = args.review.connection.config().await?;
     let client = kube::Client::try_from(config.clone())?;
-    let mut spec = if args.target.starts_with('/') {
-        path_spec(&args)?
-    } else {
-        resource_spec(&args, &config, &client).await?
-    };
+    let mut spec =
+        if args.target.starts_with('/') { path_spec(&args)? } else { resource_spec(&args, &config, &client).await? };
     args.review.apply(&mut spec);
     let mut review = reviews::review(&client, "ResourceAccessReview", spec).await?;
     if args.verify {
@@ -134,7 +130,11 @@ async fn resolve(word: &str, config: &kube::Config, client: &kube::Client) -> an
     };
     Ok(found.map_or_else(
         || named(true),
-        |kind| Type { group: kind.gvr.group.to_string(), resource: kind.gvr.resource.to_string(), namespaced: kind.namespaced },
+        |kind| Type {
+            group: kind.gvr.group.to_string(),
+            resource: kind.gvr.resource.to_string(),
+            namespaced: kind.namespaced,
+        },
     ))
 }
 
@@ -250,7 +250,8 @@ mod tests {
         #[case] expected: Value,
         #[case] within: &str,
     ) {
-        let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}, "clusters": ["m1"]});
+        let spec =
+            json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}, "clusters": ["m1"]});
         let mut review = access_review(&spec, &json!({"subject": subject, "namespace": namespace}));
         let attributes = review["spec"]["resourceAttributes"].take();
         assert_eq!(attributes, json!({"verb": "get", "resource": "pods", "namespace": within}));

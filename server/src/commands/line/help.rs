@@ -13,7 +13,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Look",
         &[
-            "search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal", "who-can", "can",
+            "search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal", "who-can",
+            "can",
         ],
     ),
     ("Steer", &["plan", "apply", "promote", "create", "delete", "edit", "patch", "label", "annotate"]),

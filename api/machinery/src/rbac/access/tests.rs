@@ -49,10 +49,22 @@ fn snapshot() -> Rbac {
     put_role(&mut rbac, "shop", "one", &one);
     bind(&mut rbac, "", "admins", "ClusterRole/admin", &json!([{"kind": "Group", "name": "sre"}]));
     bind(&mut rbac, "", "gone", "ClusterRole/gone", &json!([{"kind": "User", "name": "zoe"}]));
-    bind(&mut rbac, "", "scalers", "ClusterRole/scale", &json!([{"kind": "ServiceAccount", "namespace": "ops", "name": "hpa"}]));
+    bind(
+        &mut rbac,
+        "",
+        "scalers",
+        "ClusterRole/scale",
+        &json!([{"kind": "ServiceAccount", "namespace": "ops", "name": "hpa"}]),
+    );
     bind(&mut rbac, "ops", "scalers", "ClusterRole/scale", &json!([{"kind": "User", "name": "bea"}]));
     bind(&mut rbac, "shop", "all", "ClusterRole/admin", &json!([{"kind": "ServiceAccount", "name": "robot"}]));
-    bind(&mut rbac, "shop", "db", "Role/one", &json!([{"kind": "User", "name": "ann"}, {"kind": "Alien", "name": "ann"}]));
+    bind(
+        &mut rbac,
+        "shop",
+        "db",
+        "Role/one",
+        &json!([{"kind": "User", "name": "ann"}, {"kind": "Alien", "name": "ann"}]),
+    );
     rbac
 }
 
@@ -61,7 +73,9 @@ fn in_shop() -> Scope {
 }
 
 fn shown(answer: &Answer<'_>) -> Vec<String> {
-    let proof = |proof: &Proof<'_>| format!("{} by {}/{} of {}", proof.subject, proof.namespace, proof.binding, proof.role.name);
+    let proof = |proof: &Proof<'_>| {
+        format!("{} by {}/{} of {}", proof.subject, proof.namespace, proof.binding, proof.role.name)
+    };
     answer.proofs.iter().map(proof).collect()
 }
 
@@ -117,7 +131,10 @@ fn roles_of_a_user_have_the_subject_they_are_had_by() {
             held.iter().map(|held| format!("{} in {:?} by {}", held.role.name, held.namespace, held.subject)).collect();
         (held, missing.len())
     };
-    assert_eq!(of("ann", &["sre"], &Scope::All), (vec!["admin in \"\" by Group sre".into(), "one in \"shop\" by User ann".into()], 0));
+    assert_eq!(
+        of("ann", &["sre"], &Scope::All),
+        (vec!["admin in \"\" by Group sre".into(), "one in \"shop\" by User ann".into()], 0)
+    );
     assert_eq!(of("ann", &[], &Scope::of("ops")), (vec![], 0));
     let robot = "system:serviceaccount:shop:robot";
     assert_eq!(of(robot, &[], &in_shop()), (vec!["admin in \"shop\" by ServiceAccount shop/robot".into()], 0));
@@ -148,12 +165,27 @@ fn any_rule() -> impl Strategy<Value = Value> {
 }
 
 fn any_subject() -> impl Strategy<Value = Value> {
-    (word(["User", "Group", "ServiceAccount", "Alien"]), word(["", "a", "b"]), word(["ann", "bob", "staff", "system:authenticated", "system:serviceaccounts", "system:serviceaccounts:a", "system:serviceaccount:a:ann"]))
+    (
+        word(["User", "Group", "ServiceAccount", "Alien"]),
+        word(["", "a", "b"]),
+        word([
+            "ann",
+            "bob",
+            "staff",
+            "system:authenticated",
+            "system:serviceaccounts",
+            "system:serviceaccounts:a",
+            "system:serviceaccount:a:ann",
+        ]),
+    )
         .prop_map(|(kind, namespace, name)| json!({"kind": kind, "namespace": namespace, "name": name}))
 }
 
 fn any_rbac() -> impl Strategy<Value = Rbac> {
-    let roles = proptest::collection::vec((word(NAMESPACES), word(["r", "s"]), proptest::collection::vec(any_rule(), 0..3)), 0..6);
+    let roles = proptest::collection::vec(
+        (word(NAMESPACES), word(["r", "s"]), proptest::collection::vec(any_rule(), 0..3)),
+        0..6,
+    );
     let role = (word(["Role", "ClusterRole"]), word(["r", "s", "gone"]));
     let binding = (word(NAMESPACES), word(["p", "q", "r"]), role, proptest::collection::vec(any_subject(), 0..3));
     (roles, proptest::collection::vec(binding, 0..8)).prop_map(|(roles, bindings)| {
@@ -176,13 +208,20 @@ fn any_action() -> impl Strategy<Value = Action> {
         word(["", "x", "y"]),
     );
     let resource = resource.prop_map(|(verb, group, resource, name)| action(&verb, &group, &resource, &name));
-    let path = (word(["get", "create"]), word(["/healthz", "/apis", "/apis/apps", "/"])).prop_map(|(verb, at)| path(&verb, &at));
+    let path = (word(["get", "create"]), word(["/healthz", "/apis", "/apis/apps", "/"]))
+        .prop_map(|(verb, at)| path(&verb, &at));
     prop_oneof![4 => resource, 1 => path]
 }
 
 fn any_user() -> impl Strategy<Value = UserInfo> {
     let groups = words(["staff", "ann", AUTHENTICATED, "system:serviceaccounts", "system:serviceaccounts:a"], 3);
-    let name = word(["ann", "bob", "system:serviceaccount:a:ann", "system:serviceaccount:b:bob", "system:serviceaccount:a:staff"]);
+    let name = word([
+        "ann",
+        "bob",
+        "system:serviceaccount:a:ann",
+        "system:serviceaccount:b:bob",
+        "system:serviceaccount:a:staff",
+    ]);
     (name, groups).prop_map(|(name, groups)| UserInfo::new(name, groups))
 }
 

@@ -202,10 +202,11 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// Subjects with all rights that a step needs. Rights of one person by several groups are not combined, because nobody's
-    /// groups are known.
+    /// Subjects with all rights that a step needs. Rights of one person by several groups are not combined, because the
+    /// groups of users are not known.
     fn satisfied(&mut self, way: &Way) -> Vec<Satisfied<'r>> {
-        let needs: Vec<HashMap<Subject, (Right, Proof<'r>)>> = way.needs.iter().map(|need| self.by_subject(need)).collect();
+        let needs: Vec<HashMap<Subject, (Right, Proof<'r>)>> =
+            way.needs.iter().map(|need| self.by_subject(need)).collect();
         let candidates: BTreeSet<Subject> = match &way.only {
             Some(only) => BTreeSet::from([only.clone()]),
             None => needs.iter().flat_map(HashMap::keys).cloned().collect(),

@@ -14,7 +14,8 @@ fn rbac(grants: &[(&str, &str, &str)]) -> Rbac {
         let words: Vec<&str> = rule.split(' ').collect();
         let (group, resource) = words[1].split_once('/').unwrap();
         let verbs: Vec<&str> = words[0].split(',').collect();
-        let rule = json!({"verbs": verbs, "apiGroups": [group], "resources": [resource], "resourceNames": words.get(2..)});
+        let rule =
+            json!({"verbs": verbs, "apiGroups": [group], "resources": [resource], "resourceNames": words.get(2..)});
         let name = format!("role{nth}");
         rbac.put_role("", &name, serde_json::from_value(json!({"rules": [rule]})).unwrap());
         let binding = json!({"roleRef": {"kind": "ClusterRole", "name": name}, "subjects": [subject_of(subject)]});
@@ -124,8 +125,10 @@ fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str
 
 #[test]
 fn paths_have_at_most_four_steps() {
-    let chain: Vec<(String, String)> = (0..6).map(|nth| (format!("User/u{}", nth + 1), format!("impersonate /users u{nth}"))).collect();
-    let mut grants: Vec<(&str, &str, &str)> = chain.iter().map(|(subject, rule)| ("", subject.as_str(), rule.as_str())).collect();
+    let chain: Vec<(String, String)> =
+        (0..6).map(|nth| (format!("User/u{}", nth + 1), format!("impersonate /users u{nth}"))).collect();
+    let mut grants: Vec<(&str, &str, &str)> =
+        chain.iter().map(|(subject, rule)| ("", subject.as_str(), rule.as_str())).collect();
     grants.push(("shop", "User/u0", "get /configmaps"));
     let rbac = rbac(&grants);
     let view = visible(&rbac);
@@ -135,7 +138,10 @@ fn paths_have_at_most_four_steps() {
     let lengths: Vec<usize> = found.paths.iter().map(|path| path.steps.len()).collect();
     assert_eq!(lengths, [1, 2, 3, 4]);
     let reached = view.paths_from(&UserInfo::new("u6", ["staff"]));
-    assert_eq!(reached.paths.iter().map(|path| path.subject.name.to_string()).collect::<Vec<_>>(), ["u5", "u4", "u3", "u2"]);
+    assert_eq!(
+        reached.paths.iter().map(|path| path.subject.name.to_string()).collect::<Vec<_>>(),
+        ["u5", "u4", "u3", "u2"]
+    );
     assert!(!found.truncated && !reached.truncated);
 }
 
@@ -175,8 +181,12 @@ fn templates_and_policies_start_containers_in_members() {
         ("shop", "User/bob", "create apps/deployments"),
     ];
     let (member, own) = (rbac(&[ROBOT]), rbac(&grants));
-    let control_plane =
-        ControlPlane { view: visible(&own), cluster: "member1", execution_namespace: "karmada-es-member1", credentials: &[] };
+    let control_plane = ControlPlane {
+        view: visible(&own),
+        cluster: "member1",
+        execution_namespace: "karmada-es-member1",
+        credentials: &[],
+    };
     let places = Places { cluster: visible(&member), control_plane: Some(control_plane) };
     let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
     let direct = places.cluster.who_can(&action, &scope).proofs;

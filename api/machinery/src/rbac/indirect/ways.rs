@@ -117,7 +117,8 @@ pub(super) fn ways_to_be(places: &Places<'_>, place: Place, subject: &Subject) -
         }
         SubjectKind::User if &*subject.name == ANONYMOUS => return Vec::new(),
         SubjectKind::User => {
-            let impersonate = way(StepKind::Impersonate, [vec![cluster.right("impersonate", "", "users", &subject.name)]]);
+            let impersonate =
+                way(StepKind::Impersonate, [vec![cluster.right("impersonate", "", "users", &subject.name)]]);
             vec![impersonate, cluster.approve_certificate()]
         }
         SubjectKind::Group => {
@@ -138,7 +139,8 @@ pub(super) fn ways_to_be(places: &Places<'_>, place: Place, subject: &Subject) -
     };
     if let (Place::Cluster, Some(control_plane)) = (place, places.control_plane) {
         let here = In { place: Place::ControlPlane, namespace: "" };
-        let proxy = ["get", "create"].map(|verb| here.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
+        let proxy = ["get", "create"]
+            .map(|verb| here.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
         ways.push(Way { only: Some(subject.clone()), ..way(StepKind::ClusterProxy, [proxy.into()]) });
     }
     ways
