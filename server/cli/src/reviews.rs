@@ -159,7 +159,8 @@ async fn page(client: &kube::Client, kind: &str, spec: &Value) -> anyhow::Result
 /// Appends the rows of a page. The states of the clusters are those of the last page.
 fn append(whole: &mut Value, page: &mut Value) {
     for field in ["grants", "roles", "lost", "remaining"] {
-        if let (Some(rows), Some(more)) = (whole[field].as_array_mut(), page[field].as_array_mut()) {
+        let more = page.get_mut(field).and_then(Value::as_array_mut);
+        if let (Some(rows), Some(more)) = (whole.get_mut(field).and_then(Value::as_array_mut), more) {
             rows.append(more);
         }
     }

@@ -78,7 +78,7 @@ impl ClusterRules {
 
     /// The condition by which evaluations see only objects that the caller may list.
     pub fn visibility(&self) -> impl Fn(ObjectKind, &str, &str) -> bool + Sync + '_ {
-        |kind, namespace, name| self.is_visible(kind, namespace, name)
+        move |kind: ObjectKind, namespace: &str, name: &str| self.is_visible(kind, namespace, name)
     }
 
     /// Plurals of the kinds of which the caller cannot list all objects that matter in the scope. Depends on the

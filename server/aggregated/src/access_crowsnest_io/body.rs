@@ -130,7 +130,7 @@ mod tests {
     #[case::of_the_other_kind(json!({"spec": {"resourceAttributes": {}}}), "unknown field `resourceAttributes`")]
     #[case::another_kind(json!({"kind": "Pod", "spec": {}}), "the body is no SubjectRulesReview of access.crowsnest.io/v1alpha1")]
     #[case::another_type(json!({"spec": {"indirect": "yes"}}), "expected a boolean")]
-    #[case::no_object(json!([]), "error decoding the SubjectRulesReview's JSON")]
+    #[case::no_object(json!("x"), "error decoding the SubjectRulesReview's JSON")]
     fn wrong_bodies_are_refused(#[case] body: Value, #[case] expected: &str) {
         let error = parse::<SubjectSpec>("SubjectRulesReview", body.to_string().as_bytes()).unwrap_err();
         assert!(error.code == 400 && error.message.contains(expected), "{}", error.message);

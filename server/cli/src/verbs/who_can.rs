@@ -174,7 +174,8 @@ async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube:
     let spec = review["spec"].clone();
     let mut known: HashMap<(String, String, String), String> = HashMap::new();
     for list in ["grants", "lost", "remaining"] {
-        for grant in review["status"][list].as_array_mut().into_iter().flatten() {
+        let grants = review.pointer_mut(&format!("/status/{list}")).and_then(Value::as_array_mut);
+        for grant in grants.into_iter().flatten() {
             let (cluster, namespace) = (text(grant, "/cluster").to_owned(), text(grant, "/namespace").to_owned());
             let key = (cluster.clone(), reference(&grant["subject"]), namespace);
             let verified = match known.get(&key) {
