@@ -68,6 +68,10 @@ fn proofs(fleet: &Fleet) -> Result<()> {
         let said = said(fleet, SECRETS)?;
         Ok(said.code == Some(0) && said.out.contains("RoleBinding shop/web") && said.out.contains("sre"))
     })?;
+    // The controller of the member adds the rule to the aggregated role.
+    until("the rule to be aggregated", || {
+        Ok(said(fleet, "who-can get widgets.example.io -C member1")?.out.contains("viewers"))
+    })?;
     says(
         fleet,
         SECRETS,
