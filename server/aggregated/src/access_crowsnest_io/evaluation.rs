@@ -7,8 +7,10 @@ use crowsnest_apimachinery::rbac::Rbac;
 use crowsnest_apimachinery::rbac::access::View;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
+use serde_json::Value;
 
 use super::body::{Coverage, invalid};
+use super::page::Page;
 use super::validation::{self, Covered, Removal};
 
 /// A cluster that the caller may see.
@@ -69,6 +71,25 @@ impl Covered {
         let missing = self.without.iter().zip(found).filter(|(_, found)| !found);
         let warning = |(removal, _): (&Removal, bool)| format!("no reviewed cluster has {removal} that you may list");
         (reviewed, missing.map(warning).collect())
+    }
+
+    /// True if indirect paths are searched. They are in the first page only.
+    pub fn searches(&self) -> bool {
+        self.indirect && self.after.is_none()
+    }
+
+    /// Adds the rows of a page to the status: as `granted`, or what is lost and what remains. Returns the next page.
+    pub fn finish(&self, page: Page<(Outcome, Value)>, granted: &str, status: &mut Value) -> Option<(String, usize)> {
+        let (rows, next) = page.finish();
+        let lists = match self.outcome() {
+            Outcome::Granted => &[(Outcome::Granted, granted)][..],
+            _ => &[(Outcome::Lost, "lost"), (Outcome::Remaining, "remaining")],
+        };
+        for (of, list) in lists {
+            let rows = rows.iter().filter(|(outcome, _)| outcome == of);
+            status[*list] = rows.map(|(_, row)| row.clone()).collect();
+        }
+        next
     }
 
     /// Outcome of a right that holds without the objects that are left out.

@@ -6,6 +6,7 @@
 
 mod body;
 mod evaluation;
+mod indirect;
 mod openapi;
 mod page;
 mod render;

@@ -10,24 +10,8 @@ use crowsnest_apimachinery::user::MASTERS;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::{Value, json};
 
-use super::evaluation::Outcome;
-
 /// Maximum number of missing roles that are named per cluster.
 const MOST_MISSING: usize = 5;
-
-/// Rows by the list of the status that they belong to.
-pub(super) fn lists(rows: Vec<(Outcome, Value)>, granted: &'static str) -> BTreeMap<&'static str, Vec<Value>> {
-    let mut lists: BTreeMap<&'static str, Vec<Value>> = BTreeMap::new();
-    for (outcome, row) in rows {
-        let list = match outcome {
-            Outcome::Granted => granted,
-            Outcome::Lost => "lost",
-            Outcome::Remaining => "remaining",
-        };
-        lists.entry(list).or_default().push(row);
-    }
-    lists
-}
 
 /// The right of `system:masters`, which no binding grants.
 pub(super) fn masters(cluster: &str) -> Value {

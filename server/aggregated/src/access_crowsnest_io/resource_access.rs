@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use crowsnest_api::names::execution_namespace;
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 use super::API_VERSION;
 use super::body::{self, ActionSpec};
 use super::evaluation::{Outcome, ReviewedCluster, validated, view};
+use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
@@ -33,10 +33,6 @@ use crowsnest_process::reply::json as reply;
 const KIND: &str = "ResourceAccessReview";
 /// Resources that RBAC rules name and no cluster serves.
 const NOT_SERVED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
-/// Maximum number of indirect paths in a response.
-const MOST_PATHS: usize = 1000;
-/// Time after which no further cluster is searched for indirect paths.
-const SEARCH_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct ResourceAccessReviews;
 
@@ -81,8 +77,7 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     audit(context, &covered, &clusters);
     let warnings = not_served(running, &covered, &clusters, &action).into_iter().collect();
     let question = Question { action, scope, covered, credentials: credentials(running), warnings };
-    // The rules of a fleet are too many for a thread that serves connections.
-    let status = tokio::task::spawn_blocking(move || question.status(&clusters)).await.map_err(ApiError::internal)?;
+    let status = evaluate(question.covered.indirect, move || question.status(&clusters)).await?;
     Ok(answer(KIND, sent, status))
 }
 
@@ -133,32 +128,23 @@ fn not_served(running: &Running, covered: &Covered, clusters: &[ClusterRules], a
 
 impl Question {
     fn status(self, clusters: &[ClusterRules]) -> Value {
-        let Covered { limit, after, indirect, .. } = self.covered.clone();
-        let is_first = after.is_none();
+        let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
         let (all, unmatched) = self.covered.apply(clusters);
-        let mut page = Page::new(after, limit);
-        let (mut states, mut paths) = (Vec::new(), Vec::new());
-        let mut warnings: Vec<String> = self.warnings.iter().cloned().chain(unmatched).collect();
-        let deadline = Instant::now() + SEARCH_WITHIN;
+        let mut states = Vec::new();
+        let mut paths = self.covered.searches().then(IndirectPaths::new);
         for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
             states.push(self.direct(cluster, &mut page));
-            if indirect && is_first && cluster.is_known() {
-                if paths.len() >= MOST_PATHS || Instant::now() >= deadline {
-                    warnings.push(format!("indirect paths in cluster {} were not searched", cluster.name()));
-                    continue;
-                }
-                self.indirect(cluster, &all, &mut paths, &mut warnings);
+            if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
+                && paths.may_search(cluster.name())
+            {
+                self.indirect(cluster, &all, paths);
             }
         }
-        let (rows, next) = page.finish();
-        let mut status = json!(render::lists(rows, "grants"));
-        for list in if self.covered.without.is_empty() { &["grants"][..] } else { &["lost", "remaining"] } {
-            if status.get(*list).is_none() {
-                status[*list] = json!([]);
-            }
-        }
-        if indirect && is_first {
-            status["indirect"] = paths.into();
+        let mut warnings: Vec<String> = self.warnings.iter().cloned().chain(unmatched).collect();
+        let mut status = json!({});
+        let next = self.covered.finish(page, "grants", &mut status);
+        if let Some(paths) = paths {
+            paths.finish(&mut status, &mut warnings);
         }
         finish(&mut status, states, warnings, next);
         status
@@ -198,13 +184,7 @@ impl Question {
     }
 
     /// Adds the paths of a cluster.
-    fn indirect(
-        &self,
-        cluster: &ReviewedCluster<'_>,
-        all: &[ReviewedCluster<'_>],
-        paths: &mut Vec<Value>,
-        warnings: &mut Vec<String>,
-    ) {
+    fn indirect(&self, cluster: &ReviewedCluster<'_>, all: &[ReviewedCluster<'_>], paths: &mut IndirectPaths) {
         let is_member = !cluster.rules.cluster.is_control_plane();
         let control_plane = all.iter().filter(|_| is_member).find(|one| one.rules.cluster.is_control_plane());
         let control_plane = control_plane.filter(|one| one.is_known());
@@ -222,12 +202,7 @@ impl Question {
         });
         let direct = own.who_can(&self.action, &self.scope).proofs;
         let found = Places { cluster: own, control_plane }.paths_to(&self.action, &self.scope, &direct);
-        let renderer = PathRenderer { cluster: cluster.name(), here: own, control_plane: outer };
-        let room = MOST_PATHS.saturating_sub(paths.len());
-        if found.truncated || found.paths.len() > room {
-            warnings.push(format!("some indirect paths in cluster {} are omitted: there are too many", cluster.name()));
-        }
-        paths.extend(found.paths.iter().take(room).map(|path| renderer.path(path)));
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: own, control_plane: outer });
     }
 }
 

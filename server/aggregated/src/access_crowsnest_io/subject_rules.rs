@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::body::{self, SubjectSpec};
 use super::evaluation::{Outcome, ReviewedCluster, validated, view};
+use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
@@ -22,8 +23,6 @@ use crate::resource::openapi::Document;
 use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 
 const KIND: &str = "SubjectRulesReview";
-/// Maximum number of indirect paths in a response.
-const MOST_PATHS: usize = 1000;
 
 pub(super) struct SubjectRulesReviews;
 
@@ -63,7 +62,7 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     let (covered, scope) = validated(KIND, &coverage, &clusters, validation::subject(&spec, &coverage))?;
     audit(context, &covered, &clusters);
     let question = Question { user: identity(spec), scope, covered };
-    let status = tokio::task::spawn_blocking(move || question.status(&clusters)).await.map_err(ApiError::internal)?;
+    let status = evaluate(question.covered.indirect, move || question.status(&clusters)).await?;
     Ok(answer(KIND, sent, status))
 }
 
@@ -85,27 +84,22 @@ fn identity(spec: SubjectSpec) -> UserInfo {
 
 impl Question {
     fn status(self, clusters: &[ClusterRules]) -> Value {
-        let Covered { limit, after, indirect, .. } = self.covered.clone();
-        let is_first = after.is_none();
+        let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
         let (all, mut warnings) = self.covered.apply(clusters);
-        let mut page = Page::new(after, limit);
-        let (mut states, mut paths) = (Vec::new(), Vec::new());
+        let mut states = Vec::new();
+        let mut paths = self.covered.searches().then(IndirectPaths::new);
         for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
             states.push(self.roles(cluster, &mut page));
-            if indirect && is_first && cluster.is_known() {
-                self.indirect(cluster, &mut paths, &mut warnings);
+            if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
+                && paths.may_search(cluster.name())
+            {
+                self.indirect(cluster, paths);
             }
         }
-        let (rows, next) = page.finish();
-        let mut status = json!(render::lists(rows, "roles"));
-        for list in if self.covered.without.is_empty() { &["roles"][..] } else { &["lost", "remaining"] } {
-            if status.get(*list).is_none() {
-                status[*list] = json!([]);
-            }
-        }
-        status["groups"] = json!(self.user.groups);
-        if indirect && is_first {
-            status["indirect"] = paths.into();
+        let mut status = json!({"groups": self.user.groups});
+        let next = self.covered.finish(page, "roles", &mut status);
+        if let Some(paths) = paths {
+            paths.finish(&mut status, &mut warnings);
         }
         finish(&mut status, states, warnings, next);
         status
@@ -142,16 +136,11 @@ impl Question {
     }
 
     /// Adds the subjects that the subject can become in a cluster.
-    fn indirect(&self, cluster: &ReviewedCluster<'_>, paths: &mut Vec<Value>, warnings: &mut Vec<String>) {
+    fn indirect(&self, cluster: &ReviewedCluster<'_>, paths: &mut IndirectPaths) {
         let is_visible = cluster.rules.visibility();
         let view = view(cluster.after(), &is_visible);
         let found = view.paths_from(&self.user);
-        let renderer = PathRenderer { cluster: cluster.name(), here: view, control_plane: None };
-        let room = MOST_PATHS.saturating_sub(paths.len());
-        if found.truncated || found.paths.len() > room {
-            warnings.push(format!("some indirect paths in cluster {} are omitted: there are too many", cluster.name()));
-        }
-        paths.extend(found.paths.iter().take(room).map(|path| renderer.path(path)));
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: view, control_plane: None });
     }
 }
 
