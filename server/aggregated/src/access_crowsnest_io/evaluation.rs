@@ -82,12 +82,12 @@ impl Covered {
     pub fn finish(&self, page: Page<(Outcome, Value)>, granted: &str, status: &mut Value) -> Option<(String, usize)> {
         let (rows, next) = page.finish();
         let lists = match self.outcome() {
-            Outcome::Granted => &[(Outcome::Granted, granted)][..],
-            _ => &[(Outcome::Lost, "lost"), (Outcome::Remaining, "remaining")],
+            Outcome::Granted => vec![(Outcome::Granted, granted)],
+            _ => vec![(Outcome::Lost, "lost"), (Outcome::Remaining, "remaining")],
         };
         for (of, list) in lists {
-            let rows = rows.iter().filter(|(outcome, _)| outcome == of);
-            status[*list] = rows.map(|(_, row)| row.clone()).collect();
+            let rows = rows.iter().filter(|(outcome, _)| *outcome == of);
+            status[list] = rows.map(|(_, row)| row.clone()).collect();
         }
         next
     }
