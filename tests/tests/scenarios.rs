@@ -3,7 +3,7 @@
 //! turn and restarted.
 //!
 //! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full test),
-//! `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds between two kills (0: none).
+//! `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds between two kills, without those of the restart (0: no kills).
 //! `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are listed in
 //! `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result counts.
 
@@ -17,6 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use crowsnest_tests::until;
 use deployment::Deployment;
 use suite::Suite;
 
@@ -24,7 +25,8 @@ use suite::Suite;
 /// listed and watched fleet-wide, and deleted.
 const USUAL: &str = "cm-basic,conflict-abort,deps-*,dynamic-two-names,namespace-sync,override-*,policy-*,proxy-*,\
     rejected-c*,search-*,static-weights-*,status-d*,template-*";
-const USUAL_KILL: u64 = 20;
+/// Longer than a lease without its leader lasts (15 s), so that each leader can act for some time.
+const USUAL_KILL: u64 = 30;
 
 fn number(variable: &str, usual: u64) -> Result<u64> {
     match std::env::var(variable) {
@@ -60,7 +62,8 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     Ok(())
 }
 
-/// Kills replicas until the receiver is dropped; returns the number of kills.
+/// Kills replicas until the receiver is dropped; returns the number of kills. The next replica is killed `every` seconds
+/// after the last one is ready again: a slow machine has fewer outages, not only outages.
 fn kill_in_turn(deployment: &mut Deployment, every: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
     let mut killed = 0;
     if every == 0 {
@@ -72,6 +75,8 @@ fn kill_in_turn(deployment: &mut Deployment, every: u64, ended: &mpsc::Receiver<
         eprintln!("killed: {}", replica.name);
         replica.kill()?;
         replica.start_again()?;
+        until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
+            .with_context(|| replica.log())?;
         killed += 1;
     }
     Ok(killed)
