@@ -24,7 +24,7 @@ use crowsnest_store::postgres::{self, PostgresStore};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::{Follower, Tail, Topic};
 use crowsnest_store::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use crowsnest_store::{Store, StoreSize};
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
@@ -70,7 +70,7 @@ impl Drop for Inner {
 /// The store of a cache.
 pub(crate) struct OpenedStore {
     pub store: Arc<dyn Store>,
-    /// The same store if replicas share it.
+    /// The store as its concrete type if replicas share it.
     pub replicated: Option<Arc<PostgresStore>>,
     pub codec: Arc<Codec>,
 }
@@ -254,7 +254,7 @@ impl Index {
         }
     }
 
-    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready (invariant I6).
+    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready .
     pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
         let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stopping().clone());
         let guarded = self.inner.tasks.passing().spawn(worker);
@@ -412,7 +412,7 @@ fn declare_rules(interests: &Interests) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
     let rules = everywhere.into_iter().flat_map(|clusters| {
         rbac_resources().into_iter().map(move |resource| {
-            let (namespaces, why) = (Namespaces::All, Why::Rights);
+            let (namespaces, why) = (Namespaces::All, InterestReason::Rights);
             Interest { clusters: clusters.clone(), resource, namespaces, why }
         })
     });

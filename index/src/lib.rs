@@ -18,9 +18,9 @@ pub use collect::versions::is_older;
 pub use crowsnest_search::authorization::Reader;
 pub use crowsnest_search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Searcher, Skipped, Summary};
 pub use crowsnest_store::{
-    CacheId, Change, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, Happened, History,
-    IndexOptions, Object, OpenSearchOptions, Owner, Patience, PostgresOptions, Record, RecordKey, Seq, StoreOptions,
-    Topic, Version, metadata_in,
+    CacheId, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, History,
+    IndexOptions, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record, RecordKey, Seq,
+    StoreOptions, Topic, Version, metadata_in,
 };
 pub use index::Index;
 pub use list::{ListQuery, Page, selects};

@@ -72,6 +72,6 @@ pub fn selects(labels: Option<&Selector>, fields: Option<&FieldSelector>, record
 #[derive(Debug, Clone)]
 pub struct Page {
     pub objects: Vec<Object>,
-    /// Where the next page starts; None at the end.
+    /// Start of the next page; None at the end.
     pub next: Option<(String, String)>,
 }

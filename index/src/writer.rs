@@ -1,7 +1,7 @@
 //! The task that writes to the store and then publishes the changes to the tail.
 //!
 //! Collectors send batches through a bounded queue; all waiting batches are combined into one transaction. If a
-//! transaction fails, the writer stops and the cache becomes unready (invariant I6), because continuing would leave
+//! transaction fails, the writer stops and the cache becomes unready , because continuing would leave
 //! a gap. A replica instead gives up its claims and the queued batches; after it claims clusters again, their
 //! collectors resume from the stored positions.
 //!
@@ -174,7 +174,7 @@ impl Writer {
 
     async fn run(self, mut queue: mpsc::Receiver<Order>, stop: CancellationToken) -> Result<(), Error> {
         let mut positions = Positions::new();
-        // Not left to the timer's first tick, which may come after the first orders.
+        // The first tick of the timer may be later than the first orders, so this does not wait for it.
         self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
         let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + TIDY_EVERY, TIDY_EVERY);
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

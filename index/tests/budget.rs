@@ -1,4 +1,4 @@
-//! Bytes of objects between the network and the store are limited (invariant I5), however slow the store is.
+//! Bytes of objects between the network and the store are limited , however slow the store is.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -11,7 +11,7 @@ mod members;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use liar::{Ask, Liar, Reply, Script, Truth, status};
 use members::{config_maps, control_plane, name, within};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     }
     let want = |cluster: &str| {
         let (clusters, resource) = (Clusters::one(name(cluster)), config_maps());
-        let (namespaces, why) = (Namespaces::All, Why::Other("the test".to_owned()));
+        let (namespaces, why) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
         index.interests().declare(Interest { clusters, resource, namespaces, why })
     };
     let in_flight = &index.metrics().bytes_in_flight;

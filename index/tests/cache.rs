@@ -8,7 +8,7 @@ mod members;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    Answer, Change, CollectionKey, Follower, Happened, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
+    Answer, Change, ChangeKind, CollectionKey, Follower, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
     Seq,
 };
 use crowsnest_members::{Fleet, FleetOptions, JoinOptions, join};
@@ -137,7 +137,7 @@ async fn objects_of_members_are_listed_watched_and_found() {
     let mut seq = Seq(0);
     until(&mut follower, "the new object", |change| {
         seq = change.seq;
-        change.happened == Happened::Added && &*change.object.record.key.name == "late-config"
+        change.happened == ChangeKind::Added && &*change.object.record.key.name == "late-config"
     })
     .await;
     let body: Value = index.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
@@ -157,7 +157,7 @@ async fn objects_of_members_are_listed_watched_and_found() {
     api(&world.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion", |change| {
         seq = change.seq;
-        change.happened == Happened::Deleted && &*change.object.record.key.name == "late-config"
+        change.happened == ChangeKind::Deleted && &*change.object.record.key.name == "late-config"
     })
     .await;
     assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
@@ -244,7 +244,7 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let clusters = api(&world.control_plane.server.admin(), &cluster);
     clusters.delete("member2", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion of member2's records", |change| {
-        change.happened == Happened::Deleted && change.object.record.key.cluster().as_str() == "member2"
+        change.happened == ChangeKind::Deleted && change.object.record.key.cluster().as_str() == "member2"
     })
     .await;
     world.stop().await;
@@ -276,7 +276,7 @@ async fn kinds_are_collected_while_their_definitions_exist() {
     let definitions = api(&member.server.admin(), &definition);
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion of its records", |change| {
-        change.object.record.key.collection == key && change.happened == Happened::Deleted
+        change.object.record.key.collection == key && change.happened == ChangeKind::Deleted
     })
     .await;
     within("the end of its collection", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();

@@ -2,7 +2,7 @@
 //! byte for byte, and text search finds exactly these.
 //!
 //! Members are real API servers in this process, each behind a network that can fail; the cache runs in a separate
-//! process that is killed, stopped, suspended and crippled. A round is a random series of writes with one to three
+//! process that is killed, stopped, suspended, or loses single workers. A round is a random series of writes with one to three
 //! faults between them, followed by the comparison. `CROWSNEST_FAULT_ROUNDS` sets the number of rounds for each
 //! store, `CROWSNEST_FAULT_SEED` repeats a series (timing differs, choices do not); the seed is printed.
 
@@ -49,7 +49,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["host", start] => runtime.block_on(host::run(serde_json::from_str(start).unwrap())),
-        // As the default test harness responds.
+        // The output of the default test harness.
         arguments if arguments.contains(&"--list") => {
             println!("sqlite_survives_faults: test\npostgres_survives_faults: test");
         }

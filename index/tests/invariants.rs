@@ -1,5 +1,5 @@
-//! Tests of the cache's invariants (docs/ARCHITECTURE.md). More tests: I5 (memory) and I7 (misbehaving members) in
-//! `lying.rs`, I3 and I6 in `faults.rs`, I9 in `rights.rs`.
+//! Tests of the cache's invariants (docs/ARCHITECTURE.md). More tests: memory and misbehaving members in
+//! `lying.rs`, recovery in `faults.rs`, permissions in `rights.rs`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -12,7 +12,7 @@ use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
 };
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use futures::TryStreamExt;
 use kube::api::DeleteParams;
 use members::{Member, api, config_map, config_maps, control_plane, name, namespace, register, start, within};
@@ -39,7 +39,7 @@ fn secrets() -> Gvr {
 
 fn interest(resource: Gvr, why: &str) -> Interest {
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-    Interest { clusters, resource, namespaces, why: Why::Other(why.to_owned()) }
+    Interest { clusters, resource, namespaces, why: InterestReason::Other(why.to_owned()) }
 }
 
 impl World {
@@ -107,7 +107,7 @@ async fn searchable(index: &Index) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i1_one_collector_follows_a_resource_for_all_interests() {
+async fn one_collector_follows_a_resource_for_all_interests() {
     let mut world = World::new().await;
     let index = world.opened(world.options()).await;
     let collectors = index.metrics().collectors.get();
@@ -134,7 +134,7 @@ async fn i1_one_collector_follows_a_resource_for_all_interests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i2_a_deleted_data_directory_loses_nothing() {
+async fn a_deleted_data_directory_loses_nothing() {
     let world = World::new().await;
     let index = world.opened(world.options()).await;
     let before = bodies(&index).await;
@@ -151,7 +151,7 @@ async fn i2_a_deleted_data_directory_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i3_the_text_index_is_rebuilt_from_the_store() {
+async fn the_text_index_is_rebuilt_from_the_store() {
     let mut world = World::new().await;
     let index = world.opened(world.options()).await;
     index.stop().await;
@@ -173,7 +173,7 @@ async fn i3_the_text_index_is_rebuilt_from_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i4_reads_never_wait_for_the_text_index() {
+async fn reads_never_wait_for_the_text_index() {
     let world = World::new().await;
     let never = Duration::from_secs(24 * 3600);
     let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
@@ -192,7 +192,7 @@ async fn i4_reads_never_wait_for_the_text_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i4_deleted_objects_are_found_before_the_text_index_has_processed_them() {
+async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
     let world = World::new().await;
     let index = world.opened(world.options()).await;
     searchable(&index).await;
@@ -215,7 +215,7 @@ async fn i4_deleted_objects_are_found_before_the_text_index_has_processed_them()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i6_an_ended_worker_makes_the_cache_unready() {
+async fn an_ended_worker_makes_the_cache_unready() {
     for worker in ["store writer", "text index", "rights", "collectors"] {
         let world = World::new().await;
         let index = world.opened(world.options()).await;
@@ -236,7 +236,7 @@ async fn i6_an_ended_worker_makes_the_cache_unready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i8_secret_values_are_not_stored() {
+async fn secret_values_are_not_stored() {
     const VALUE: &str = "correct-horse-battery";
     let world = World::new().await;
     let index = world.opened(world.options()).await;

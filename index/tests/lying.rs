@@ -1,4 +1,4 @@
-//! Members that are slow, broken or inconsistent affect only their own records (invariant I7): these are kept with
+//! Members that are slow, broken or inconsistent affect only their own records : these are kept with
 //! the reason, while those of other members stay complete and current, although only one list runs at a time here.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
@@ -10,9 +10,9 @@ mod members;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
+use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, MemberTimeouts};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use futures::TryStreamExt;
 use futures::future::join_all;
 use liar::{Ask, Liar, Reply, Script, Then, Truth, bookmark, event, gone, list, object, status};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const PATIENCE: Patience = Patience {
+const PATIENCE: MemberTimeouts = MemberTimeouts {
     answer: Duration::from_secs(3),
     page: Duration::from_secs(2),
     pause: Duration::from_secs(1),
@@ -248,7 +248,7 @@ impl World {
     }
 
     fn want(&mut self, clusters: Clusters, resource: Gvr) {
-        let (namespaces, why) = (Namespaces::All, Why::Other("the test".to_owned()));
+        let (namespaces, why) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
         self._interests.push(self.index.interests().declare(Interest { clusters, resource, namespaces, why }));
     }
 

@@ -15,7 +15,7 @@ mod silence;
 
 use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use futures::TryStreamExt;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -47,7 +47,7 @@ fn main() {
         ["replica", control_plane, database, id, home] => {
             runtime.block_on(replica(control_plane, database, id, Path::new(home)));
         }
-        // As the default test harness responds.
+        // The output of the default test harness.
         arguments if arguments.contains(&"--list") => println!("replicas_survive_each_others_faults: test"),
         _ => {
             runtime.block_on(replicas_survive_each_others_faults());
@@ -73,7 +73,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
     options.store =
         StoreOptions::Postgres(PostgresOptions { replica: Some(id.to_owned()), ..PostgresOptions::new(database) });
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-    let why = Why::Other("the test".to_owned());
+    let why = InterestReason::Other("the test".to_owned());
     let declared = Interests::default();
     let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, why });
     let index = Index::open_with(fleet, options, declared).await.unwrap();

@@ -30,11 +30,11 @@ use std::time::Duration;
 use cases::{Cases, LABEL, NAMESPACES, objects};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, SearchRequest, Seq};
+use crowsnest_index::{Answer, Change, ChangeKind, CollectionKey, Follower, Index, IndexOptions, SearchRequest, Seq};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_registry::authz::aggregate;
 use crowsnest_search::authorization::rbac_resources;
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
@@ -91,7 +91,7 @@ impl World {
         let declared = Interests::default();
         let interests = shown_resources().map(|resource| {
             let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-            declared.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+            declared.declare(Interest { clusters, resource, namespaces, why: InterestReason::Other("test".to_owned()) })
         });
         let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
@@ -102,7 +102,7 @@ impl World {
             within("the control plane's rules", index.complete(&own)).await;
         }
         let world = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
-        world.obeyed(world.index.seq()).await;
+        world.applied_seq(world.index.seq()).await;
         let seq = world.index.seq();
         within("the text index", world.index.searcher().searchable().wait_for(|reached| *reached >= seq))
             .await
@@ -110,8 +110,8 @@ impl World {
         world
     }
 
-    async fn obeyed(&self, seq: Seq) {
-        within("the rules", self.index.searcher().obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
+    async fn applied_seq(&self, seq: Seq) {
+        within("the rules", self.index.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
     }
 
     /// Waits until the member's current rules are applied: each watch is ordered, so its last object arrives last.
@@ -136,13 +136,13 @@ impl World {
                 }
             }
         }
-        self.obeyed(seq).await;
+        self.applied_seq(seq).await;
     }
 
     /// A change in the cache takes effect within a second.
     async fn soon_obeyed(&self, seq: Seq) {
-        let mut obeyed = self.index.searcher().obeyed();
-        let waited = tokio::time::timeout(Duration::from_secs(1), obeyed.wait_for(|reached| *reached >= seq));
+        let mut applied_seq = self.index.searcher().applied_seq();
+        let waited = tokio::time::timeout(Duration::from_secs(1), applied_seq.wait_for(|reached| *reached >= seq));
         waited.await.expect("within a second").unwrap();
     }
 
@@ -202,7 +202,7 @@ impl Reviews<'_> {
         allowed
     }
 
-    /// Evaluates the rule in the module documentation. `None`: every object may be got, so a review cannot tell
+    /// Evaluates the rule in the module documentation. `None`: every object may be read by name, so a review does not show
     /// whether a rule also names this one.
     async fn show(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
@@ -310,7 +310,7 @@ async fn searches_show_what_the_member_allows() {
     let (shown, hidden) = compare(&world, &cases.users, "as listed").await;
     assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
 
-    // The same by watching changes of bindings and roles.
+    // Repeats the comparison while bindings and roles change.
     let admin = world.member.server.admin();
     let bindings = cases.bindings.clone();
     for binding in cases.picked(&bindings, 120) {
@@ -335,7 +335,7 @@ async fn searches_show_what_the_member_allows() {
 }
 
 /// The next change of an object of this name.
-async fn heard(follower: &mut Follower, name: &str, happened: Happened) -> Seq {
+async fn heard(follower: &mut Follower, name: &str, happened: ChangeKind) -> Seq {
     let next = async {
         loop {
             let changes = follower.next().await.unwrap().unwrap();
@@ -385,7 +385,7 @@ async fn grants_follow_their_binding() {
         assert_eq!((shown(&everything).await, shown("app-").await), ((0, 0), (0, 0)));
         let mut follower = world.index.follow(world.index.seq());
         world.member.create(binding.clone()).await;
-        world.soon_obeyed(heard(&mut follower, "ann-reads", Happened::Added).await).await;
+        world.soon_obeyed(heard(&mut follower, "ann-reads", ChangeKind::Added).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
         // Suggestions only contain names that she may see.
         assert_eq!(shown("name:appp").await, (0, 1), "{kind}");
@@ -394,15 +394,15 @@ async fn grants_follow_their_binding() {
         let mut other = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": []});
         let roles = api(&admin, &other);
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other.clone()).unwrap()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, "reader", Happened::Modified).await).await;
+        world.soon_obeyed(heard(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
         other["rules"] = rules.clone();
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, "reader", Happened::Modified).await).await;
+        world.soon_obeyed(heard(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
 
         api(&admin, &binding).delete("ann-reads", &DeleteParams::default()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, "ann-reads", Happened::Deleted).await).await;
+        world.soon_obeyed(heard(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
     }
     assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{MAX_REQUEST_BODY, remove_hop_by_hop, requested_upgrade};
 use crowsnest_component_base::body::{self, BodyError};
-use crowsnest_members::{Claims, Member, impersonated_headers};
+use crowsnest_members::{ImpersonatedAttributes, Member, impersonated_headers};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use crate::relay::relay;
 use crate::session::{self, Session};
 use crate::transport::checked;
-use crate::{Body, BoxError, Caller, Error, Proxy, Witness};
+use crate::{Body, BoxError, Caller, ClusterObserver, Error, Proxy};
 
 impl Proxy {
     pub(crate) async fn one_cluster(
@@ -49,7 +49,7 @@ impl Proxy {
         if let Some(why) = session::forbidden(member, path, ours.is_some()) {
             return Err(Error::NoSessions { cluster: member.name().clone(), why });
         }
-        let witness = request.extensions_mut().remove::<Arc<dyn Witness>>();
+        let witness = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
         if let Some(witness) = &witness {
             witness.asks(member.name());
         }
@@ -73,13 +73,14 @@ impl Proxy {
             let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
             (ours, session)
         });
-        let witness = request.extensions_mut().remove::<Arc<dyn Witness>>();
+        let witness = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
         if let Some(witness) = &witness {
             witness.asks(&ClusterName::control_plane());
         }
         let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot forward the request: {error}"));
-        *request.headers_mut() = impersonated_headers(request.headers(), caller, None, Claims::UserAndGroups)
-            .map_err(|error| bad(&error))?;
+        *request.headers_mut() =
+            impersonated_headers(request.headers(), caller, None, ImpersonatedAttributes::UserAndGroups)
+                .map_err(|error| bad(&error))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         *request.uri_mut() =
@@ -103,7 +104,7 @@ impl Proxy {
         &self,
         session: Option<(OnUpgrade, Session)>,
         mut response: Response<Body>,
-        witness: Option<Arc<dyn Witness>>,
+        witness: Option<Arc<dyn ClusterObserver>>,
     ) -> Response<Body> {
         let (Some((ours, session)), StatusCode::SWITCHING_PROTOCOLS) = (session, response.status()) else {
             return response;

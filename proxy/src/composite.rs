@@ -20,7 +20,7 @@ const LEAVING: &str = "leaving";
 
 /// The resourceVersion of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Composite {
+pub struct CompositeVersion {
     positions: BTreeMap<String, Position>,
 }
 
@@ -83,7 +83,7 @@ impl Position {
     }
 }
 
-impl Composite {
+impl CompositeVersion {
     /// Invalid text decodes to an empty version.
     pub fn decode(text: &str) -> Self {
         let wire = wire(text).unwrap_or_default();
@@ -259,20 +259,20 @@ mod tests {
 
     #[test]
     fn versions_round_trip_in_karmadas_format() {
-        let mut composite = Composite::default();
+        let mut composite = CompositeVersion::default();
         let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
         let place = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
         composite.set("m2", "9", place(0));
         composite.set("m1", "7", place(41));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1","m2":"9.0.c1"}"#);
-        assert_eq!(Composite::decode(&text), composite);
+        assert_eq!(CompositeVersion::decode(&text), composite);
         assert_eq!((composite.version("m2"), composite.seq(&here)), (Some("9"), Some(Seq(41))));
         assert_eq!((composite.seq(&elsewhere), composite.has_cache_position()), (None, true));
         composite.set_portion("m1", Some(Portion(255)));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1~ff","m2":"9.0.c1"}"#);
-        assert_eq!(Composite::decode(&text), composite);
+        assert_eq!(CompositeVersion::decode(&text), composite);
         assert_eq!((composite.portion("m1"), composite.portion("m2")), (Some(Portion(255)), None));
         assert_eq!(composite.seq(&here), Some(Seq(41)));
         composite.set("m1", "8", place(42));
@@ -288,7 +288,7 @@ mod tests {
     #[case("zzz")]
     #[case("eyJtMSI6IjUifQ")]
     fn foreign_versions_have_no_cache_position(#[case] text: &str) {
-        assert_eq!(Composite::decode(text).seq(&CacheId::from("c1")), None);
+        assert_eq!(CompositeVersion::decode(text).seq(&CacheId::from("c1")), None);
     }
 
     #[rstest::rstest]
@@ -301,18 +301,18 @@ mod tests {
     #[case("zzz", false)]
     #[case("7", false)]
     fn versions_without_data(#[case] text: &str, #[case] expected: bool) {
-        assert_eq!(Composite::knows_nothing(text), expected);
+        assert_eq!(CompositeVersion::knows_nothing(text), expected);
     }
 
     #[test]
     fn a_version_without_clusters_is_valid() {
-        assert_eq!(Composite::default().encode(), "e30");
+        assert_eq!(CompositeVersion::default().encode(), "e30");
     }
 
     #[test]
     fn karmadas_version_round_trips() {
         let text = "eyJtMSI6IjUifQ";
-        let composite = Composite::decode(text);
+        let composite = CompositeVersion::decode(text);
         assert_eq!(
             (composite.version("m1"), composite.includes("m1"), composite.includes("m2")),
             (Some("5"), true, false)

@@ -7,14 +7,14 @@
 use http::{HeaderMap, header};
 use serde_json::Value;
 
-use crate::composite::Composite;
+use crate::composite::CompositeVersion;
 
 const VERSION: &str = "resourceVersion";
 /// JSON Pointer of the resourceVersion in a JSON Patch (RFC 6902).
 const VERSION_PATH: &str = "/metadata/resourceVersion";
 
 /// The patch with the cluster's own version; None if it contains no composite version of the cluster.
-pub fn of_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
+pub fn rewrite_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?.split(';').next()?.trim();
     let mut patch: Value = match kind {
         // Apply patches are sent as JSON under the same media type, because JSON is valid YAML.
@@ -43,7 +43,7 @@ pub fn of_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
 
 fn turn(version: Option<&mut Value>, cluster: &str) -> bool {
     let Some(Value::String(version)) = version else { return false };
-    let composite = Composite::decode(version);
+    let composite = CompositeVersion::decode(version);
     let Some(own) = composite.version(cluster).filter(|own| !own.is_empty() && *own != version.as_str()) else {
         return false;
     };
@@ -81,7 +81,7 @@ mod tests {
     #[case::no_patch("application/json", json!({"metadata": {"resourceVersion": OURS}}), None)]
     fn patches(#[case] kind: &'static str, #[case] sent: Value, #[case] expected: Option<Value>) {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]);
-        let turned = of_patch(&headers, sent.to_string().as_bytes(), "m1");
+        let turned = rewrite_patch(&headers, sent.to_string().as_bytes(), "m1");
         assert_eq!(turned.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
     }
 

@@ -58,9 +58,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// Body of a request or response; always streamed.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Observer of the clusters that a request reaches, added to the request's extensions as `Arc<dyn Witness>`. It is
+/// Observer of the clusters that a request reaches, added to the request's extensions as `Arc<dyn ClusterObserver>`. It is
 /// kept until the tunnel of an upgraded connection has ended.
-pub trait Witness: Send + Sync {
+pub trait ClusterObserver: Send + Sync {
     /// The request is sent to this member.
     fn asks(&self, cluster: &ClusterName);
 
@@ -118,7 +118,7 @@ impl Proxy {
         answer.unwrap_or_else(|error| error.into_response())
     }
 
-    /// `proxying/{any}/proxy/{path}`: reads of registered resources come from the cache, writes go to the cluster that
+    /// `proxying/{any}/proxy/{path}`: reads of registered resources use the cache, writes are sent to the cluster that
     /// holds the object, everything else to the control plane; all as the caller.
     pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
         let answer = match transport::checked(request.method(), path) {

@@ -4,7 +4,7 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use http::Method;
 
-/// What a request does to a resource.
+/// Operation that a request performs on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Get,

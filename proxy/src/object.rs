@@ -8,7 +8,7 @@ use crowsnest_index::metadata_in;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::composite::Composite;
+use crate::composite::CompositeVersion;
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
@@ -81,7 +81,7 @@ pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serd
         metadata: Metadata,
     }
     let live: Live = serde_json::from_slice(body)?;
-    let mut version = Composite::default();
+    let mut version = CompositeVersion::default();
     version.set(cluster, &live.metadata.resource_version, None);
     mark(body, cluster, Some(&version.encode()), form)
 }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn objects_are_annotated() {
         let body = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.50}}"#;
-        let mut composite = Composite::default();
+        let mut composite = CompositeVersion::default();
         composite.set("m1", "7", None);
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         let out = mark_live(br#"{"metadata":{"name":"a","resourceVersion":"7"}}"#, "m1", Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
-        let version = Composite::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
+        let version = CompositeVersion::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
         assert_eq!((version.version("m1"), version.has_cache_position()), (Some("7"), false));
     }
 }

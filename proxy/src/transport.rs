@@ -122,7 +122,7 @@ impl Transport {
         let mut headers = impersonated_headers(request.headers(), caller, Some(token), member.claims())
             .map_err(|error| Error::BadRequest(error.to_string()))?;
         let upgrades = requested_upgrade(&headers).is_some();
-        spans::hand_on(&mut headers);
+        spans::inject_trace_context(&mut headers);
         *request.headers_mut() = headers;
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;

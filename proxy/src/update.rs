@@ -6,7 +6,7 @@ use http::{HeaderMap, header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::composite::Composite;
+use crate::composite::CompositeVersion;
 use crate::protobuf;
 
 /// Encoding of an update. The member rejects any other.
@@ -66,12 +66,12 @@ pub fn has_same_data_as(update: &[u8], known: &[u8]) -> bool {
 }
 
 fn is_cached(version: &str) -> bool {
-    Composite::decode(version).has_cache_position()
+    CompositeVersion::decode(version).has_cache_position()
 }
 
 /// A version that is not composite is the member's own or empty.
 fn own_version(sent: &str, cluster: &str) -> String {
-    match Composite::decode(sent).version(cluster) {
+    match CompositeVersion::decode(sent).version(cluster) {
         Some(own) if !own.is_empty() => own.to_owned(),
         _ if sent.bytes().all(|b| b.is_ascii_digit()) => sent.to_owned(),
         _ => String::new(),
@@ -110,7 +110,7 @@ mod tests {
     fn updates_round_trip() {
         let body =
             br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
-        let mut composite = Composite::default();
+        let mut composite = CompositeVersion::default();
         composite.set("m1", "7", Some(CachePosition { seq: Seq(3), cache: CacheId::from("c1") }));
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let back = to_member_form(&out, Encoding::Json, "m1").unwrap();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Said, cache, missing, on_path, python};
+use crate::{CommandOutput, cache, missing, on_path, python};
 
 /// The repository.
 pub fn root() -> PathBuf {
@@ -43,7 +43,7 @@ pub fn release(verb: &str, folder: &Path, args: &[&str]) -> Result<bool> {
     }
     let mut command = Command::new(program);
     let output = command.arg(root().join(".ci/release")).args([verb, "--out"]).arg(folder).args(args).output()?;
-    let said = Said::of(&output)?;
+    let said = CommandOutput::of(&output)?;
     ensure!(said.code == Some(0), "release {verb}: {said:?}");
     Ok(true)
 }

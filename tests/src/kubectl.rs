@@ -26,13 +26,13 @@ pub struct Kubectl {
 
 /// Exit code and output of a finished call.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn of(output: &Output) -> Result<Self> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
         Ok(Self { code: output.status.code(), out: text(&output.stdout)?, err: text(&output.stderr)? })
@@ -82,12 +82,12 @@ impl Kubectl {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
-    pub fn run(&self, args: &[&str], input: &str) -> Result<Said> {
+    pub fn run(&self, args: &[&str], input: &str) -> Result<CommandOutput> {
         let mut child = self.command(args).spawn().with_context(|| format!("{}", self.program.display()))?;
         let mut stdin = child.stdin.take().context("no standard input")?;
         let wrote = stdin.write_all(input.as_bytes());
         drop(stdin);
-        let said = Said::of(&child.wait_with_output()?)?;
+        let said = CommandOutput::of(&child.wait_with_output()?)?;
         wrote.with_context(|| format!("kubectl {args:?} did not read its input: {said:?}"))?;
         Ok(said)
     }
@@ -102,10 +102,10 @@ impl Kubectl {
     }
 
     /// Runs a call that must exit with this code and print this text on either stream.
-    pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<Said> {
+    pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<CommandOutput> {
         let said = self.run(args, input)?;
         if said.code != Some(code) || !(said.out.contains(text) || said.err.contains(text)) {
-            bail!("kubectl-{} {args:?} should end with {code} and say {text:?}: {said:?}", self.generation);
+            bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {said:?}", self.generation);
         }
         Ok(said)
     }

@@ -16,7 +16,7 @@ mod kubectl;
 mod process;
 
 pub use charts::{release, render, root};
-pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
+pub use kubectl::{CommandOutput, GENERATIONS, Kubectl, Stream, with_each};
 pub use process::{Apiserver, Member, Process};
 
 /// Timeout for a state on a loaded two-core machine.
@@ -91,7 +91,7 @@ pub fn pictures() -> Result<PathBuf> {
     Ok(pictures)
 }
 
-/// Output of a walk of `web/e2e` in a real browser. `None` if Chromium is missing and this is not CI.
+/// Runs a script of `web/e2e` in a real browser and returns its output. `None` if Chromium is missing and this is not CI.
 pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
     let Some(chromium) = chromium()? else { return Ok(None) };
     let output = Command::new("node")
@@ -102,9 +102,9 @@ pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> 
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../web"))
         .output()
         .context("cannot run node")?;
-    let said = Said::of(&output)?;
+    let said = CommandOutput::of(&output)?;
     if said.code != Some(0) {
-        bail!("the walk {script} failed: {}{}", said.out, said.err);
+        bail!("the browser script {script} failed: {}{}", said.out, said.err);
     }
     Ok(Some(said.out))
 }
@@ -202,8 +202,8 @@ impl Fleet {
     }
 
     /// Runs the CLI against this fleet.
-    pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
-        Said::of(&self.surround(Command::new(binary()?)).args(args).output()?)
+    pub fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
+        CommandOutput::of(&self.surround(Command::new(binary()?)).args(args).output()?)
     }
 
     /// Starts a long-running CLI command; its standard output is read as it arrives.
@@ -356,7 +356,7 @@ pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> 
             return Ok(());
         }
         if began.elapsed() > PATIENCE {
-            bail!("waited {} s for {what}", PATIENCE.as_secs());
+            bail!("timed out after {} s waiting for {what}", PATIENCE.as_secs());
         }
         // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time, and the delay after a long
         // wait, below a tenth.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, until};
 use kube::config::Kubeconfig;
 
 use proxy::Proxy;
@@ -212,7 +212,7 @@ fn fails_fast(member: &Kubectl) -> Result<()> {
 
 /// The name belongs to a cluster with another id; here the control plane itself tries to use it.
 fn refuses_another_cluster(file: &Path, other: &Path) -> Result<()> {
-    let said = Said::of(&agent(file, other)?.output()?)?;
+    let said = CommandOutput::of(&agent(file, other)?.output()?)?;
     ensure!(said.code == Some(1) && said.err.contains("cluster m1 is registered with ID"), "{said:?}");
     Ok(())
 }

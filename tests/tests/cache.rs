@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use crowsnest_tests::{Fleet, Said, binary, until};
+use crowsnest_tests::{CommandOutput, Fleet, binary, until};
 
 const CONFIG: &str = include_str!("cache/config.yaml");
 
 /// Runs a command on the data directory of a stopped fleet.
-fn stopped(data_dir: &Path, args: &[&str]) -> Result<Said> {
-    Said::of(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
+fn stopped(data_dir: &Path, args: &[&str]) -> Result<CommandOutput> {
+    CommandOutput::of(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
 }
 
 fn finds_the_object(fleet: &Fleet) -> Result<()> {

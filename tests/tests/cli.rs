@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, kubectl, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, kubectl, until};
 use serde_json::Value;
 
 mod golden;
@@ -48,7 +48,7 @@ fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
 }
 
 /// Repeats a call until its result is accepted.
-fn shows(fleet: &Fleet, args: &[&str], accept: impl Fn(&Said) -> bool) -> Result<Said> {
+fn shows(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let mut last = None;
     let shown = until(&format!("crowsnest {args:?}"), || {
         let said = fleet.crowsnest(args)?;
@@ -60,11 +60,11 @@ fn shows(fleet: &Fleet, args: &[&str], accept: impl Fn(&Said) -> bool) -> Result
     last.context("an answer")
 }
 
-fn says(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<Said> {
+fn says(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<CommandOutput> {
     let said = fleet.crowsnest(args)?;
     ensure!(
         said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {args:?} should end with {code} and say {text:?}: {said:?}"
+        "crowsnest {args:?} should exit with {code} and print {text:?}: {said:?}"
     );
     Ok(said)
 }
@@ -147,7 +147,7 @@ fn terminals(fleet: &Fleet) -> Result<()> {
 }
 
 fn described(fleet: &Fleet) -> Result<()> {
-    let lines = |said: &Said, label: &str, text: &str| {
+    let lines = |said: &CommandOutput, label: &str, text: &str| {
         said.out
             .lines()
             .filter(|line| line.split_once(':').is_some_and(|(l, t)| l == label && t.trim() == text))
@@ -211,7 +211,7 @@ fn differences(fleet: &Fleet) -> Result<()> {
 }
 
 fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
-    let of_pod = |said: &Said| ["member1", "member2"].iter().all(|member| said.out.contains(member));
+    let of_pod = |said: &CommandOutput| ["member1", "member2"].iter().all(|member| said.out.contains(member));
     let said = shows(fleet, &["events", "pod/both"], of_pod)?;
     let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(head == ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"], "{said:?}");
@@ -228,7 +228,7 @@ fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
 }
 
 fn usage(fleet: &Fleet) -> Result<()> {
-    let measured = |said: &Said| said.code == Some(0) && said.out.matches("both").count() == 2;
+    let measured = |said: &CommandOutput| said.code == Some(0) && said.out.matches("both").count() == 2;
     let said = shows(fleet, &["top", "pods", "-l", "app=both"], measured)?;
     ensure!(said.out.starts_with("NAME   CLUSTER   CPU(cores)   MEMORY(bytes)\n"), "{said:?}");
     let said = says(fleet, &["top", "pod", "both", "-C", "member2", "--containers", "--no-headers"], 0, "")?;
@@ -358,8 +358,9 @@ fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> 
         said.code == Some(1) && said.err.contains("--prune requires a label selector (-l KEY=VALUE) or --all"),
         "{said:?}"
     );
-    let rows =
-        |said: &Said| said.out.lines().filter(|row| row.contains(" pruned")).map(str::to_owned).collect::<Vec<_>>();
+    let rows = |said: &CommandOutput| {
+        said.out.lines().filter(|row| row.contains(" pruned")).map(str::to_owned).collect::<Vec<_>>()
+    };
     let said = apply(&["--prune", "-l", "set=pruned", "--dry-run=server"])?;
     let told = rows(&said);
     ensure!(told.len() == 2 && told[1] == "configmap/goes pruned (server dry run)", "{said:?}");
@@ -410,7 +411,7 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     ensure!(said.out.lines().count() == 4, "{said:?}");
     let asked = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
-        let said = Said::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        let said = CommandOutput::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
         ensure!(said.code == Some(0), "{said:?}");
         Ok(said.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
     };
@@ -423,18 +424,18 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     ensure!(asked(&["history", "deploy/web", "--out"])? == ["--output", ":4"]);
     let Some(program) = kubectl("")? else { return Ok(()) };
     let path = std::env::var("PATH").unwrap_or_default();
-    let plugin = |args: &[&str]| -> Result<Said> {
+    let plugin = |args: &[&str]| -> Result<CommandOutput> {
         let mut command = Command::new(&program);
         command.arg("crowsnest").args(args).env("PATH", format!("{}:{path}", bin.display()));
-        Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+        CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
     };
     let said = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
     ensure!(said.code == Some(0) && said.out == "member1/default/pods/both\n", "{said:?}");
     std::os::unix::fs::symlink(&program, bin.join("kubectl"))?;
-    let with_kubectl = |args: &[&str]| -> Result<Said> {
+    let with_kubectl = |args: &[&str]| -> Result<CommandOutput> {
         let mut command = Command::new(binary()?);
         command.args(args).env("PATH", format!("{}:{path}", bin.display()));
-        Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+        CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
     };
     let said = with_kubectl(&["label", "configmap", "settings", "seen=yes", "--overwrite"])?;
     ensure!(said.code == Some(0) && said.out == "configmap/settings labeled\n", "{said:?}");
@@ -443,7 +444,7 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     let offered = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
         command.args(words).env("PATH", format!("{}:{path}", bin.display()));
-        let said = Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        let said = CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
         Ok(said.out.lines().map(str::to_owned).collect())
     };
     // kubectl may take longer to start than the completion timeout.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Said, node_client, python, until};
+use crowsnest_tests::{CommandOutput, Fleet, node_client, python, until};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -53,7 +53,7 @@ fn the_api_server_serves_them() -> Result<()> {
 }
 
 fn succeeds(command: &mut Command) -> Result<()> {
-    let said = Said::of(&command.env_remove("KUBECONFIG").output()?)?;
+    let said = CommandOutput::of(&command.env_remove("KUBECONFIG").output()?)?;
     ensure!(said.code == Some(0) && said.out.trim() == "well", "{}{}", said.out, said.err);
     Ok(())
 }

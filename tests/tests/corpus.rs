@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Said, binary, walk};
+use crowsnest_tests::{CommandOutput, binary, walk};
 
 use answer::Answer;
 use fixtures::{Corpus, Question};
@@ -73,7 +73,7 @@ fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
         let asked = stage.asked(&question.query)?;
         let mut command = Command::new(&binary);
         command.env("KUBECONFIG", &stage.kubeconfig).args(["search", "-o", "json", "--limit", "1000", "--", &asked]);
-        let said = Said::of(&command.output()?)?;
+        let said = CommandOutput::of(&command.output()?)?;
         let answer = Answer::of(&serde_json::from_str(&said.out).with_context(|| format!("{asked}: {said:?}"))?)?;
         let mut faults = answer.faults(question);
         let notes: Vec<&str> = said.err.lines().filter_map(|line| line.strip_prefix("note: ")).collect();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, release};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, release};
 use serde_json::Value;
 
 const NAMESPACE: &str = "crowsnest";
@@ -36,7 +36,7 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     let job = Job::new(&fleet, &kubectl, dir.path(), &list)?;
     let several = [job.start()?, job.start()?, job.start()?];
     for child in several {
-        let said = Said::of(&child.wait_with_output()?)?;
+        let said = CommandOutput::of(&child.wait_with_output()?)?;
         ensure!(said.code == Some(0), "{said:?}");
     }
     let made = secrets(&kubectl)?;
@@ -132,8 +132,8 @@ impl Job {
         Ok(self.command(&[])?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }
 
-    fn run(&self, more: &[&str]) -> Result<Said> {
-        let said = Said::of(&self.command(more)?.output()?)?;
+    fn run(&self, more: &[&str]) -> Result<CommandOutput> {
+        let said = CommandOutput::of(&self.command(more)?.output()?)?;
         ensure!(said.code == Some(0), "{said:?}");
         Ok(said)
     }

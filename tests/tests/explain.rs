@@ -2,7 +2,7 @@
 //! previews limited to readable objects, without writes.
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until};
 use serde_json::{Value, json};
 
 const FLEET: &str = include_str!("explain/fleet.yaml");
@@ -33,16 +33,16 @@ fn the_fleet_is_explained_and_planned() -> Result<()> {
     Ok(())
 }
 
-fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<Said> {
+fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
     let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
     ensure!(
         said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {line} should end with {code} and say {text:?}: {said:?}"
+        "crowsnest {line} should exit with {code} and print {text:?}: {said:?}"
     );
     Ok(said)
 }
 
-fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Said> {
+fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let args: Vec<&str> = line.split_whitespace().collect();
     let mut last = None;
     let shown = until(&format!("crowsnest {line}"), || {
@@ -96,7 +96,8 @@ fn outcomes(told: &Value) -> Result<()> {
 }
 
 fn explained(fleet: &Fleet) -> Result<()> {
-    let is_quiet = |said: &Said| said.code == Some(0) && said.out.contains("lost:") && !said.out.contains("WAITING");
+    let is_quiet =
+        |said: &CommandOutput| said.code == Some(0) && said.out.contains("lost:") && !said.out.contains("WAITING");
     let said = shows(fleet, "explain deployment/web -n shop", is_quiet)?;
     for text in [
         "follows PropagationPolicy shop/web",

@@ -42,7 +42,7 @@ fn has(needs: Needs) -> bool {
     THERE.contains(&needs)
 }
 
-/// A fault, and the expected result.
+/// Number of checks during which a state must hold.
 const LONG_ENOUGH: usize = 40;
 
 struct Case {
@@ -75,7 +75,7 @@ fn workloads(home: &'static str, spare: &'static str) -> Vec<Workload> {
 }
 
 #[test]
-fn a_healthy_copy_stays_and_exclusive_ones_never_run_twice() -> Result<()> {
+fn workloads_keep_a_healthy_copy_and_exclusive_ones_never_run_twice() -> Result<()> {
     let members: Vec<&str> = CASES.iter().flat_map(|case| [case.home, case.spare]).collect();
     let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.home, case.spare)).collect();
     all.push(Workload::wide(members.clone()));
@@ -91,7 +91,7 @@ fn a_healthy_copy_stays_and_exclusive_ones_never_run_twice() -> Result<()> {
     site.start_control_plane()?;
     let gentle = |case: &Case| Workload::of(Kind::Gentle, case.home, case.spare);
     let moved = || CASES.iter().filter(|case| (case.moves)() == Some(true));
-    site.until("everything to move that has to", |_, copies| {
+    site.until("all affected workloads to move", |_, copies| {
         let waiting = moved().filter(|case| !is_well_in(copies, &gentle(case), case.spare));
         waiting.map(|case| format!("{:?} of {}", case.fault, case.home)).collect()
     })?;

@@ -1,7 +1,7 @@
 //! `crowsnest get` with two members, as one cluster and per member, and the other commands with `TYPE/NAME`: `exec` and `logs`.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until};
 use serde_json::Value;
 
 const REGISTRY: &str = include_str!("get/fleet.yaml");
@@ -38,7 +38,7 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
 }
 
 /// Repeats a call until its output is accepted.
-fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Said> {
+fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let args: Vec<&str> = line.split_whitespace().collect();
     let mut last = None;
     let shown = until(&format!("crowsnest {line}"), || {
@@ -51,7 +51,7 @@ fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Sa
     last.context("an answer")
 }
 
-fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<Said> {
+fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
     let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
     ensure!(
         said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
@@ -68,12 +68,12 @@ fn rows(out: &str) -> Vec<(&str, &str)> {
 
 fn pods_are_listed(fleet: &Fleet) -> Result<()> {
     let all = [("both", "member1"), ("both", "member2"), ("lone", "member2")];
-    let has = |said: &Said| all.iter().all(|row| rows(&said.out).contains(row));
+    let has = |said: &CommandOutput| all.iter().all(|row| rows(&said.out).contains(row));
     // Until impersonation is allowed in the members.
     let said = shows(fleet, "get pods", |said| said.code == Some(0) && has(said) && !said.out.contains("Pending"))?;
     let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(head == ["NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"] && said.err.is_empty(), "{said:?}");
-    let is_lone = |said: &Said| said.out.starts_with("default   lone   member2   1/1   ");
+    let is_lone = |said: &CommandOutput| said.out.starts_with("default   lone   member2   1/1   ");
     shows(fleet, "get po -A --clusters member2 --no-headers -l app=lone", is_lone)?;
     says(fleet, "get pods -o wide --cluster member1", 0, "member1-node-")?;
     says(fleet, "get pods --cluster nosuch", 1, "clusters.cluster.karmada.io \"nosuch\" not found")?;
@@ -142,7 +142,7 @@ fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
 }
 
 fn workloads(fleet: &Fleet) -> Result<()> {
-    let ready = |said: &Said| said.out.contains(" 1/1 ");
+    let ready = |said: &CommandOutput| said.out.contains(" 1/1 ");
     shows(fleet, "get deploy shop", ready)?;
     for workload in ["deploy/shop", "svc/shop", "deployments.apps/shop"] {
         let said = shows(fleet, &format!("exec {workload} -- sh -c hostname"), |said| said.code == Some(0))?;
@@ -155,7 +155,7 @@ fn workloads(fleet: &Fleet) -> Result<()> {
     says(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has deployment default/nosuch that you can read")?;
     for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
         let line = format!("logs {workload} -n default -c nginx --tail 1");
-        let is_whole = |said: &Said| {
+        let is_whole = |said: &CommandOutput| {
             let mut told: Vec<&str> = said.out.lines().filter_map(|line| line.split(' ').next()).collect();
             told.sort_unstable();
             said.code == Some(0) && told == clusters

@@ -81,6 +81,6 @@ fn deleted(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
     let patch = r#"{"spec":{"image":"nginx:2"}}"#;
     kubectl.ok(&["patch", CUSTOM, "-n", "f02", "--type=merge", "-p", patch], "")?;
     member.until(&["get", CUSTOM, "-n", "f02", "-o", "jsonpath={.spec.image}"], |out| out == "nginx:2")?;
-    ensure!(member.ok(&uid, "")? == before, "the object was made again");
+    ensure!(member.ok(&uid, "")? == before, "the object was recreated");
     Ok(())
 }

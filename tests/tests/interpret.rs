@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Said, binary};
+use crowsnest_tests::{CommandOutput, binary};
 use serde::Deserialize;
 
 const CASES: &str = include_str!("interpret/cases.yaml");
@@ -74,7 +74,7 @@ fn holds(case: &Case, files: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-fn run(case: &Case, folder: &Path, files: &BTreeMap<String, String>) -> Result<Said> {
+fn run(case: &Case, folder: &Path, files: &BTreeMap<String, String>) -> Result<CommandOutput> {
     let mut command = Command::new(binary()?);
     command.arg("interpret").args(&case.args).current_dir(folder);
     command.env_remove("KUBE_EDITOR").env_remove("EDITOR").env("TMPDIR", folder).envs(&case.env);
@@ -85,5 +85,5 @@ fn run(case: &Case, folder: &Path, files: &BTreeMap<String, String>) -> Result<S
         stdin.write_all(files.get(name).context("a file")?.as_bytes())?;
     }
     drop(stdin);
-    Said::of(&child.wait_with_output()?)
+    CommandOutput::of(&child.wait_with_output()?)
 }

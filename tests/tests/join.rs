@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, until};
 
 const WEB: &str = include_str!("join/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
@@ -149,11 +149,11 @@ fn steers_and_searches(ours: &Fleet, theirs: &Fleet, kubectl: &Kubectl) -> Resul
     Ok(())
 }
 
-fn up(folder: &Path, args: &[&str]) -> Result<Said> {
+fn up(folder: &Path, args: &[&str]) -> Result<CommandOutput> {
     let data = folder.join("refused");
     let mut command = Command::new(binary()?);
     command.args(["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"]).arg(&data).args(args);
-    let said = Said::of(&command.output()?)?;
+    let said = CommandOutput::of(&command.output()?)?;
     if data.exists() {
         fs::remove_dir_all(&data)?;
     }
@@ -182,7 +182,7 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
         ("/nowhere/config", "east", "cannot read the kubeconfig \"/nowhere/config\": no such file;"),
         ("/", "east", "cannot read the kubeconfig \"/\": it is a directory;"),
         (&nonsense, "east", "cannot parse the kubeconfig "),
-        (file, "north", "has no context \"north\"; it has cp, east, west"),
+        (file, "north", "has no context \"north\"; its contexts are cp, east, west"),
         (file, "east,east", "context east is given twice"),
         (&nobody, "Not_A_Name", "context Not_A_Name is not a valid cluster name; rename it"),
         (&nobody, "torn", "cannot use context \"torn\" of"),

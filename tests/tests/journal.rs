@@ -19,17 +19,17 @@ fn the_journal_explains_moves() -> Result<()> {
     kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
     kubectl.ok(&["apply", "-f", "-"], FLEET)?;
     is_healthy_in(&kubectl, "m1")?;
-    ensure!(read(&fleet, &WEB)?["entries"] == serde_json::json!([]), "a first place is no move");
+    ensure!(read(&fleet, &WEB)?["entries"] == serde_json::json!([]), "the first placement is not a move");
 
     let said = fleet.crowsnest(&["sim", "m1", "stop"])?;
     ensure!(said.code == Some(0), "{said:?}");
     is_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
-    the_chain(&fleet).with_context(|| fleet.log())?;
-    queries_find_it(&fleet).with_context(|| fleet.log())?;
-    pages_show_it(&fleet).with_context(|| fleet.log())?;
-    a_refusal_has_its_numbers(&fleet, &kubectl).with_context(|| fleet.log())?;
-    rights_hold(&kubectl)?;
-    it_outlives_its_events(&fleet, &kubectl).with_context(|| fleet.log())?;
+    causes_form_a_chain(&fleet).with_context(|| fleet.log())?;
+    queries_find_entries(&fleet).with_context(|| fleet.log())?;
+    pages_show_the_journal(&fleet).with_context(|| fleet.log())?;
+    quota_refusals_contain_amounts(&fleet, &kubectl).with_context(|| fleet.log())?;
+    entries_require_permissions(&kubectl)?;
+    entries_outlive_their_events(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -66,7 +66,7 @@ fn chain(journal: &Value) -> Vec<&str> {
     chain
 }
 
-fn the_chain(fleet: &Fleet) -> Result<()> {
+fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
     let mut journal = Value::Null;
     let told = until("the whole chain to be recorded", || {
         journal = read(fleet, &[&WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
@@ -102,7 +102,7 @@ fn the_chain(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn queries_find_it(fleet: &Fleet) -> Result<()> {
+fn queries_find_entries(fleet: &Fleet) -> Result<()> {
     let cases = [
         ("kind:event about:deploy/shop/web reason:Evicted message:\"Ready is False since\" during:now-10m..now", true),
         ("kind:event about:deploy/shop/web reason:Rescheduled during:now-10m..now", true),
@@ -125,12 +125,12 @@ fn queries_find_it(fleet: &Fleet) -> Result<()> {
 }
 
 /// In a real browser, with screenshots.
-fn pages_show_it(fleet: &Fleet) -> Result<()> {
+fn pages_show_the_journal(fleet: &Fleet) -> Result<()> {
     walk("journal", &[fleet.ui_url.as_ref(), pictures()?.as_ref()], &[]).map(drop)
 }
 
 /// A refusal by a quota is recorded for the template and the quota, once for repeated attempts.
-fn a_refusal_has_its_numbers(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn quota_refusals_contain_amounts(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // The usage of web in m1 is released after it has been counted.
     let used = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
     kubectl.until(&used, |out| out == "200m")?;
@@ -151,7 +151,7 @@ fn a_refusal_has_its_numbers(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn rights_hold(kubectl: &Kubectl) -> Result<()> {
+fn entries_require_permissions(kubectl: &Kubectl) -> Result<()> {
     let path = "/apis/search.crowsnest.io/v1alpha1/journal?about=deploy/shop/web";
     let told = |user: &str| -> Result<Value> {
         let said =
@@ -164,11 +164,11 @@ fn rights_hold(kubectl: &Kubectl) -> Result<()> {
     // A cause that she cannot read is still named in the message of the entry.
     let evicted = find(&ann, "Evicted").context("it is there")?;
     ensure!(evicted["cause"]["text"].as_str().is_some_and(|text| text.contains("Ready is False")), "{evicted:#}");
-    ensure!(entries(&told("bob")?).is_empty(), "who may read no event is told nothing");
+    ensure!(entries(&told("bob")?).is_empty(), "a user without permission to read Events gets no entries");
     Ok(())
 }
 
-fn it_outlives_its_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn entries_outlive_their_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for namespace in ["shop", "default"] {
         kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
     }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, free_port, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, free_port, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
@@ -72,11 +72,11 @@ fn register(words: &[&str], member: &Path, more: &[&str]) -> Result<Command> {
 
 /// Another token, and another authority.
 fn refuses_strangers(words: &[&str], member: &Path) -> Result<()> {
-    let changed = |from: &str, to: &str| -> Result<Said> {
+    let changed = |from: &str, to: &str| -> Result<CommandOutput> {
         let at = words.iter().position(|word| *word == from).context("the flag")? + 1;
         let mut words = words.to_vec();
         words[at] = to;
-        Said::of(&register(&words, member, &["--run"])?.output()?)
+        CommandOutput::of(&register(&words, member, &["--run"])?.output()?)
     };
     let said = changed("--token", "abcdef.0123456789abcdef")?;
     ensure!(said.code == Some(1) && said.err.contains("is not signed with token abcdef"), "{said:?}");
@@ -203,7 +203,8 @@ fn keeps_existing_secrets(words: &[&str], in_member: &Kubectl, member: &Path) ->
     in_member.ok(&["create", "namespace", "karmada-system"], "")?;
     let secret = ["secret", "generic", "karmada-kubeconfig", "-n", "karmada-system"];
     in_member.ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
-    let try_it = || Said::of(&register(words, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?);
+    let try_it =
+        || CommandOutput::of(&register(words, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?);
     let said = try_it()?;
     let expected = "secret karmada-system/karmada-kubeconfig exists and was not created by";
     ensure!(said.code == Some(1) && said.err.contains(expected), "{said:?}");
@@ -215,7 +216,7 @@ fn keeps_existing_secrets(words: &[&str], in_member: &Kubectl, member: &Path) ->
 
 /// A request with a token for the name of an existing cluster.
 fn an_existing_name_is_not_approved(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
-    let said = Said::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
+    let said = CommandOutput::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
     ensure!(said.code == Some(1) && said.err.contains("certificate signing request oslo-"), "{said:?}");
     let open = kubectl.ok(&["get", "csr"], "")?;
     ensure!(open.matches("Pending").count() == 1, "{open}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Said, binary, release, root};
+use crowsnest_tests::{CommandOutput, binary, release, root};
 use serde_json::Value;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -19,7 +19,7 @@ const MANIFESTS: [&str; 4] =
 
 /// Runs a command that must succeed; returns its standard output.
 fn ok(command: &mut Command) -> Result<String> {
-    let said = Said::of(&command.output().with_context(|| format!("{command:?}"))?)?;
+    let said = CommandOutput::of(&command.output().with_context(|| format!("{command:?}"))?)?;
     ensure!(said.code == Some(0), "{command:?}: {said:?}");
     Ok(said.out)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, kubectl, root};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, kubectl, root};
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../docs/FLEET-SHAPES.md");
@@ -44,7 +44,7 @@ fn commands() -> impl Iterator<Item = &'static str> {
     example.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with("crowsnest up"))
 }
 
-fn run(fleet: &Fleet, kubectl: &std::path::Path, command: &str) -> Result<Said> {
+fn run(fleet: &Fleet, kubectl: &std::path::Path, command: &str) -> Result<CommandOutput> {
     let folder = |program: PathBuf| program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
     let (ours, path) = (folder(binary()?), std::env::var("PATH").unwrap_or_default());
     let script =
@@ -58,7 +58,7 @@ fn run(fleet: &Fleet, kubectl: &std::path::Path, command: &str) -> Result<Said> 
         .env("CROWSNEST_DATA_DIR", &fleet.data_dir)
         .output()
         .with_context(|| command.to_owned())?;
-    let said = Said::of(&output)?;
+    let said = CommandOutput::of(&output)?;
     ensure!(said.code == Some(0), "{command}: {said:?}");
     Ok(said)
 }

@@ -2,7 +2,7 @@
 //! dependencies; and of several templates that compete for capacity. Nothing is written.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl};
 use serde_json::Value;
 
 const FLEET: &str = include_str!("supposed/fleet.yaml");
@@ -48,14 +48,14 @@ fn stored(kubectl: &Kubectl) -> Result<String> {
 }
 
 /// `plan` of a fixture, with additional flags.
-fn planned(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<Said> {
+fn planned(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<CommandOutput> {
     let path = format!("{}/../tests/tests/supposed/{file}", env!("CARGO_MANIFEST_DIR"));
     let said = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
-    ensure!(said.code == Some(code), "plan of {file} should end with {code}: {said:?}");
+    ensure!(said.code == Some(code), "plan of {file} should exit with {code}: {said:?}");
     Ok(said)
 }
 
-fn tells(said: &Said, texts: &[&str]) -> Result<()> {
+fn tells(said: &CommandOutput, texts: &[&str]) -> Result<()> {
     let all = format!("{}{}", said.out, said.err);
     let words: Vec<String> = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for text in texts {

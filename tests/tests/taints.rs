@@ -79,7 +79,7 @@ fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     says(fleet, &["unjoin", "m2", "--dry-run"], "cluster(m2) would be unjoined, with 5 Works (dry run)\n")?;
     kubectl.ok(&["get", "cluster", "m2"], "")?;
     let waits =
-        "error: cluster m2 is still there after 15 s: it waits for 1 bindings: default/mine (it has no placement)\n";
+        "error: cluster m2 still exists after 15 s: it waits for 1 bindings: default/mine (it has no placement)\n";
     refused(fleet, &["unjoin", "m2", "--wait", "15s"], waits)?;
     let said = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
     ensure!(said.code == Some(0) && said.out == "cluster(m2) is unjoined successfully\n", "{said:?}");

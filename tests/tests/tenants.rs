@@ -142,7 +142,7 @@ fn works_of_others_stay(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
 fn works_have_one_holder(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     tina.ok(&["create", "-f", "-"], &binding("again", config_map("own"), json!({})))?;
     let events = ["get", "events", "-n", "tenant", "-o", "jsonpath={..message}"];
-    kubectl.until(&events, |out| out.contains("it is held by ResourceBinding tenant/own"))?;
+    kubectl.until(&events, |out| out.contains("it belongs to ResourceBinding tenant/own"))?;
     tina.ok(&["delete", "rb", "again", "--timeout=60s"], "")?;
     let copied = kubectl.ok(&COPIED, "")?;
     ensure!(copied.contains("own"), "{copied}");

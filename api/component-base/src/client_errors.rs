@@ -7,7 +7,7 @@ use crowsnest_apimachinery::status::{ApiError, Cause, Details};
 /// A failed request to the control plane: its own `Status`, or 503 if it cannot be reached.
 pub fn api_error(error: kube::Error) -> ApiError {
     let kube::Error::Api(status) = error else {
-        return ApiError::unavailable(format!("the control plane can't be reached: {error}"));
+        return ApiError::unavailable(format!("cannot reach the control plane: {error}"));
     };
     let continue_token = status.metadata.and_then(|metadata| metadata.continue_).map(String::into_boxed_str);
     let details = status.details.map(|details| {

@@ -14,7 +14,7 @@ pub enum Error {
     Malformed { path: PathBuf, cause: String },
     #[error("the kubeconfig {path:?} has no current context; name one of its contexts ({})", known.join(", "))]
     NoContext { path: PathBuf, known: Vec<String> },
-    #[error("the kubeconfig {path:?} has no context {context:?}; it has {}", known.join(", "))]
+    #[error("the kubeconfig {path:?} has no context {context:?}; its contexts are {}", known.join(", "))]
     UnknownContext { path: PathBuf, context: String, known: Vec<String> },
     #[error("cannot use context {context:?} of the kubeconfig {path:?}: {cause}")]
     Unusable { path: PathBuf, context: String, cause: KubeconfigError },
@@ -83,7 +83,7 @@ fn read_error(path: PathBuf, error: KubeconfigError) -> Error {
     match error {
         KubeconfigError::ReadConfig(error, _) => Error::Unreadable { path, cause: io_cause(&error) },
         KubeconfigError::Parse(error) => {
-            // The parser shows the place on further lines.
+            // The first line of the parser's message is the cause; further lines show the position.
             let cause = error.to_string().lines().next().unwrap_or_default().to_owned();
             Error::Malformed { path, cause }
         }
@@ -113,7 +113,7 @@ mod tests {
     #[rstest]
     #[case(FILE, Some("a"), "https://a/")]
     #[case(FILE, None, "the kubeconfig PATH has no current context; name one of its contexts (a, b)")]
-    #[case(FILE, Some("c"), "the kubeconfig PATH has no context \"c\"; it has a, b")]
+    #[case(FILE, Some("c"), "the kubeconfig PATH has no context \"c\"; its contexts are a, b")]
     #[case(
         FILE,
         Some("b"),

@@ -94,11 +94,11 @@ fn platform(system: &str, processor: &str) -> String {
     format!("{system}/{processor}")
 }
 
-/// Requests to API servers, under client-go's name.
+/// Collector of the counted requests to API servers, under client-go's metric name.
 #[derive(Debug)]
-pub struct Sent(pub Requests);
+pub struct RequestsCollector(pub Requests);
 
-impl Collector for Sent {
+impl Collector for RequestsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests to API servers, by status code";
         let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// Exponential backoff: the delay doubles with each failure in a row, up to a longest delay.
+/// Exponential backoff: the delay doubles with each consecutive failure, up to a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -17,7 +17,7 @@ impl Backoff {
         Self { first, longest }
     }
 
-    /// Delay after `failures` failures in a row. No failure counts as one.
+    /// Delay after a number of consecutive failures. 0 is treated as 1.
     pub fn delay(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         self.first.saturating_mul(1 << doublings).min(self.longest)

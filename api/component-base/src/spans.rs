@@ -17,7 +17,7 @@ use crate::requests::CountRequests;
 pub const SPANS: &str = "crowsnest::spans";
 
 /// Writes the current span into the headers of a request. Without a span the headers stay unchanged.
-pub fn hand_on(headers: &mut HeaderMap) {
+pub fn inject_trace_context(headers: &mut HeaderMap) {
     let context = Context::current();
     if context.span().span_context().is_valid() {
         global::get_text_map_propagator(|propagator| propagator.inject_context(&context, &mut HeaderInjector(headers)));
@@ -27,7 +27,7 @@ pub fn hand_on(headers: &mut HeaderMap) {
 /// A client whose requests carry the current span and are counted. Must be called inside a tokio runtime.
 pub fn client(config: kube::Config, counted: &CountRequests) -> Result<kube::Client, kube::Error> {
     let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
-        hand_on(request.headers_mut());
+        inject_trace_context(request.headers_mut());
         request
     });
     Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(counted).build())
@@ -41,9 +41,9 @@ pub fn failed(span: &Span, why: &str) {
 
 /// A span that ends when this value is dropped, on any task. A plain span ends when it was last exited.
 #[derive(Debug)]
-pub struct Lasting(pub Span);
+pub struct SpanGuard(pub Span);
 
-impl Drop for Lasting {
+impl Drop for SpanGuard {
     fn drop(&mut self) {
         self.0.in_scope(|| ());
     }
@@ -63,12 +63,12 @@ mod tests {
             http::HeaderName::from_static("traceparent"),
             HeaderValue::from_static(CLIENT_TRACEPARENT),
         )]);
-        hand_on(&mut headers);
+        inject_trace_context(&mut headers);
         assert_eq!(headers["traceparent"], CLIENT_TRACEPARENT);
         // Without trace export, an incoming trace context is not propagated.
         let span = SpanContext::new(TraceId::from(1), SpanId::from(2), TraceFlags::SAMPLED, true, TraceState::NONE);
         let _entered = Context::new().with_remote_span_context(span).attach();
-        hand_on(&mut headers);
+        inject_trace_context(&mut headers);
         assert_eq!(headers["traceparent"], CLIENT_TRACEPARENT);
     }
 }

@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn differences_are_told_by_path() {
+    fn differences_are_reported_by_path() {
         let before = json!({"metadata": {"resourceVersion": "1", "uid": "a", "labels": {"a/b": "1"}}, "spec": {"list": [1, {"x": 1}]}});
         let after = json!({"metadata": {"resourceVersion": "2", "uid": "b"}, "spec": {"list": [1, {"x": 2}, 3]}});
         let told = |compared| {
@@ -103,7 +103,7 @@ mod tests {
     proptest! {
         /// Each returned value is the one at its path, and there are differences exactly if the manifests differ.
         #[test]
-        fn told_values_are_those_at_their_paths(before in manifest(), after in manifest()) {
+        fn reported_values_are_at_the_reported_paths(before in manifest(), after in manifest()) {
             let (found, _) = differences(&before, &after, Compared::Versions);
             prop_assert_eq!(found.is_empty(), before == after);
             for one in found {

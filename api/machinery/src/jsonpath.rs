@@ -1,7 +1,7 @@
 //! The JSONPath dialect of kubectl and of CustomResourceDefinitions.
 //!
 //! `.spec.size`, `$.items[*].name`, `['a.b']`, `.a\.b`, `[0]`, `[-1:]`, `[1:5:2]`, `..name`, `[0,2]`, `['a','b']`,
-//! `[?(@.type=="Ready")]`. Whole expressions may stand in braces. Missing keys give no result.
+//! `[?(@.type=="Ready")]`. An expression can be enclosed in braces. Missing keys have no result.
 
 use std::fmt;
 

@@ -163,7 +163,7 @@ mod tests {
 
     #[rstest]
     #[case::nothing("", "")]
-    #[case::all_that_goes_together("labelSelector=a&fieldSelector=c&limit=5&continue=x&timeoutSeconds=7", "")]
+    #[case::valid_combination("labelSelector=a&fieldSelector=c&limit=5&continue=x&timeoutSeconds=7", "")]
     #[case::exactly("resourceVersion=7&resourceVersionMatch=Exact", "")]
     #[case::not_older("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=-1", "")]
     #[case::no_number("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax")]
@@ -176,15 +176,15 @@ mod tests {
         "resourceVersionMatch=Exact",
         "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
     )]
-    #[case::exactly_any(
+    #[case::exact_version_zero(
         "resourceVersionMatch=Exact&resourceVersion=0",
         "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""
     )]
-    #[case::going_on(
+    #[case::match_with_continue(
         "resourceVersionMatch=NotOlderThan&resourceVersion=7&continue=x",
         "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
     )]
-    #[case::another_word(
+    #[case::unknown_match(
         "resourceVersionMatch=Newest&resourceVersion=7",
         "resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\""
     )]
@@ -210,12 +210,12 @@ mod tests {
         false,
         "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
     )]
-    #[case::initial_of_what(
+    #[case::initial_events_without_match(
         "watch=&sendInitialEvents=true",
         true,
         "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
     )]
-    #[case::nothing_initial(
+    #[case::match_without_initial_events(
         "watch=true&resourceVersionMatch=NotOlderThan",
         true,
         "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"

@@ -1,4 +1,4 @@
-//! Copies of withheld values in annotations (invariant I8).
+//! Copies of withheld values in annotations, which must not be stored or shown (docs/ARCHITECTURE.md, "Invariants").
 //!
 //! Tools that apply objects store the last applied configuration in an annotation of the object: as JSON or YAML,
 //! compressed and encoded, or as a diff, under their own keys. Not all of these tools are known, so the rule considers
@@ -173,7 +173,7 @@ mod tests {
     #[case::time("example.com/rotated-at", "2026-01-01T00:00:00Z")]
     #[case::sentence("example.com/note", "metadata of the team: ask ops")]
     #[case::empty("example.com/empty", "")]
-    fn plain_words_stay(#[case] key: &str, #[case] value: &str) {
+    fn plain_text_is_kept(#[case] key: &str, #[case] value: &str) {
         assert!(is_harmless(key, value, &[b"hunter2".to_vec()]));
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[case::hexadecimal("a.b/c", "7b2264617461223a7b7d7d")]
     #[case::escaped("a.b/c", "%7B%22data%22%3A%7B%7D%7D")]
     #[case::long("a.b/c", &"A".repeat(LONGEST_WORD + 1))]
-    fn copies_go(#[case] key: &str, #[case] value: &str) {
+    fn copies_are_removed(#[case] key: &str, #[case] value: &str) {
         assert!(!is_harmless(key, value, &[b"hunter2".to_vec()]), "{value}");
     }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_loses_its_copies() {
+    fn copies_of_a_secret_are_removed_from_its_annotations() {
         let mut secret = serde_json::json!({"data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "second-one"}, "metadata": {
             "name": "s", "annotations": {"team": "a", "x": "hunter2", "y": "is second-one", "z": "{}"}}});
         drop_copies(&mut secret);
@@ -239,7 +239,7 @@ mod tests {
 
         /// A value is removed however it is encoded.
         #[test]
-        fn a_wrapped_object_goes(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=DEEPEST, field in "data|stringData") {
+        fn encoded_objects_are_removed(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=DEEPEST, field in "data|stringData") {
             let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");
             for _ in 0..times {
                 value = encoded(value.as_bytes());
@@ -248,7 +248,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_judged(key in "\\PC{0,40}", value in "\\PC{0,400}", own in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn any_input_is_checked(key in "\\PC{0,40}", value in "\\PC{0,400}", own in prop::collection::vec(any::<u8>(), 0..20)) {
             is_harmless(&key, &value, &[own]);
             holds_secret(&value);
         }

@@ -37,7 +37,7 @@ pub fn first_untolerated<'t>(
 }
 
 /// True if a taint prevents scheduling.
-pub fn keeps_away(taint: &Taint) -> bool {
+pub fn prevents_scheduling(taint: &Taint) -> bool {
     taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE
 }
 

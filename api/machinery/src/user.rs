@@ -67,7 +67,7 @@ impl UserInfo {
         self.name.starts_with(SERVICE_ACCOUNT) || self.groups.iter().any(is_service_account_group)
     }
 
-    /// Adds the group that every API server adds.
+    /// Adds `system:authenticated`, or `system:unauthenticated` for the anonymous user, as every API server does.
     pub fn completed(mut self) -> Self {
         let own = if self.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
         if !self.groups.iter().any(|group| group == own) {

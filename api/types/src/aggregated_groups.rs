@@ -40,14 +40,7 @@ pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
 
 /// The groups; those of the metrics adapter only if `metrics` is true.
 pub fn aggregated_groups(metrics: bool) -> impl Iterator<Item = &'static ApiGroup> {
-    const GROUPS: [&ApiGroup; 7] = [
-        &CLUSTER,
-        &SEARCH,
-        &CROWSNEST_SEARCH,
-        &CROWSNEST_PROPAGATION,
-        &CROWSNEST_ACCESS,
-        &METRICS,
-        &CUSTOM_METRICS,
-    ];
+    const GROUPS: [&ApiGroup; 7] =
+        [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &CROWSNEST_ACCESS, &METRICS, &CUSTOM_METRICS];
     GROUPS.into_iter().filter(move |group| metrics || !group.of_metrics)
 }

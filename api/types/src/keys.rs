@@ -116,13 +116,13 @@ mod tests {
     #[rstest]
     #[case("shop", "web", "ResourceBinding shop/web")]
     #[case("", "crd", "ClusterResourceBinding crd")]
-    fn bindings_say_their_scope(#[case] namespace: &str, #[case] name: &str, #[case] expected: &str) {
+    fn binding_keys_have_a_kind_by_scope(#[case] namespace: &str, #[case] name: &str, #[case] expected: &str) {
         let key = BindingKey::new(namespace, name);
         assert_eq!(format!("{} {key}", key.kind()), expected);
     }
 
     #[test]
-    fn works_say_their_cluster() {
+    fn work_keys_have_a_cluster() {
         assert_eq!(WorkKey::new("karmada-es-member1", "web").cluster(), Some("member1"));
         assert_eq!(WorkKey::new("shop", "web").cluster(), None);
     }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_those_of_go() {
+    fn hashes_equal_karmadas() {
         assert_eq!(policy_name("ns-foo", "foo", "rand"), "foo-b4978784");
         assert_eq!(policy_name("ns-foo", "system:foo", "rand"), "system.foo-b4978784");
         assert_eq!(work_name("ConfigMap", "app", "fl-cm-basic"), "app-7754cdb794");

@@ -16,7 +16,7 @@ pub struct Propagation {
     /// Uid of the template.
     pub template: String,
     /// Copies that a Work or quota creates in member clusters.
-    pub copies: Vec<Copied>,
+    pub copies: Vec<MemberCopy>,
     /// Clusters to which it is scheduled.
     pub on: Vec<String>,
     /// Clusters from which it is being evicted.
@@ -39,7 +39,7 @@ pub struct Propagation {
 
 /// An object in a member cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct MemberCopy {
     pub cluster: String,
     pub kind: String,
     pub namespace: String,
@@ -114,7 +114,7 @@ fn work(work: Object<'_>) -> Propagation {
     let cluster = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
     let manifests = &spec.workload.manifests;
     let template = manifests.iter().find_map(|of| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID));
-    let copy = |(cluster, of): (&str, &Manifest<'_>)| Copied {
+    let copy = |(cluster, of): (&str, &Manifest<'_>)| MemberCopy {
         cluster: cluster.to_owned(),
         kind: of.kind.to_string(),
         namespace: of.metadata.namespace.as_deref().unwrap_or_default().to_owned(),
@@ -139,7 +139,7 @@ fn work(work: Object<'_>) -> Propagation {
 
 fn quota(quota: Quota<'_>) -> Propagation {
     let Quota { metadata, spec, .. } = quota;
-    let copy = |assignment: &Assignment<'_>| Copied {
+    let copy = |assignment: &Assignment<'_>| MemberCopy {
         cluster: assignment.cluster_name.to_string(),
         kind: "ResourceQuota".to_owned(),
         namespace: metadata.namespace.as_deref().unwrap_or_default().to_owned(),
@@ -210,8 +210,8 @@ mod tests {
         Propagation { template: "u1".into(), ..Propagation::default() }
     }
 
-    fn copied(kind: &str) -> Vec<Copied> {
-        vec![Copied { cluster: "m1".into(), kind: kind.into(), namespace: "a".into(), name: "b".into() }]
+    fn copied(kind: &str) -> Vec<MemberCopy> {
+        vec![MemberCopy { cluster: "m1".into(), kind: kind.into(), namespace: "a".into(), name: "b".into() }]
     }
 
     #[rstest]

@@ -116,7 +116,7 @@ pub fn review(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) ->
     let Ok(Some(destination)) = Destination::of(after) else { return Report::default() };
     let reasons = match before {
         Before::Absent => vec!["the registry is new"],
-        Before::Unseen => vec!["an apply also changes a registry that is created concurrently; create it instead"],
+        Before::Unseen => vec!["apply could change a registry that is created at the same time; use create instead"],
         Before::Known(before) => match Destination::of(before) {
             Ok(Some(known)) => changes(&known, &destination),
             Ok(None) | Err(_) => vec![ADDRESSES],

@@ -10,9 +10,9 @@ use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decode::{decode, encode_changed};
-use super::{Operation, Outcome, Refusal, Request, Review, World, metadata, quota};
+use super::{AdmissionContext, Operation, Outcome, Refusal, Request, Review, metadata, quota};
 
-pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ResourceBinding = decode(&request.object)?;
     if metadata::label(&binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
@@ -20,7 +20,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
     encode_changed(&binding, &request.object).map(Outcome::Changed)
 }
 
-pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate_cluster(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ClusterResourceBinding = decode(&request.object)?;
     if metadata::label(&binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
@@ -54,14 +54,14 @@ fn validate_replicas(spec: &ResourceBindingSpec) -> Vec<FieldError> {
         .collect()
 }
 
-pub(super) fn validate(request: &Request, world: &World<'_>) -> Review {
+pub(super) fn validate(request: &Request, world: &AdmissionContext<'_>) -> Review {
     match check(request, world) {
         Ok(quota_usage) => Review { outcome: Ok(Outcome::Unchanged), quota_usage },
         Err(refusal) => Review::from(Err(refusal)),
     }
 }
 
-fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQuota>, Refusal> {
+fn check(request: &Request, world: &AdmissionContext<'_>) -> Result<Vec<FederatedResourceQuota>, Refusal> {
     let binding: ResourceBinding = decode(&request.object)?;
     let old = match request.operation {
         Operation::Update => Some(decode::<ResourceBinding>(&request.old_object)?),

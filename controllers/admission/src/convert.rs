@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 /// Why an object cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    #[error("can not convert {kind} from {from} to {to}")]
+    #[error("cannot convert {kind} from {from} to {to}")]
     Unknown { kind: String, from: String, to: String },
-    #[error("can not read the object")]
+    #[error("cannot decode the object")]
     Json(#[from] serde_json::Error),
 }
 

@@ -60,7 +60,7 @@ fn is_missing(given: &Value, kept: &Value) -> bool {
     }
 }
 
-/// Copies fields of `given` that the types do not know into `kept`. `known` is the decoded and encoded `given`. Empty
+/// Copies fields of `given` that are not in the types into `kept`. `known` is the decoded and encoded `given`. Empty
 /// values, which Go's types would omit, are omitted, and lists whose items were moved are left unchanged.
 pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
     match (given, known, kept) {

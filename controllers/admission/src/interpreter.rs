@@ -12,7 +12,7 @@ use crowsnest_apimachinery::webhook::{self, validate_review_versions};
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 
 use super::decode::decode;
-use super::{Outcome, Refusal, Request, World};
+use super::{AdmissionContext, Outcome, Refusal, Request};
 
 /// Operations supported by webhooks, which exclude `Prune`.
 const OPERATIONS: [&str; 9] = [
@@ -123,7 +123,7 @@ fn validate_client(client: &WebhookClientConfig, path: &str) -> Vec<FieldError> 
     }
 }
 
-pub(super) fn validate_customization(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn validate_customization(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let new: ResourceInterpreterCustomization = decode(&request.object)?;
     for other in world.customizations.iter().filter(|other| other.metadata.name != new.metadata.name) {
         if other.spec.target != new.spec.target {

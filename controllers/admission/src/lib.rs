@@ -1,7 +1,7 @@
 //! Admission of objects of the Karmada API groups: defaulting (`mutate`), validation with Karmada's messages
 //! (`validate`), and conversion of old bindings.
 //!
-//! All functions are pure: required state is passed as [`World`], and writes are returned in the review. The server
+//! All functions are pure: required state is passed as [`AdmissionContext`], and writes are returned in the review. The server
 //! receives requests over HTTPS, or directly from the embedded control plane. Clusters and ResourceRegistries are
 //! served by the aggregated API, which calls `cluster` and `registry` itself.
 
@@ -41,7 +41,7 @@ use crowsnest_api::policy::FederatedResourceQuota;
 pub use crowsnest_plan::gates::Gates;
 
 /// State that decisions need besides the request.
-pub struct World<'w> {
+pub struct AdmissionContext<'w> {
     /// A generated id, for objects without one.
     pub permanent_id: &'w str,
     pub gates: Gates,
@@ -71,7 +71,7 @@ pub fn needs(path: &str) -> Needs {
 }
 
 /// Reviews a request to one of Karmada's webhook paths. `None` for other paths.
-pub fn review(path: &str, request: &Request, world: &World<'_>) -> Option<Review> {
+pub fn review(path: &str, request: &Request, world: &AdmissionContext<'_>) -> Option<Review> {
     let outcome = match path {
         "/mutate-propagationpolicy" => policy::mutate_propagation_policy(request, world),
         "/mutate-clusterpropagationpolicy" => policy::mutate_cluster_propagation_policy(request, world),

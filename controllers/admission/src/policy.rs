@@ -10,12 +10,12 @@ use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decode::{decode, encode_changed, encode_changed_with_lists};
-use super::{Operation, Outcome, Refusal, Request, World, metadata, placement};
+use super::{AdmissionContext, Operation, Outcome, Refusal, Request, metadata, placement};
 
 /// Default of `gracePeriodSeconds` for graceful purging.
 const GRACE_PERIOD_SECONDS: i32 = 600;
 
-pub(super) fn mutate_propagation_policy(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate_propagation_policy(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut policy: PropagationPolicy = decode(&request.object)?;
     default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
     default_spec(&mut policy.spec);
@@ -26,7 +26,10 @@ pub(super) fn mutate_propagation_policy(request: &Request, world: &World<'_>) ->
     encode_changed_with_lists(&policy, &request.object, &["resourceSelectors"])
 }
 
-pub(super) fn mutate_cluster_propagation_policy(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate_cluster_propagation_policy(
+    request: &Request,
+    world: &AdmissionContext<'_>,
+) -> Result<Outcome, Refusal> {
     let mut policy: ClusterPropagationPolicy = decode(&request.object)?;
     default_spec(&mut policy.spec);
     if request.operation == Operation::Create {

@@ -8,9 +8,9 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 
 use super::decode::{decode, encode_changed_with_lists};
-use super::{Operation, Outcome, Refusal, Request, World, ingress, metadata};
+use super::{AdmissionContext, Operation, Outcome, Refusal, Request, ingress, metadata};
 
-pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut service: MultiClusterService = decode(&request.object)?;
     if metadata::label(&service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, world.permanent_id);

@@ -33,7 +33,7 @@ fn compile(script: &str) -> Result<(), String> {
 }
 
 fn answer(case: &Case) -> Value {
-    let world = World {
+    let world = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::all(),
         allow_no_execute_taint_policy: false,
@@ -135,7 +135,7 @@ fn wire_format_has_patches_and_statuses() {
             "metadata": { "name": "o" }, "spec": { "overrideRules": [], "resourceSelectors": [{ "apiVersion": "v1", "kind": "Pod" }] } },
     }}))
     .unwrap();
-    let world = World {
+    let world = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::default(),
         allow_no_execute_taint_policy: false,
@@ -163,7 +163,7 @@ fn configured_paths_are_handled() {
         old_object: Value::Null,
         dry_run: None,
     };
-    let world = World {
+    let world = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::default(),
         allow_no_execute_taint_policy: false,

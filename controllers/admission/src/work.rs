@@ -6,10 +6,10 @@ use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
 use super::decode::{decode, encode_changed};
-use super::{Outcome, Refusal, Request, World, metadata};
+use super::{AdmissionContext, Outcome, Refusal, Request, metadata};
 use crowsnest_plan::work::{managed, prune};
 
-pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut work: Work = decode(&request.object)?;
     if metadata::label(&work.metadata, label::WORK_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut work.metadata, label::WORK_PERMANENT_ID, world.permanent_id);

@@ -1,6 +1,6 @@
 use crate::customized::declarative::ScriptError;
 use crate::customized::webhook::WebhookError;
-use crate::default::thirdparty::NoAnswer;
+use crate::default::thirdparty::RuleError;
 
 /// Failure of an interpreter operation.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,6 @@ pub enum Error {
         api_version: &'static str,
         kind: &'static str,
         #[source]
-        source: NoAnswer,
+        source: RuleError,
     },
 }

@@ -33,7 +33,7 @@ use crate::default::dependencies;
 use crate::default::native::{self, NativeKind};
 use crate::default::replicas;
 use crate::default::status::{MemberStatus, reflect_whole};
-use crate::default::thirdparty::{self, NoAnswer, ThirdPartyKind};
+use crate::default::thirdparty::{self, RuleError, ThirdPartyKind};
 use crowsnest_plan::dependencies::Needs;
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::propagation::binding::Interpreted;
@@ -88,7 +88,7 @@ fn native_of(object: &Value) -> Option<&'static NativeKind> {
 /// The result of a third-party kind's rule, if there is one.
 fn third_party<T>(
     object: &Value,
-    ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, NoAnswer>>,
+    ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, RuleError>>,
 ) -> Result<Option<T>, Error> {
     let Some(row) = thirdparty::find(unstructured::api_version(object), unstructured::kind(object)) else {
         return Ok(None);

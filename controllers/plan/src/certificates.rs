@@ -50,7 +50,7 @@ pub fn is_open(request: &Value) -> bool {
         && !conditions.into_iter().flatten().any(decided)
 }
 
-/// Permissions of which any one lets the requester's agent certificate be approved, in the order in which they are
+/// Permissions, any one of which is sufficient to approve the requested agent certificate, in the order in which they are
 /// checked. Empty for requests that are not for an agent.
 pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
     let signing_request = read(request)?;

@@ -21,36 +21,36 @@ pub struct Parent<'a> {
     pub name: &'a str,
     pub permanent_id: &'a str,
     pub clusters: &'a [TargetCluster],
-    pub wishes: Wishes,
+    pub wishes: DependencySettings,
 }
 
 /// Conflict resolution and preservation that a parent binding sets for its dependencies. The defaults are `Abort` and
 /// not preserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct DependencySettings {
     pub overwrite: bool,
     pub preserve: bool,
 }
 
-impl Wishes {
+impl DependencySettings {
     /// Reads them from a parent's spec.
     pub fn of(spec: &ResourceBindingSpec) -> Self {
-        Wishes {
+        DependencySettings {
             overwrite: spec.conflict_resolution == Some(ConflictResolution::Overwrite),
             preserve: spec.preserve_resources_on_deletion.unwrap_or_default(),
         }
     }
 
     fn of_binding(binding: &Value) -> Self {
-        Wishes {
+        DependencySettings {
             overwrite: unstructured::text(binding, &["spec", "conflictResolution"]) == "Overwrite",
             preserve: unstructured::at(binding, &["spec", "preserveResourcesOnDeletion"]) == Some(&json!(true)),
         }
     }
 
     /// The merged of several parents' settings: `Overwrite` and preserve win.
-    fn merged(all: &[Wishes]) -> Self {
-        Wishes {
+    fn merged(all: &[DependencySettings]) -> Self {
+        DependencySettings {
             overwrite: all.iter().any(|wishes| wishes.overwrite),
             preserve: all.iter().any(|wishes| wishes.preserve),
         }
@@ -64,8 +64,8 @@ impl Wishes {
 }
 
 /// Describes in Karmada's words which settings of several parents conflict.
-fn conflict(all: &[Wishes]) -> Option<String> {
-    let differ = |wish: fn(&Wishes) -> bool| all.iter().any(wish) && !all.iter().all(wish);
+fn conflict(all: &[DependencySettings]) -> Option<String> {
+    let differ = |wish: fn(&DependencySettings) -> bool| all.iter().any(wish) && !all.iter().all(wish);
     let resolution = differ(|wishes| wishes.overwrite).then_some("ConflictResolution conflicted (Overwrite vs Abort)");
     let preserve = differ(|wishes| wishes.preserve).then_some("PreserveResourcesOnDeletion conflicted (true vs false)");
     let reasons: Vec<&str> = resolution.into_iter().chain(preserve).collect();
@@ -130,7 +130,7 @@ pub fn attach<'a>(
             .iter()
             .filter(|known| known.namespace != snapshot.namespace || known.name != snapshot.name)
             .filter_map(|known| parent_of(&known.namespace, &known.name))
-            .map(Wishes::of_binding),
+            .map(DependencySettings::of_binding),
     );
     match required.iter_mut().find(|known| known.namespace == snapshot.namespace && known.name == snapshot.name) {
         Some(known) => *known = snapshot,
@@ -145,7 +145,7 @@ pub fn attach<'a>(
     unstructured::set(&mut updated, &["spec", "resource"], resource);
     let mut disagreement = None;
     if has_no_policy(existing) {
-        Wishes::merged(&wishes).write(&mut updated);
+        DependencySettings::merged(&wishes).write(&mut updated);
         disagreement = conflict(&wishes);
     }
     let same = unstructured::semantically_equal(existing, &updated);
@@ -211,16 +211,16 @@ pub fn detach<'a>(
     let mut updated = existing.clone();
     unstructured::remove(&mut updated, &["metadata", "labels", &label]);
     if has_no_policy(existing) {
-        let wishes: Vec<Wishes> = required
+        let wishes: Vec<DependencySettings> = required
             .iter()
             .filter_map(|known| parent_of(&known.namespace, &known.name))
-            .map(Wishes::of_binding)
+            .map(DependencySettings::of_binding)
             .collect();
         if required.is_empty() {
             unstructured::remove(&mut updated, &["spec", "conflictResolution"]);
             unstructured::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
         } else {
-            Wishes::merged(&wishes).write(&mut updated);
+            DependencySettings::merged(&wishes).write(&mut updated);
         }
     }
     if required.is_empty() {
@@ -238,7 +238,7 @@ mod tests {
 
     const NEW: NewBinding<'_> = NewBinding { name: "settings-configmap", permanent_id: "id" };
 
-    fn parent<'a>(name: &'a str, wishes: Wishes) -> Parent<'a> {
+    fn parent<'a>(name: &'a str, wishes: DependencySettings) -> Parent<'a> {
         Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], wishes }
     }
 
@@ -257,10 +257,10 @@ mod tests {
     /// The attached binding with parents `a` and `b`, and the conflict between them.
     fn attached(a: (Option<&str>, Option<bool>), b: (Option<&str>, Option<bool>)) -> (Value, Option<String>) {
         let [a, b] = [a, b].map(|(resolution, preserve)| wishing(resolution, preserve));
-        let first = attach(&parent("a", Wishes::of_binding(&a)), &config_map(), None, no_parents, NEW);
+        let first = attach(&parent("a", DependencySettings::of_binding(&a)), &config_map(), None, no_parents, NEW);
         let AttachedPlan::Create(created) = first.plan else { panic!("{first:?}") };
         let second = attach(
-            &parent("b", Wishes::of_binding(&b)),
+            &parent("b", DependencySettings::of_binding(&b)),
             &config_map(),
             Some(&created),
             |_, name| (name == "a").then_some(&a),
@@ -314,12 +314,24 @@ mod tests {
     fn setting_removed_from_a_parent_is_removed_from_the_attached_binding() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
         let quiet = wishing(None, None);
-        let again = attach(&parent("a", Wishes::default()), &config_map(), Some(&binding), |_, _| Some(&quiet), NEW);
+        let again = attach(
+            &parent("a", DependencySettings::default()),
+            &config_map(),
+            Some(&binding),
+            |_, _| Some(&quiet),
+            NEW,
+        );
         assert_eq!(again.conflict, None);
         let AttachedPlan::Update(updated) = again.plan else { panic!("{again:?}") };
         assert_eq!(shown(&updated), ("Abort", Some(false)));
         // Without a change, nothing is written.
-        let settled = attach(&parent("a", Wishes::default()), &config_map(), Some(&updated), |_, _| Some(&quiet), NEW);
+        let settled = attach(
+            &parent("a", DependencySettings::default()),
+            &config_map(),
+            Some(&updated),
+            |_, _| Some(&quiet),
+            NEW,
+        );
         assert_eq!(settled.plan, AttachedPlan::Keep);
     }
 
@@ -338,7 +350,7 @@ mod tests {
     fn binding_with_a_policy_keeps_its_own_settings() {
         let (mut binding, _) = attached((None, None), (None, None));
         unstructured::set(&mut binding, &["spec", "placement"], json!({}));
-        let wishes = Wishes { overwrite: true, preserve: true };
+        let wishes = DependencySettings { overwrite: true, preserve: true };
         let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), no_parents, NEW);
         assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });
     }

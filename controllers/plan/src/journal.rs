@@ -3,8 +3,8 @@
 //! the entries and their causes. Search (`cause:`) and the `journal` resource of `search.crowsnest.io` read them.
 //!
 //! The identity of an entry is derived from data in the objects: the `timeAdded` of a taint, the transition of a
-//! condition, the creation of an eviction task. Whoever observes an effect can therefore name its cause without
-//! having observed the cause, also after a restart, and writing an entry again finds the existing one.
+//! condition, the creation of an eviction task. A controller that observes an effect can therefore name its cause without
+//! having observed it, even after a restart, and an entry that is written twice has one Event.
 
 pub mod clusters;
 pub mod workloads;
@@ -55,7 +55,7 @@ impl Action {
         }
     }
 
-    /// Reason of the entry's Event. Actions that had an Event before the journal existed keep its reason.
+    /// Reason of the entry's Event. For some actions it differs from the name.
     pub fn reason(self) -> &'static str {
         match self {
             Action::ClusterFlipped => event::CLUSTER_FLIPPED,
@@ -109,7 +109,7 @@ pub struct Entry {
     pub effect: Value,
     /// Generation of the decided object, after the decision was written.
     pub generation: Option<i64>,
-    /// True if it may require attention.
+    /// True if an administrator should check it; its Event has the type Warning.
     pub is_warning: bool,
     /// Summary of the entry.
     pub message: String,

@@ -180,7 +180,7 @@ const POLICY_ANNOTATIONS: [&str; 3] = [
     annotation::CLUSTER_PROPAGATION_POLICY_NAME,
 ];
 
-/// Patch that claims a Service from its policy. `None` if it is claimed already.
+/// The Service with the claim of a MultiClusterService instead of a policy's claim. `None` if it has that claim already.
 pub fn claim(service: &Value, mcs: &Value) -> Option<Value> {
     let mut claimed = service.clone();
     for key in POLICY_LABELS {

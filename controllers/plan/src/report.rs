@@ -11,7 +11,7 @@ use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::estimation::bounds::Bound;
+use super::estimation::bounds::LimitingFactor;
 use super::overriding::traced::Traced;
 use super::propagation::Policy;
 use super::propagation::choice::{Considered, Outcome};
@@ -146,11 +146,11 @@ pub struct ClusterReport {
 pub struct EstimateReport {
     pub replicas: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bound_by: Option<Bound>,
+    pub bound_by: Option<LimitingFactor>,
 }
 
 impl SchedulingReport {
-    pub fn of(plan: &Plan, report: Report, bounds: &BTreeMap<String, Bound>) -> Self {
+    pub fn of(plan: &Plan, report: Report, bounds: &BTreeMap<String, LimitingFactor>) -> Self {
         let (decision, error) = match plan {
             Plan::Keep => (Decision::Keep, None),
             Plan::Schedule { .. } => (Decision::Schedule, None),

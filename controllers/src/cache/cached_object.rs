@@ -22,7 +22,7 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// An object of an API server's response.
+    /// Wraps an object from an API server's response.
     pub fn live(object: Value) -> Self {
         Cached { object: Arc::new(object), redacted: false }
     }
@@ -111,7 +111,7 @@ impl Change {
         (!self.deleted).then(|| self.object.view())
     }
 
-    /// The object before the change; `None` also when it is not known.
+    /// The object before the change. `None` if it did not exist or is unknown.
     pub fn old(&self) -> Option<&Value> {
         self.old.as_ref()?.object.as_ref().map(Cached::view)
     }

@@ -20,7 +20,7 @@ use crowsnest_plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
 use crowsnest_plan::estimation::nodes::Nodes;
 use crowsnest_plan::estimation::quotas::{QuotaFacts, Quotas};
 use crowsnest_plan::estimation::resources::Resources;
-use crowsnest_plan::estimation::room::Known;
+use crowsnest_plan::estimation::room::CapacityFacts;
 
 struct Node {
     facts: Arc<NodeFacts>,
@@ -233,8 +233,8 @@ impl Facts {
     }
 
     /// Facts for estimates.
-    pub(crate) fn known(&mut self) -> Known {
-        Known { nodes: Some(self.free()), quotas: self.bounds() }
+    pub(crate) fn known(&mut self) -> CapacityFacts {
+        CapacityFacts { nodes: Some(self.free()), quotas: self.bounds() }
     }
 
     pub(crate) fn keep_nodes(&mut self, stays: impl Fn(&str) -> bool) {
@@ -330,7 +330,7 @@ impl Capacity {
     }
 
     /// Facts of clusters, in the given order.
-    pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<Known> {
+    pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<CapacityFacts> {
         let mut all = self.facts.lock();
         let mut known = |cluster: &str| {
             if !all.get(cluster).is_some_and(|facts| facts.listed) {

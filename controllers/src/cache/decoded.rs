@@ -40,20 +40,20 @@ pub struct Decoded {
 }
 
 /// Result of a lookup.
-pub enum Look<'d> {
+pub enum Lookup<'d> {
     /// The object, or `None` if it does not exist.
     Known(Option<Cached>),
     /// The caller must read the store, and report the result.
-    Ask(Asking<'d>),
+    Ask(StoreRead<'d>),
 }
 
 /// A concurrent read of the store.
-pub struct Asking<'d> {
+pub struct StoreRead<'d> {
     decoded: &'d Decoded,
     key: RecordKey,
 }
 
-impl Asking<'_> {
+impl StoreRead<'_> {
     /// Caches the object that the store returned, unless a newer change was dispatched in the meantime.
     pub fn found(self, seq: Seq, object: Option<&Cached>) {
         let entry = Entry::new(seq, object);
@@ -65,7 +65,7 @@ impl Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for StoreRead<'_> {
     fn drop(&mut self) {
         let mut known = self.decoded.known.lock();
         if let Some(asked) = known.asked.get_mut(&self.key) {
@@ -104,13 +104,13 @@ impl Decoded {
         Decoded { known: Mutex::new(known), max_bytes }
     }
 
-    pub fn look(&self, key: &RecordKey) -> Look<'_> {
+    pub fn look(&self, key: &RecordKey) -> Lookup<'_> {
         let mut known = self.known.lock();
         if let Some(entry) = known.entries.get(key) {
-            return Look::Known(entry.object.clone());
+            return Lookup::Known(entry.object.clone());
         }
         known.asked.entry(key.clone()).or_default().readers += 1;
-        Look::Ask(Asking { decoded: self, key: key.clone() })
+        Lookup::Ask(StoreRead { decoded: self, key: key.clone() })
     }
 
     /// The cached object, without marking it as used.
@@ -190,20 +190,20 @@ mod tests {
 
     fn known(decoded: &Decoded, name: &str) -> Option<Option<Value>> {
         match decoded.look(&key(name)) {
-            Look::Known(object) => Some(object.map(|object| object.view()["metadata"]["resourceVersion"].clone())),
-            Look::Ask(_) => None,
+            Lookup::Known(object) => Some(object.map(|object| object.view()["metadata"]["resourceVersion"].clone())),
+            Lookup::Ask(_) => None,
         }
     }
 
     #[test]
     fn concurrent_change_discards_the_result_of_a_reader() {
         let decoded = Decoded::new(1 << 20);
-        let Look::Ask(asking) = decoded.look(&key("a")) else { panic!("empty at first") };
+        let Lookup::Ask(asking) = decoded.look(&key("a")) else { panic!("empty at first") };
         assert!(decoded.tell(&key("a"), Seq(6), None, false).is_none());
         asking.found(Seq(5), Some(&object(5)));
         assert_eq!(known(&decoded, "a"), None, "a deleted object does not reappear");
 
-        let Look::Ask(asking) = decoded.look(&key("a")) else { panic!("still empty") };
+        let Lookup::Ask(asking) = decoded.look(&key("a")) else { panic!("still empty") };
         asking.found(Seq(7), Some(&object(7)));
         assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))));
         decoded.tell(&key("a"), Seq(6), Some(&object(6)), true);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-use crowsnest_index::{Follower, Happened, ListQuery, Object, RecordKey, Seq};
+use crowsnest_index::{ChangeKind, Follower, ListQuery, Object, RecordKey, Seq};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CHUNK, Cache, Collection, Wrote, named, place, version_of};
 use crate::Error;
 use crate::cache::cached_object::{Cached, Change, Header, Old};
-use crate::cache::pending_writes::{Heard, Settled, Version};
+use crate::cache::pending_writes::{CacheDelivery, Settled, Version};
 use crate::runtime::dynamic_client::Resource;
 
 /// Period of the check for own writes that will not be delivered by a collector.
@@ -44,7 +44,7 @@ pub trait EventHandler: Send + Sync {
 struct Dispatch {
     collection: Arc<Collection>,
     query: ListQuery,
-    /// Keys seen so far, when dispatched repeatedly.
+    /// Keys dispatched so far, if the collection is dispatched again. `None` the first time.
     again: Option<HashSet<NamespacedName>>,
 }
 
@@ -199,7 +199,7 @@ impl Informer {
         let inner = &self.cache.inner;
         let record = &change.object.record;
         let Some(collection) = self.cache.collection(&record.key.collection) else { return Ok(()) };
-        let deleted = change.happened == Happened::Deleted;
+        let deleted = change.happened == ChangeKind::Deleted;
         let Some(object) = read(&change.object) else { return Ok(()) };
         let keep = collection.key.cluster.is_control_plane();
         let before = inner.decoded.tell(&record.key, change.seq, (!deleted).then_some(&object), keep);
@@ -210,9 +210,9 @@ impl Informer {
             return Ok(());
         }
         let old = match heard {
-            Heard::Dispatched | Heard::Outdated => return Ok(()),
-            Heard::News(Some(ours)) => Some(Old { header: ours.header(), object: Some(ours) }),
-            Heard::News(None) => change.previous.as_deref().map(|previous| {
+            CacheDelivery::Dispatched | CacheDelivery::Outdated => return Ok(()),
+            CacheDelivery::News(Some(ours)) => Some(Old { header: ours.header(), object: Some(ours) }),
+            CacheDelivery::News(None) => change.previous.as_deref().map(|previous| {
                 let same = |before: &Cached| version_of(before) == Version::of(&previous.resource_version);
                 Old { header: Header::from(previous), object: before.filter(same) }
             }),

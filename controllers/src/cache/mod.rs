@@ -26,7 +26,7 @@ use std::time::Duration;
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
 use crowsnest_index::{CollectionKey, Index, RecordKey, Seq};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
@@ -35,7 +35,7 @@ use tokio::time::Instant;
 pub use self::cached_object::{Cached, Change, Header, Old};
 use self::decoded::Decoded;
 pub use self::informer::{EventHandler, Informer};
-use self::pending_writes::{Own, Place, Version};
+use self::pending_writes::{PendingWrites, Place, Version};
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
@@ -88,7 +88,7 @@ struct Inner {
     /// Notified when a collection is added.
     added: Notify,
     decoded: Decoded,
-    own: Mutex<Own>,
+    own: Mutex<PendingWrites>,
     wrote: mpsc::Sender<Wrote>,
     /// Number of own writes that have not been dispatched.
     undispatched: watch::Sender<usize>,
@@ -118,7 +118,7 @@ impl Cache {
             collections: RwLock::default(),
             added: Notify::new(),
             decoded: Decoded::new(bytes),
-            own: Mutex::new(Own::new(bytes)),
+            own: Mutex::new(PendingWrites::new(bytes)),
             wrote,
             undispatched: watch::Sender::new(0),
             read: AtomicU64::new(0),
@@ -141,7 +141,7 @@ impl Cache {
             clusters: Clusters::one(cluster.clone()),
             resource: resource.gvr.clone(),
             namespaces: Namespaces::All,
-            why: Why::Controller("propagation"),
+            why: InterestReason::Controller("propagation"),
         });
         let collection = Collection {
             key: key.clone(),
@@ -227,7 +227,7 @@ impl Cache {
         let Some(collection) = self.wanted(cluster, gvr) else { return };
         let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.wanted_since + FIRST_LIST);
         if tokio::time::timeout_at(until, dispatched.wait_for(|dispatched| *dispatched)).await.is_err() {
-            tracing::debug!(%cluster, resource = %gvr, "not listed yet");
+            tracing::debug!(%cluster, resource = %gvr, "the resource has not been listed yet");
         }
     }
 

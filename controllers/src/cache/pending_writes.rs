@@ -22,7 +22,7 @@ use crate::cache::cached_object::Cached;
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Pending writes of one collection, for a reader.
-pub type Ours = BTreeMap<Arc<NamespacedName>, (Version, Cached)>;
+pub type PendingObjects = BTreeMap<Arc<NamespacedName>, (Version, Cached)>;
 
 /// A resourceVersion as a number. 0 is older than all others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +59,7 @@ pub struct Place {
 
 /// A change from the cache in relation to the pending writes.
 #[derive(Debug)]
-pub enum Heard {
+pub enum CacheDelivery {
     /// There is no pending write, or it is older. Contains the previous object.
     News(Option<Cached>),
     /// The change was dispatched already.
@@ -81,16 +81,16 @@ pub struct Settled {
 }
 
 /// All pending writes.
-pub struct Own {
+pub struct PendingWrites {
     collections: HashMap<CollectionKey, BTreeMap<Arc<NamespacedName>, Entry>>,
     order: VecDeque<(CollectionKey, NamespacedName, Version)>,
     bytes: usize,
     max_bytes: usize,
 }
 
-impl Own {
+impl PendingWrites {
     pub fn new(max_bytes: usize) -> Self {
-        Own { collections: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes }
+        PendingWrites { collections: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -155,7 +155,7 @@ impl Own {
     }
 
     /// All pending writes of a collection.
-    pub fn of(&self, collection: &CollectionKey) -> Ours {
+    pub fn of(&self, collection: &CollectionKey) -> PendingObjects {
         let entries = self.collections.get(collection).into_iter().flatten();
         entries.map(|(key, entry)| (Arc::clone(key), (entry.version, entry.object.clone()))).collect()
     }
@@ -179,18 +179,24 @@ impl Own {
     /// Classifies a change from the cache that is about to be dispatched, and drops the pending write that it
     /// reaches. A deletion detected by a list has the object's last version, so it is a new change even if that
     /// version was dispatched.
-    pub fn hear(&mut self, collection: &CollectionKey, key: &NamespacedName, version: Version, deleted: bool) -> Heard {
+    pub fn hear(
+        &mut self,
+        collection: &CollectionKey,
+        key: &NamespacedName,
+        version: Version,
+        deleted: bool,
+    ) -> CacheDelivery {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
-            return Heard::News(None);
+            return CacheDelivery::News(None);
         };
         if entry.version > version {
-            return Heard::Outdated;
+            return CacheDelivery::Outdated;
         }
         let same = entry.version == version && !deleted;
         match self.remove(collection, key) {
-            Some(entry) if entry.dispatched && same => Heard::Dispatched,
-            Some(entry) if entry.dispatched => Heard::News(Some(entry.object)),
-            _ => Heard::News(None),
+            Some(entry) if entry.dispatched && same => CacheDelivery::Dispatched,
+            Some(entry) if entry.dispatched => CacheDelivery::News(Some(entry.object)),
+            _ => CacheDelivery::News(None),
         }
     }
 
@@ -293,7 +299,7 @@ mod tests {
         /// The newest version with a known response, and the version of the last deletion.
         answered: u64,
         deleted_at: u64,
-        own: Own,
+        own: PendingWrites,
         now: Instant,
     }
 
@@ -360,9 +366,9 @@ mod tests {
                 Step::Tell => {
                     let Some(event) = self.tail.get(self.dispatched).copied() else { return };
                     match self.own.hear(&things(), &key(), Version(event.version), !event.exists) {
-                        Heard::News(_) => self.shown = event.exists.then_some(event.version),
-                        Heard::Dispatched => assert_eq!(self.shown, Some(event.version)),
-                        Heard::Outdated => {}
+                        CacheDelivery::News(_) => self.shown = event.exists.then_some(event.version),
+                        CacheDelivery::Dispatched => assert_eq!(self.shown, Some(event.version)),
+                        CacheDelivery::Outdated => {}
                     }
                     self.dispatched += 1;
                 }
@@ -407,7 +413,7 @@ mod tests {
             shown: None,
             answered: 0,
             deleted_at: 0,
-            own: Own::new(1 << 20),
+            own: PendingWrites::new(1 << 20),
             now: Instant::now(),
         };
         for step in steps {
@@ -440,7 +446,7 @@ mod tests {
 
     #[test]
     fn size_and_age_are_limited() {
-        let (mut own, now) = (Own::new(10), Instant::now());
+        let (mut own, now) = (PendingWrites::new(10), Instant::now());
         let place = Place { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
         for n in 1..=20 {
             own.put(

@@ -8,8 +8,8 @@ use futures::stream::{TryStreamExt, try_unfold};
 use serde_json::Value;
 
 use super::cached_object::{Cached, Header};
-use super::decoded::Look;
-use super::pending_writes::{Ours, Version};
+use super::decoded::Lookup;
+use super::pending_writes::{PendingObjects, Version};
 use super::{CHUNK, Cache, named, version_of};
 use crate::Error;
 
@@ -30,8 +30,8 @@ impl Cache {
         let named = NamespacedName::new(namespace, name);
         let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
         let stored = match self.inner.decoded.look(&key) {
-            Look::Known(object) => object,
-            Look::Ask(asking) => {
+            Lookup::Known(object) => object,
+            Lookup::Ask(asking) => {
                 let stored = self.inner.index.get(&key).await?;
                 let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
                 let object = stored.as_ref().map(Cached::read).transpose()?;
@@ -43,7 +43,7 @@ impl Cache {
     }
 
     /// Own writes that the collector may not have delivered yet.
-    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
+    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> PendingObjects {
         let mut ours = self.inner.own.lock().of(key);
         ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
         ours
@@ -163,10 +163,10 @@ impl Cache {
         gvr: &Gvr,
         label: &str,
         value: Option<&str>,
-    ) -> Result<(Vec<Record>, Ours), Error> {
+    ) -> Result<(Vec<Record>, PendingObjects), Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
         if !self.is_wanted(&key) {
-            return Ok((Vec::new(), Ours::default()));
+            return Ok((Vec::new(), PendingObjects::default()));
         }
         // Read before the index; a write that arrives in between is in both.
         let ours = self.inner.own.lock().of(&key);
@@ -176,7 +176,7 @@ impl Cache {
     }
 
     /// The records' objects or the newer own writes, which are removed from `ours`.
-    async fn with_bodies(&self, records: Vec<Record>, ours: &mut Ours) -> Result<Vec<Cached>, Error> {
+    async fn with_bodies(&self, records: Vec<Record>, ours: &mut PendingObjects) -> Result<Vec<Cached>, Error> {
         let mut found = Vec::with_capacity(records.len());
         let mut unread = Vec::new();
         for record in records {
@@ -211,7 +211,7 @@ fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
 }
 
 /// Headers of the records, or of newer own writes that satisfy `keep`.
-fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
+fn headers(records: &[Record], mut ours: PendingObjects, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
     let kept = |object: &Cached| keep(object.view()).then(|| object.header());
     let mut found: Vec<Header> = records
         .iter()

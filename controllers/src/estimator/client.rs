@@ -215,7 +215,7 @@ impl fmt::Debug for Estimators {
 
 /// The estimator of a request, and the object that it is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct EstimatorTarget<'a> {
     pub cluster: &'a str,
     /// The Service named [`EstimatorOptions::service_name`], if it exists.
     pub service: Option<&'a Service>,
@@ -238,7 +238,7 @@ impl Estimators {
     /// Number of replicas that fit into the cluster.
     pub async fn max_available_replicas(
         &self,
-        asked: Asked<'_>,
+        asked: EstimatorTarget<'_>,
         question: wire::MaxAvailableReplicasRequest,
     ) -> Result<i32, EstimatorError> {
         let answer: wire::MaxAvailableReplicasResponse =
@@ -249,7 +249,7 @@ impl Estimators {
     /// Number of whole component sets that fit.
     pub async fn max_available_component_sets(
         &self,
-        asked: Asked<'_>,
+        asked: EstimatorTarget<'_>,
         question: wire::MaxAvailableComponentSetsRequest,
     ) -> Result<i32, EstimatorError> {
         let answer: wire::MaxAvailableComponentSetsResponse =
@@ -260,7 +260,7 @@ impl Estimators {
     /// Number of replicas of a workload that are unschedulable for longer than a threshold.
     pub async fn unschedulable_replicas(
         &self,
-        asked: Asked<'_>,
+        asked: EstimatorTarget<'_>,
         question: wire::UnschedulableReplicasRequest,
     ) -> Result<i32, EstimatorError> {
         let answer: wire::UnschedulableReplicasResponse =
@@ -275,7 +275,7 @@ impl Estimators {
 
     async fn ask<Q, A>(
         &self,
-        asked: Asked<'_>,
+        asked: EstimatorTarget<'_>,
         path: &'static str,
         method: &'static str,
         question: Q,
@@ -321,7 +321,7 @@ impl Estimators {
     }
 
     /// Addresses to try: only the last one that worked, if it is still valid.
-    fn places(&self, asked: Asked<'_>) -> Result<Vec<String>, EstimatorError> {
+    fn places(&self, asked: EstimatorTarget<'_>) -> Result<Vec<String>, EstimatorError> {
         let places = self.inner.options.places(asked.cluster, asked.service)?;
         match self.inner.reached.lock().get(asked.cluster) {
             Some(Reached::Nowhere(until)) if Instant::now() < *until => {
@@ -407,7 +407,7 @@ mod tests {
         "karmada-scheduler-estimator-m1.karmada-system.svc.cluster.local:10352",
         "karmada-scheduler-estimator-m1.karmada-system.svc:10352",
     ]))]
-    #[case::elsewhere(
+    #[case::external_name(
         json!({"type": "ExternalName", "externalName": "estimator.example.com", "ports": [{"port": 10352, "targetPort": 443}]}),
         Ok(vec!["estimator.example.com:443"])
     )]
@@ -415,7 +415,7 @@ mod tests {
         json!({"type": "ExternalName", "externalName": "fd00::7", "ports": [{"port": 10352, "targetPort": 443}]}),
         Ok(vec!["[fd00::7]:443"])
     )]
-    #[case::here(json!({"type": "ClusterIP"}), Err("unsupported service type \"ClusterIP\""))]
+    #[case::cluster_ip(json!({"type": "ClusterIP"}), Err("unsupported service type \"ClusterIP\""))]
     #[case::another_port(
         json!({"type": "ExternalName", "externalName": "e", "ports": [{"port": 80, "targetPort": 80}]}),
         Err("no service port 10352 found for service \"karmada-scheduler-estimator-m1\"")
@@ -443,14 +443,12 @@ mod tests {
         }});
         let service: Service = serde_json::from_value(service).expect("a Service");
         let estimators = Estimators::open(EstimatorOptions::default()).expect("no files");
-        let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
+        let asked =
+            EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
         let ask = || estimators.max_available_replicas(asked, wire::MaxAvailableReplicasRequest::default());
         let first = ask().await.expect_err("no server");
         assert!(matches!(first, EstimatorError::Answer { .. }), "{first}");
-        assert_eq!(
-            ask().await.expect_err("skipped").to_string(),
-            "scheduler estimator of cluster m1: it is unreachable"
-        );
+        assert_eq!(ask().await.expect_err("skipped").to_string(), "cannot reach the scheduler estimator of cluster m1");
         estimators.forget("m1");
         assert!(matches!(ask().await, Err(EstimatorError::Answer { .. })));
     }

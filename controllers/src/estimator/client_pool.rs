@@ -9,7 +9,7 @@ use crowsnest_api::work::{ObjectReference, ResourceBindingSpec};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Service;
 
-use super::client::{Asked, Estimators};
+use super::client::{EstimatorTarget, Estimators};
 use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crowsnest_plan::estimation::accurate::Assumed;
@@ -39,7 +39,7 @@ pub async fn room(
         let assumed_workloads = assumed.into_iter().map(assumed_workload).collect();
         let answer = async {
             let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
-            let asked = Asked { cluster: &cluster, service: service.as_ref(), object };
+            let asked = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
             let fits = if sets {
                 let question = wire::MaxAvailableComponentSetsRequest {
                     cluster: cluster.clone(),
@@ -88,7 +88,7 @@ pub async fn unschedulable(
                     }),
                     unschedulable_threshold: i64::try_from(threshold.as_nanos()).unwrap_or(i64::MAX),
                 };
-                let asked = Asked { cluster: &cluster, service: service.as_ref(), object };
+                let asked = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
                 Ok(Some(estimators.unschedulable_replicas(asked, question).await?))
             };
             // Negative numbers mean unknown.

@@ -10,7 +10,7 @@ pub enum EstimatorError {
     #[error("scheduler estimator of cluster {cluster}: {reason}")]
     Address { cluster: String, reason: String },
     /// Connecting failed recently, and the estimator is still skipped.
-    #[error("scheduler estimator of cluster {cluster}: it is unreachable")]
+    #[error("cannot reach the scheduler estimator of cluster {cluster}")]
     Unreachable { cluster: String },
     /// The estimator or the connection returned a gRPC status. Karmada's message.
     #[error("gRPC request cluster({cluster}) estimator error when calling {method}: {}", status.message())]

@@ -49,7 +49,7 @@ impl Followed {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", kind), plural)
     }
 
-    /// Finished pods need no resources.
+    /// Options of the watch. Finished pods are excluded, since they need no resources.
     fn config(self) -> watcher::Config {
         match self {
             Followed::Pods => watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed"),

@@ -98,7 +98,7 @@ impl Autoscaling {
     }
 
     /// Records an evaluation of a FederatedHPA.
-    pub fn looked(&self, action: Action, failure: Failure, took: Duration) {
+    pub fn record_evaluation(&self, action: Action, failure: Failure, took: Duration) {
         let labels = [("action", action.name()), ("error", failure.name())];
         self.looks.get_or_create(&labels).inc();
         self.look_durations.get_or_create(&labels).observe(took.as_secs_f64());
@@ -124,7 +124,7 @@ mod tests {
         autoscaling.register(&mut registry);
         let took = Duration::from_millis(30);
         autoscaling.pulled("ResourceMetric", took, true);
-        autoscaling.looked(Action::of(3, 5), Failure::None, took);
+        autoscaling.record_evaluation(Action::of(3, 5), Failure::None, took);
         autoscaling.counted("Resource", Action::of(3, 2), Failure::None, took);
         autoscaling.counted("Pods", Action::of(3, 3), Failure::Spec, took);
         let mut text = String::new();

@@ -103,14 +103,14 @@ impl Attempts {
     }
 
     /// Records a scheduling attempt.
-    pub fn tried(&self, trigger: Trigger, took: Duration, is_well: bool) {
+    pub fn record_attempt(&self, trigger: Trigger, took: Duration, is_well: bool) {
         let scales = trigger == Trigger::ReplicasChanged;
         let tries = &self.tries[usize::from(is_well)][usize::from(scales)];
         tries.total.inc();
         tries.took.observe(took.as_secs_f64());
     }
 
-    pub fn came(&self, why: Incoming) {
+    pub fn record_incoming(&self, why: Incoming) {
         if let Some(place) = INCOMING.iter().position(|(incoming, _)| *incoming == why) {
             self.incoming[place].inc();
         }
@@ -177,10 +177,10 @@ mod tests {
         let attempts = Attempts::new();
         let mut registry = Registry::default();
         attempts.register(&mut registry);
-        attempts.tried(Trigger::PlacementChanged, Duration::from_millis(3), true);
-        attempts.tried(Trigger::ReplicasChanged, Duration::from_millis(3), true);
-        attempts.tried(Trigger::ReplicasChanged, Duration::from_millis(3), false);
-        attempts.came(Incoming::ClusterChanged);
+        attempts.record_attempt(Trigger::PlacementChanged, Duration::from_millis(3), true);
+        attempts.record_attempt(Trigger::ReplicasChanged, Duration::from_millis(3), true);
+        attempts.record_attempt(Trigger::ReplicasChanged, Duration::from_millis(3), false);
+        attempts.record_incoming(Incoming::ClusterChanged);
         let stopwatch = attempts.stopwatch();
         stopwatch.began(Step::Select);
         stopwatch.ended(Step::Select);

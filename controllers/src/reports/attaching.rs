@@ -16,7 +16,7 @@ use crate::Error;
 use crate::propagation::dependencies_distributor::means;
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::dependencies::Dependency;
-use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::dependencies::{self, AttachedPlan, DependencySettings, Parent};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::whatif::UNKNOWN_ID;
 
@@ -33,7 +33,7 @@ pub(super) struct Attaching {
 struct Depending {
     permanent_id: String,
     clusters: Vec<TargetCluster>,
-    wishes: Wishes,
+    wishes: DependencySettings,
     needs: Vec<Dependency>,
     /// The binding itself. `None` if it would be deleted.
     binding: Option<Arc<Value>>,
@@ -50,7 +50,7 @@ impl Attaching {
         let gone = Depending {
             permanent_id: String::new(),
             clusters: Vec::new(),
-            wishes: Wishes::default(),
+            wishes: DependencySettings::default(),
             needs: Vec::new(),
             binding: None,
         };
@@ -83,7 +83,7 @@ impl Planning<'_> {
             let depending = Depending {
                 permanent_id: permanent_id.to_owned(),
                 clusters: typed.spec.clusters.clone(),
-                wishes: Wishes::of(&typed.spec),
+                wishes: DependencySettings::of(&typed.spec),
                 needs,
                 binding: Some(Arc::new(binding.clone())),
             };

@@ -27,18 +27,18 @@ use serde_json::{Value, json};
 
 pub use self::affecting::Affected;
 pub use self::planning::Planning;
-pub use self::proposing::{Proposal, Proposed, Role, Wish};
+pub use self::proposing::{Proposal, Proposed, ProposedOperation, Role};
 
 use crate::Error;
 use crate::cache::Cached;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
-use crate::scheduling::scheduler::{Imagined, Scheduler, view};
+use crate::scheduling::scheduler::{Scheduler, SimulatedScheduling, view};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::estimation::Estimator;
-use crowsnest_plan::estimation::bounds::Bound;
+use crowsnest_plan::estimation::bounds::LimitingFactor;
 use crowsnest_plan::overriding::OverridePolicy;
 use crowsnest_plan::overriding::traced::{self, Traced};
 use crowsnest_plan::propagation::Policy;
@@ -196,7 +196,7 @@ impl Reports {
         &self,
         binding: &Value,
         typed: &ResourceBinding,
-        imagined: Option<&mut Imagined>,
+        imagined: Option<&mut SimulatedScheduling>,
     ) -> Result<(Plan, SchedulingReport), Error> {
         let key = BindingKey::of(binding);
         let subject = view(binding, typed);
@@ -217,7 +217,8 @@ impl Reports {
                 let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
                 Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))
             };
-            let bounds: BTreeMap<String, Bound> = world.clusters.iter().enumerate().filter_map(bound).collect();
+            let bounds: BTreeMap<String, LimitingFactor> =
+                world.clusters.iter().enumerate().filter_map(bound).collect();
             let report = SchedulingReport::of(&plan, report, &bounds);
             (plan, report)
         };

@@ -15,7 +15,7 @@ use super::{Affected, Proposal, Proposed, Reports, Role, Scope};
 use crate::Error;
 use crate::reports::attaching::Attaching;
 use crate::reports::explaining::{parent, priority_of};
-use crate::reports::supposing::{Evicted, Supposed};
+use crate::reports::supposing::{AssumedState, Evicted};
 use crate::reports::targeting::{Subject, unchanged};
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
@@ -40,7 +40,7 @@ pub struct Planning<'p> {
     /// Bytes of manifests that still fit into the response.
     room: AtomicUsize,
     scopes: BTreeMap<String, Arc<Scope>>,
-    pub(super) supposed: Supposed,
+    pub(super) supposed: AssumedState,
     /// Planned bindings.
     pub(super) bindings: BTreeMap<BindingKey, ResourceBinding>,
     pub(super) attaching: Attaching,

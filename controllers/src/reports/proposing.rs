@@ -31,7 +31,7 @@ pub enum Role {
 
 /// Proposed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum ProposedOperation {
     /// Server-side semantics of `kubectl apply`.
     Apply,
     Delete,
@@ -110,21 +110,21 @@ impl Reports {
         &self,
         resource: Resource,
         role: Role,
-        (given, wish): (&Value, Wish),
+        (given, wish): (&Value, ProposedOperation),
         readable: bool,
     ) -> Result<Proposed, Error> {
         let objects = &self.context.objects;
         let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
-        if wish == Wish::Delete {
+        if wish == ProposedOperation::Delete {
             // Admission may reject the deletion. Fails with NotFound if the object does not exist.
             objects.dry_run_delete(target).await?;
         }
-        // An object that the caller may not read is not used, so that neither the plan nor an error reveals its
+        // An object that the caller is not allowed to read is not used, so that neither the plan nor an error reveals its
         // content.
         let before = objects.get(target).await?.map(|before| if readable { before } else { emptied(before) });
         let after = match wish {
-            Wish::Delete => None,
-            Wish::Apply => {
+            ProposedOperation::Delete => None,
+            ProposedOperation::Apply => {
                 let wanted = applied(before.as_ref(), given);
                 Some(match before {
                     Some(_) => objects.dry_run_replace(target, &wanted).await?,

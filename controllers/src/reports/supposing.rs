@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Imagined, Proposal, Reports, Role};
+use super::{Proposal, Reports, Role, SimulatedScheduling};
 use crate::Error;
 use crate::cache::Cached;
 use crate::runtime::context::decode;
@@ -27,8 +27,8 @@ use crowsnest_plan::quota::{self as plan, Usage};
 use crowsnest_plan::rebalance;
 
 /// Assumed state of the clusters, rebalancers and quotas.
-pub(super) struct Supposed {
-    pub imagined: Imagined,
+pub(super) struct AssumedState {
+    pub imagined: SimulatedScheduling,
     /// Clusters that are changed or deleted.
     clusters: BTreeMap<String, Arc<Cluster>>,
     /// With the time of the trigger.
@@ -45,7 +45,7 @@ pub(super) enum Evicted {
 }
 
 impl Reports {
-    pub(super) fn suppose(&self, proposal: &Proposal) -> Result<Supposed, Error> {
+    pub(super) fn suppose(&self, proposal: &Proposal) -> Result<AssumedState, Error> {
         let now = self.context.now();
         let mut clusters = BTreeMap::new();
         for one in proposal.of(Role::Cluster) {
@@ -62,11 +62,11 @@ impl Reports {
             rebalancers.push((typed, created));
         }
         let imagined = self.scheduling.imagine(clusters.values().map(|cluster| cluster.as_ref().clone()));
-        Ok(Supposed { imagined, clusters, rebalancers, quotas: BTreeMap::new(), now })
+        Ok(AssumedState { imagined, clusters, rebalancers, quotas: BTreeMap::new(), now })
     }
 
     /// The cluster in its assumed state.
-    pub(super) async fn supposed(&self, supposed: &Supposed, name: &str) -> Result<Option<Arc<Cluster>>, Error> {
+    pub(super) async fn supposed(&self, supposed: &AssumedState, name: &str) -> Result<Option<Arc<Cluster>>, Error> {
         match supposed.clusters.get(name) {
             Some(cluster) => Ok(Some(Arc::clone(cluster))),
             None => self.context.cluster(name).await,
@@ -77,7 +77,7 @@ impl Reports {
     /// whose taints are tolerated for a limited time are returned as well.
     pub(super) async fn evict(
         &self,
-        supposed: &Supposed,
+        supposed: &AssumedState,
         spec: &mut ResourceBindingSpec,
     ) -> Result<Vec<Evicted>, Error> {
         let config = &self.context.config;
@@ -118,7 +118,7 @@ impl Reports {
     /// Reads the quotas of a namespace with the usage of its bindings, if quotas are enforced.
     pub(super) async fn read_quotas(
         &self,
-        supposed: &mut Supposed,
+        supposed: &mut AssumedState,
         proposal: &Proposal,
         namespace: &str,
     ) -> Result<(), Error> {
@@ -147,7 +147,7 @@ impl Reports {
     }
 
     /// Notices for the user: exceeded quotas, taints without effect, and workloads without a binding.
-    pub(super) async fn notices(&self, supposed: &mut Supposed, proposal: &Proposal) -> Result<Vec<String>, Error> {
+    pub(super) async fn notices(&self, supposed: &mut AssumedState, proposal: &Proposal) -> Result<Vec<String>, Error> {
         let mut notices = Vec::new();
         for one in proposal.of(Role::Quota).filter(|one| one.after.is_some()) {
             let (namespace, name) = (unstructured::namespace(one.seen()), unstructured::name(one.seen()));
@@ -187,7 +187,7 @@ fn has_no_execute(cluster: &Cluster) -> bool {
     cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE)
 }
 
-impl Supposed {
+impl AssumedState {
     /// True if the cluster would be deleted.
     pub(super) fn leaves(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())

@@ -20,7 +20,7 @@ use crowsnest_plan::report::{
 };
 use crowsnest_plan::waiting::{self, Cause, TargetState};
 use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of};
-use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
+use crowsnest_plan::work::apply::{self, ApplyPlan, ManifestComparison};
 use crowsnest_plan::work::construct::{self, BindingIdentity, WorkPlan};
 
 /// Timeout of the request whether a member has an object with this name.
@@ -179,20 +179,20 @@ impl Reports {
             }
         };
         let Some(observed) = observed else { return Ok(None) };
-        Ok(match apply::meet(cluster.as_str(), manifest, Some(&observed)) {
-            Meeting::Planned(ApplyPlan::Conflict(message)) => Some(message),
+        Ok(match apply::compare_with_member(cluster.as_str(), manifest, Some(&observed)) {
+            ManifestComparison::Planned(ApplyPlan::Conflict(message)) => Some(message),
             _ => None,
         })
     }
 }
 
 impl Subject<'_> {
-    /// A stored manifest, without content that the caller may not read.
+    /// A stored manifest, without content that the caller is not allowed to read.
     pub(super) fn shown(&self, manifest: Value) -> Value {
         if self.readable { manifest } else { emptied(manifest) }
     }
 
-    /// A stored Work, without content that the caller may not read.
+    /// A stored Work, without content that the caller is not allowed to read.
     fn shown_work(&self, work: &Value) -> Value {
         let mut work = work.clone();
         let manifests = work.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);

@@ -8,7 +8,7 @@ use crowsnest_api::policy::PurgeMode;
 use crate::runtime::Selection;
 use crate::runtime::clock::Clock;
 use crate::runtime::write_fence::Fence;
-use crowsnest_plan::autoscaling::replicas::Counting;
+use crowsnest_plan::autoscaling::replicas::ReplicaCalculator;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::eviction::rate::Rates;
 use crowsnest_plan::gates::Gates;
@@ -115,7 +115,7 @@ pub struct Config {
     /// Lets ClusterTaintPolicies add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
     /// Which pod metrics count for FederatedHPAs.
-    pub counting: Counting,
+    pub counting: ReplicaCalculator,
     /// Adds UID and extra to impersonation in members, which requires a ClusterRole in addition to Karmada's.
     /// Karmada's.
     pub impersonate_whole: bool,
@@ -149,7 +149,7 @@ impl Default for Config {
             eviction_rate: None,
             secondary_eviction_rate: 1.0,
             allow_no_execute_taint_policy: false,
-            counting: Counting::default(),
+            counting: ReplicaCalculator::default(),
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
             clock: Clock::default(),

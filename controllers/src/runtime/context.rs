@@ -8,7 +8,7 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::{Scope, apps, autoscaling, cluster, config, networking, policy, remedy, work};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_members::{Fleet, Through};
+use crowsnest_members::{Fleet, MemberRoute};
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::event_recorder::Events;
 use crate::runtime::rest_mapper::Catalog;
 use crate::runtime::write_priority::WriteLoad;
-use crate::runtime::write_turns::Turns;
+use crate::runtime::write_turns::KeyedMutex;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::webhook;
 use crowsnest_plan::health::Moment;
@@ -163,7 +163,7 @@ pub struct Context {
     pub placements: Placements,
     pub distinct_bindings: DistinctBindings,
     /// Serializes writes of bindings by namespace.
-    pub(crate) binding_turns: Turns,
+    pub(crate) binding_turns: KeyedMutex,
     clusters: Decodings<cluster::Cluster>,
     bindings: Decodings<work::ResourceBinding>,
 }
@@ -217,7 +217,7 @@ impl Context {
             config,
             placements: Placements::default(),
             distinct_bindings: DistinctBindings::default(),
-            binding_turns: Turns::default(),
+            binding_turns: KeyedMutex::default(),
             clusters: Decodings::new(CLUSTERS),
             bindings: Decodings::new(BINDINGS),
         })
@@ -332,7 +332,7 @@ impl Context {
     /// Returns true if Karmada's agent applies the Works of a cluster. The execution controller then skips the cluster.
     pub async fn is_left_to_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
         let cluster = self.cluster(cluster.as_str()).await?;
-        Ok(cluster.is_some_and(|cluster| Through::of(&cluster) == Through::AgentIfThere))
+        Ok(cluster.is_some_and(|cluster| MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected))
     }
 
     /// Names of all registered clusters.

@@ -25,7 +25,7 @@ use crate::runtime::{Registry, Setup};
 
 /// Reason why the controllers are not healthy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unwell {
+pub enum UnhealthyReason {
     #[error("the initial sync with the control plane has not finished")]
     Starting,
     /// A task stopped unexpectedly. Only a restart recovers.
@@ -38,7 +38,7 @@ pub struct Manager {
     context: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
     scheduler: Arc<Scheduler>,
-    health: watch::Receiver<Result<(), Unwell>>,
+    health: watch::Receiver<Result<(), UnhealthyReason>>,
     stop: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
 }
@@ -80,7 +80,7 @@ impl Manager {
             dispatcher.queues().for_each(Busy::close);
         }
         context.metrics.count_queues(dispatcher.queues());
-        let (health, reader) = watch::channel(Err(Unwell::Starting));
+        let (health, reader) = watch::channel(Err(UnhealthyReason::Starting));
         let services = Services {
             informer,
             event_recorder: expect_stop(writer, "the event recorder", stop.clone()),
@@ -93,7 +93,7 @@ impl Manager {
     }
 
     /// `Ok` after the initial sync with the control plane, while all tasks run.
-    pub fn health(&self) -> watch::Receiver<Result<(), Unwell>> {
+    pub fn health(&self) -> watch::Receiver<Result<(), UnhealthyReason>> {
         self.health.clone()
     }
 

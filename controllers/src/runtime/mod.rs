@@ -26,7 +26,7 @@ pub mod write_turns;
 
 pub use config::{Config, Periods, Workers};
 pub use controller::{Controller, Switch};
-pub use manager::{Manager, MetricsReader, Unwell};
+pub use manager::{Manager, MetricsReader, UnhealthyReason};
 pub use registry::{Registration, Registry};
 pub use selection::{Selection, SelectionError};
 pub use setup::{Resync, Setup, Trigger};

@@ -14,7 +14,7 @@ use super::dispatcher::Dispatcher;
 use super::registered::Task;
 use crate::cache::{EventHandler, Informer};
 use crate::runtime::context::Context;
-use crate::runtime::manager::Unwell;
+use crate::runtime::manager::UnhealthyReason;
 
 /// Timeout of the initial list of a template resource, so that one that cannot be listed does not block the
 /// propagation of others.
@@ -34,7 +34,7 @@ pub(crate) struct Services {
 pub(crate) async fn supervise(
     dispatcher: Arc<Dispatcher>,
     context: Arc<Context>,
-    health: watch::Sender<Result<(), Unwell>>,
+    health: watch::Sender<Result<(), UnhealthyReason>>,
     stop: CancellationToken,
     services: Services,
 ) {
@@ -72,7 +72,7 @@ pub(crate) async fn supervise(
 async fn observed(
     reading: impl Future<Output = ()>,
     tasks: &mut JoinSet<Result<(), String>>,
-    health: &watch::Sender<Result<(), Unwell>>,
+    health: &watch::Sender<Result<(), UnhealthyReason>>,
     stop: &CancellationToken,
 ) {
     let mut reading = pin!(reading);
@@ -87,7 +87,7 @@ async fn observed(
 /// Sets `health` to an error, unless the task was stopped.
 fn report(
     ended: Result<Result<(), String>, JoinError>,
-    health: &watch::Sender<Result<(), Unwell>>,
+    health: &watch::Sender<Result<(), UnhealthyReason>>,
     stop: &CancellationToken,
 ) {
     let reason = match ended {
@@ -97,12 +97,12 @@ fn report(
         Err(error) => format!("a task panicked: {error}"),
     };
     tracing::error!(reason, "a controller task stopped unexpectedly");
-    drop(health.send_replace(Err(Unwell::Broken(reason))));
+    drop(health.send_replace(Err(UnhealthyReason::Broken(reason))));
 }
 
 /// Sets `health` to `Ok`, unless a task has stopped. Returns true if it did.
-fn set_healthy(health: &mut Result<(), Unwell>) -> bool {
-    let is_broken = matches!(health, Err(Unwell::Broken(_)));
+fn set_healthy(health: &mut Result<(), UnhealthyReason>) -> bool {
+    let is_broken = matches!(health, Err(UnhealthyReason::Broken(_)));
     if !is_broken {
         *health = Ok(());
     }
@@ -134,7 +134,7 @@ async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
     }
     for resource in cache.resources(control_plane) {
         if !cache.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
-            tracing::warn!(resource = %resource.gvr, "not listed yet");
+            tracing::warn!(resource = %resource.gvr, "the resource has not been listed yet");
         }
     }
 }
@@ -148,14 +148,16 @@ mod tests {
         let mut tasks = JoinSet::new();
         tasks.spawn(async { panic!("on purpose") });
         let stop = CancellationToken::new();
-        let (health, mut told) = watch::channel(Err(Unwell::Starting));
+        let (health, mut told) = watch::channel(Err(UnhealthyReason::Starting));
         // The sync waits for the task.
         let reading = std::future::pending();
         tokio::select! {
             () = observed(reading, &mut tasks, &health, &stop) => panic!("nothing was read"),
-            broken = told.wait_for(|health| matches!(health, Err(Unwell::Broken(_)))) => drop(broken.unwrap()),
+            broken = told.wait_for(|health| matches!(health, Err(UnhealthyReason::Broken(_)))) => drop(broken.unwrap()),
         }
         assert!(!health.send_if_modified(set_healthy), "a stopped task stays reported");
-        assert!(matches!(&*health.borrow(), Err(Unwell::Broken(reason)) if reason.starts_with("a task panicked")));
+        assert!(
+            matches!(&*health.borrow(), Err(UnhealthyReason::Broken(reason)) if reason.starts_with("a task panicked"))
+        );
     }
 }

@@ -10,9 +10,9 @@ type Turn = tokio::sync::Mutex<()>;
 
 /// Locks that are held or awaited, by name.
 #[derive(Default)]
-pub struct Turns(Mutex<HashMap<String, Weak<Turn>>>);
+pub struct KeyedMutex(Mutex<HashMap<String, Weak<Turn>>>);
 
-impl Turns {
+impl KeyedMutex {
     /// Acquires the lock of a name, until the guard is dropped.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {

@@ -6,7 +6,7 @@ use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use crowsnest_plan::work::construct::{DesiredWork, WorkPlan};
-use crowsnest_plan::work::holder::Holder;
+use crowsnest_plan::work::holder::WorkOwner;
 
 use crate::Error;
 use crate::runtime::context::{Context, new_id};
@@ -23,11 +23,11 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
     let resource = &context.kinds.work;
     let existing = context.get_full(resource, &desired.namespace, &desired.name).await?;
     if let Some(existing) = existing.as_deref().filter(|existing| !unstructured::is_terminating(existing))
-        && let Some(held) = desired.held_by_another(existing)
+        && let Some(held) = desired.conflicting_owner(existing)
     {
         let is_held = match &held {
-            Holder::Quota | Holder::Object(_) => true,
-            Holder::Binding(key) => {
+            WorkOwner::Quota | WorkOwner::Object(_) => true,
+            WorkOwner::Binding(key) => {
                 context.exists(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?
             }
         };
@@ -35,7 +35,7 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
             let (namespace, name) = (&desired.namespace, &desired.name);
             let object = ObjectIdentity::of(&desired.manifest);
             let hint = desired.other_object(existing).map_or("", |_| "; rename the object");
-            let message = format!("cannot write Work {namespace}/{name} for {object}: it is held by {held}{hint}");
+            let message = format!("cannot write Work {namespace}/{name} for {object}: it belongs to {held}{hint}");
             context.events.note(existing, Severity::Warning, event::SYNC_WORK_FAILED, message.as_str());
             return Err(Error::Apply(message));
         }

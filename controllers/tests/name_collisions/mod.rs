@@ -55,7 +55,7 @@ async fn a_binding_does_not_take_the_work_of_an_object_with_the_same_hash() {
     control_plane.create(&config_map(), second, &template(second, "app")).await.unwrap();
     let message = home.told_in(second, "SyncWorkFailed", "app").await;
     let expected = format!(
-        "cannot write Work karmada-es-m1/{name} for ConfigMap {second}/app: it is held by ResourceBinding \
+        "cannot write Work karmada-es-m1/{name} for ConfigMap {second}/app: it belongs to ResourceBinding \
          {first}/app-configmap; rename the object"
     );
     assert_eq!(message, expected);
@@ -86,7 +86,7 @@ async fn a_namespace_does_not_take_the_work_of_another_object() {
     control_plane.create(&Resource::builtin("", "v1", "namespaces", "Namespace", false), "", &team).await.unwrap();
     let message = home.told_in("karmada-es-m1", "SyncWorkFailed", &name).await;
     let expected = format!(
-        "cannot write Work karmada-es-m1/{name} for Namespace team: it is held by ConfigMap default/own; rename the object"
+        "cannot write Work karmada-es-m1/{name} for Namespace team: it belongs to ConfigMap default/own; rename the object"
     );
     assert_eq!(message, expected);
     let held = control_plane.get(Target::new(&work(), "karmada-es-m1", &name)).await.unwrap().unwrap();

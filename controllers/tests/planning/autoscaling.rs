@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::autoscaling::{CronFederatedHPASpec, CronFederatedHPAStatus};
-use crowsnest_plan::autoscaling::behavior::{Bounds, Noted, Past};
+use crowsnest_plan::autoscaling::behavior::{Bounds, Noted, ScaleHistory};
 use crowsnest_plan::autoscaling::cron::{Schedule, zone};
-use crowsnest_plan::autoscaling::metrics::{Answer, Wish, combine, propose};
+use crowsnest_plan::autoscaling::metrics::{CombinedProposal, MetricResult, combine, propose};
 use crowsnest_plan::autoscaling::pods::{Container, Pod, PodKey, Readiness, Sample};
-use crowsnest_plan::autoscaling::replicas::{Count, Counting, Workload};
+use crowsnest_plan::autoscaling::replicas::{Count, ReplicaCalculator, Workload};
 use crowsnest_plan::autoscaling::rules::{Run, Timers};
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricSpec,
@@ -135,7 +135,7 @@ fn counting() {
             calibration: case.calibration,
             pods: &pods,
         };
-        let counting = Counting::default();
+        let counting = ReplicaCalculator::default();
         let container = case.container.as_deref();
         let found = match (case.percent, case.usage, case.value, case.per_pod) {
             (Some(percent), ..) => {
@@ -208,7 +208,7 @@ fn following() {
     let mut wrong = Vec::new();
     for (name, case) in cases::<Followed>(include_str!("fixtures/autoscaling-behavior.yaml")) {
         let mut past =
-            Past { recommended: noted(case.recommended), grown: noted(case.grown), shrunk: noted(case.shrunk) };
+            ScaleHistory { recommended: noted(case.recommended), grown: noted(case.grown), shrunk: noted(case.shrunk) };
         let bounds = Bounds { current: case.current, least: case.least, most: case.most };
         let window = SignedDuration::from_secs(case.window);
         let found = past.bound(case.behavior.as_ref(), bounds, case.wanted, window, now());
@@ -231,7 +231,7 @@ fn old_scale_events_are_removed() {
         }),
         scale_down: None,
     };
-    let mut past = Past::default();
+    let mut past = ScaleHistory::default();
     past.begin(4, ago(200));
     past.begin(9, ago(190));
     assert_eq!(past.recommended, [(ago(200), 4)], "only the first call records");
@@ -383,8 +383,8 @@ fn metric(source: serde_json::Value) -> MetricSpec {
 fn errors_of_metrics_have_a_cause() {
     let pods = [TestPod::default().facts("a")];
     let workload = Workload { replicas: 1, status_replicas: 1, calibration: 1.0, pods: &pods };
-    let of = |spec: &MetricSpec, answer: Result<Answer, String>| {
-        propose(spec, answer, &workload, &Counting::default(), "shop", now())
+    let of = |spec: &MetricSpec, answer: Result<MetricResult, String>| {
+        propose(spec, answer, &workload, &ReplicaCalculator::default(), "shop", now())
     };
     let cpu = metric(json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": 50}}}));
@@ -397,12 +397,12 @@ fn errors_of_metrics_have_a_cause() {
         at: now(),
         window: SignedDuration::ZERO,
     };
-    let counted = of(&cpu, Ok(Answer::Samples(vec![sample])));
+    let counted = of(&cpu, Ok(MetricResult::Samples(vec![sample])));
     let missing = of(&queue, Err("nobody knows".to_owned()));
     let message = "invalid metrics (1 invalid out of 2), first error is: failed to get object metric value: \
                 unable to get metric length: Service on shop queue/nobody knows";
     // Scaling up is allowed although one metric is missing.
-    let Wish::Replicas { replicas, metric: called, statuses, failed } =
+    let CombinedProposal::Replicas { replicas, metric: called, statuses, failed } =
         combine(vec![missing.clone(), counted.clone()], 1)
     else {
         panic!("replicas")
@@ -410,7 +410,7 @@ fn errors_of_metrics_have_a_cause() {
     assert_eq!((replicas, called.as_str()), (4, "cpu resource utilization (percentage of request)"));
     assert_eq!((statuses.len(), failed.as_deref()), (1, Some(message)));
     // Scaling down is not.
-    let Wish::Unknown { first, failed } = combine(vec![missing, counted], 5) else { panic!("unknown") };
+    let CombinedProposal::Unknown { first, failed } = combine(vec![missing, counted], 5) else { panic!("unknown") };
     assert_eq!((first.reason, failed.as_str()), ("FailedGetObjectMetric", message));
     let external = metric(json!({"type": "External", "external": {"metric": {"name": "x"},
         "target": {"type": "Value", "value": "1"}}}));
@@ -451,7 +451,7 @@ proptest! {
         (recommended, grown, shrunk) in (times(), times(), times()),
     ) {
         let behavior = behavior.map(|(scale_up, scale_down)| HorizontalPodAutoscalerBehavior { scale_up, scale_down });
-        let mut past = Past { recommended: noted(recommended), grown: noted(grown), shrunk: noted(shrunk) };
+        let mut past = ScaleHistory { recommended: noted(recommended), grown: noted(grown), shrunk: noted(shrunk) };
         let bounds = Bounds { current, least, most };
         let found = past.bound(behavior.as_ref(), bounds, wanted, SignedDuration::from_mins(5), now());
         prop_assert!((least..=most).contains(&found.replicas), "{found:?}");

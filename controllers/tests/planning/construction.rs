@@ -145,9 +145,9 @@ fn applying() {
                 }
             }
         };
-        let planned = match apply::meet("m1", &case.manifest, observed) {
-            apply::Meeting::Planned(plan) => Ok(plan),
-            apply::Meeting::Ours { mut desired, observed } => {
+        let planned = match apply::compare_with_member("m1", &case.manifest, observed) {
+            apply::ManifestComparison::Planned(plan) => Ok(plan),
+            apply::ManifestComparison::Ours { mut desired, observed } => {
                 keep_replicas(&mut desired, observed).map(|()| apply::finish(desired, observed, None))
             }
         };

@@ -8,10 +8,12 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{Placement, PurgeMode};
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::eviction::home::{Home, Return, Step};
-use crowsnest_plan::eviction::rate::{self, Bucket, Halt, Limits, Pace, Rates, Standing, Turns};
+use crowsnest_plan::eviction::home::{FailbackOptions, OriginalPlacement, Step};
+use crowsnest_plan::eviction::rate::{
+    self, Bucket, ClusterEvictionState, EvictionRate, Halt, Limits, RateLimiter, Rates,
+};
 use crowsnest_plan::eviction::safety::cancelled;
-use crowsnest_plan::eviction::tasks::{Evicting, tasks};
+use crowsnest_plan::eviction::tasks::{EvictionInput, tasks};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -155,7 +157,7 @@ impl Question {
 
     fn answer(&self) -> Answer {
         let told = self.tell();
-        let evicting = Evicting {
+        let evicting = EvictionInput {
             safety: if self.karmada { Safety::Karmada } else { Safety::Safe },
             generation: 3,
             spec: &told.spec,
@@ -266,39 +268,39 @@ proptest! {
     #[test]
     fn evictions_halt_above_the_threshold_and_continue_below_it(clusters in 1..60_usize, not_ready in 0..60_usize, doubted in any::<bool>()) {
         let not_ready = not_ready.min(clusters);
-        let fleet: Vec<Standing> =
+        let fleet: Vec<ClusterEvictionState> =
             (0..clusters).map(|place| standing(Some(place >= not_ready), doubted && place == 0)).collect();
         let pace = rate::pace(&fleet, &Limits::default());
         let over = |share: f64| not_ready >= 2 && not_ready as f64 / clusters as f64 > share;
-        prop_assert_eq!(matches!(pace, Pace::Halted(_)), doubted || over(0.55));
-        prop_assert_eq!(pace == Pace::Slow, !doubted && over(0.3) && !over(0.55));
+        prop_assert_eq!(matches!(pace, EvictionRate::Halted(_)), doubted || over(0.55));
+        prop_assert_eq!(pace == EvictionRate::Slow, !doubted && over(0.3) && !over(0.55));
         // Clusters that an administrator taints are ready, so their evictions are never halted.
         prop_assert!(fleet.iter().filter(|one| one.is_ready()).all(|one| !one.is_halted(&pace)));
     }
 }
 
-fn standing(ready: Option<bool>, doubted: bool) -> Standing {
+fn standing(ready: Option<bool>, doubted: bool) -> ClusterEvictionState {
     let taints = vec![read(json!({"key": "drain", "effect": "NoExecute"}))];
-    Standing { ready, doubted, taints, leaving: false, shows_halt: false }
+    ClusterEvictionState { ready, doubted, taints, leaving: false, shows_halt: false }
 }
 
 #[rstest]
-#[case::nobody(&[], Pace::Full)]
-#[case::one_of_one(&["not"], Pace::Full)]
-#[case::one_of_three(&["not", "", ""], Pace::Full)]
-#[case::two_of_seven(&["not", "not", "", "", "", "", ""], Pace::Full)]
-#[case::two_of_six(&["not", "not", "", "", "", ""], Pace::Slow)]
-#[case::two_of_three(&["not", "not", ""], Pace::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
-#[case::new_ones_count_neither_way(&["not", "not", "", "new", "new", "new"], Pace::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
-#[case::doubt(&["", "", "doubted"], Pace::Halted(Halt::Doubted))]
-fn the_rate_depends_on_all_clusters(#[case] fleet: &[&str], #[case] expected: Pace) {
+#[case::nobody(&[], EvictionRate::Full)]
+#[case::one_of_one(&["not"], EvictionRate::Full)]
+#[case::one_of_three(&["not", "", ""], EvictionRate::Full)]
+#[case::two_of_seven(&["not", "not", "", "", "", "", ""], EvictionRate::Full)]
+#[case::two_of_six(&["not", "not", "", "", "", ""], EvictionRate::Slow)]
+#[case::two_of_three(&["not", "not", ""], EvictionRate::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
+#[case::new_ones_count_neither_way(&["not", "not", "", "new", "new", "new"], EvictionRate::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
+#[case::doubt(&["", "", "doubted"], EvictionRate::Halted(Halt::Doubted))]
+fn the_rate_depends_on_all_clusters(#[case] fleet: &[&str], #[case] expected: EvictionRate) {
     let of = |word: &&str| match *word {
         "not" => standing(Some(false), false),
         "new" => standing(None, false),
         "doubted" => standing(Some(true), true),
         _ => standing(Some(true), false),
     };
-    let fleet: Vec<Standing> = fleet.iter().map(of).collect();
+    let fleet: Vec<ClusterEvictionState> = fleet.iter().map(of).collect();
     assert_eq!(rate::pace(&fleet, &Limits::default()), expected);
 }
 
@@ -309,9 +311,9 @@ fn cluster_state_is_derived_from_conditions() {
         "metadata": {"name": "m1"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
         "status": {"conditions": [condition("Ready", "Unknown", ""), condition("HealthSignals", "False", "Doubted")]},
     });
-    let standing = Standing::of(&cluster).expect("readable");
+    let standing = ClusterEvictionState::of(&cluster).expect("readable");
     assert_eq!((standing.ready, standing.doubted, standing.evicts()), (Some(false), true, false));
-    let none = Standing::of(&json!({"metadata": {"name": "m1"}})).expect("readable");
+    let none = ClusterEvictionState::of(&json!({"metadata": {"name": "m1"}})).expect("readable");
     assert_eq!((none.ready, none.doubted, none.leaving), (None, false, false));
 }
 
@@ -328,11 +330,11 @@ fn rates_are_limited() {
     let rates = Rates { full: 0.5, slow: 0.1 };
     // Three workers, each of which pauses for two seconds after an eviction.
     assert_eq!([0, 2, 4].map(|seconds| within(rates.karmada(), seconds)), [3, 6, 9]);
-    assert_eq!([0, 2, 4].map(|seconds| within(rates.safe(&Pace::Full), seconds)), [1, 2, 3]);
-    assert_eq!([0, 10, 20].map(|seconds| within(rates.safe(&Pace::Slow), seconds)), [1, 2, 3]);
+    assert_eq!([0, 2, 4].map(|seconds| within(rates.safe(&EvictionRate::Full), seconds)), [1, 2, 3]);
+    assert_eq!([0, 10, 20].map(|seconds| within(rates.safe(&EvictionRate::Slow), seconds)), [1, 2, 3]);
     let none = Rates { full: 0.0, slow: 1.0 };
-    assert_eq!([0, 1799, 1800].map(|seconds| within(none.safe(&Pace::Full), seconds)), [1, 1, 2]);
-    assert_eq!(within(Rates { full: 100.0, slow: 1.0 }.safe(&Pace::Full), 0), 100);
+    assert_eq!([0, 1799, 1800].map(|seconds| within(none.safe(&EvictionRate::Full), seconds)), [1, 1, 2]);
+    assert_eq!(within(Rates { full: 100.0, slow: 1.0 }.safe(&EvictionRate::Full), 0), 100);
 }
 
 #[test]
@@ -340,7 +342,7 @@ fn waiting_keys_keep_their_reservation() {
     let start = Instant::now();
     let second = |seconds: u64| start + Duration::from_secs(seconds);
     let wait = |seconds: u64| Err(Duration::from_secs(seconds));
-    let mut turns = Turns::new(Bucket::new(0.5, 1));
+    let mut turns = RateLimiter::new(Bucket::new(0.5, 1));
     assert_eq!(["a", "b", "c"].map(|key| turns.take(&key, start)), [Ok(()), wait(2), wait(4)]);
     assert_eq!((turns.take(&"c", second(1)), turns.take(&"b", second(1))), (wait(3), wait(1)));
     assert_eq!((turns.take(&"b", second(2)), turns.take(&"b", second(2))), (Ok(()), wait(4)));
@@ -360,7 +362,7 @@ fn waiting_keys_keep_their_reservation() {
 #[case("rate=0/m", Err("invalid rate rate=0/m: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
 #[case("rate=1/d", Err("invalid rate rate=1/d: must be such as 1/m, that is a number of at least 1 and s, m or h"))]
 fn failback_settings_are_parsed(#[case] text: &str, #[case] expected: Result<(u64, u64), &str>) {
-    let read = text.parse::<Return>().map(|read| (read.after.as_secs(), read.every.as_secs()));
+    let read = text.parse::<FailbackOptions>().map(|read| (read.after.as_secs(), read.every.as_secs()));
     assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
 }
 
@@ -377,14 +379,14 @@ fn bound(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
 #[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), Step::Wait)]
 #[case::home(&["m1"], json!([]), Step::Arrived)]
 fn failback_steps(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: Step) {
-    let home = Home::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
-    let home: Home = serde_json::from_str(&serde_json::to_string(&home).expect("JSON")).expect("readable");
+    let home = OriginalPlacement::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let home: OriginalPlacement = serde_json::from_str(&serde_json::to_string(&home).expect("JSON")).expect("readable");
     assert_eq!(home.step(&bound(targets, tasks)), expected);
 }
 
 #[test]
 fn the_replacement_is_kept_until_the_previous_cluster_is_healthy() {
-    let home = Home::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let home = OriginalPlacement::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
     let going = home.on_the_way(&bound(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
     assert!(going.clusters.is_empty() && going.reschedule_triggered_at.is_some());
     assert_eq!(

@@ -11,7 +11,7 @@ use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::nodes::Nodes;
-use crowsnest_plan::estimation::room::{Known, Remembered};
+use crowsnest_plan::estimation::room::{CapacityFacts, EstimateCache};
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::scheduling::{
     Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, Unobserved, World, explain,
@@ -109,8 +109,9 @@ pub fn fits(
 ) -> Option<i32> {
     let nodes = known.map(|(nodes, pods)| Arc::new(Nodes::from(free_nodes(nodes, pods))));
     let facts = Arc::new(ClusterFacts::new(cluster.clone()));
-    let room = Ledger::new(Gates::default()).room(&facts, &Known { nodes, quotas: None }, &BindingKey::default());
-    let remembered = Remembered::default();
+    let room =
+        Ledger::new(Gates::default()).room(&facts, &CapacityFacts { nodes, quotas: None }, &BindingKey::default());
+    let remembered = EstimateCache::default();
     let estimator = Estimator { rooms: vec![room], remembered: &remembered };
     let fits = match components {
         [] => estimator.replicas(&[0], requirements),

@@ -44,9 +44,9 @@ pub struct Output {
     pub select: Option<String>,
     /// Maximum number of steps of relation terms.
     pub depth: Option<u8>,
-    /// Time of the view.
+    /// Point in time whose objects are searched.
     pub at: Option<Moment>,
-    /// Matches anything that was true in this period.
+    /// Period: an object matches if it did at any time within it.
     pub during: Option<(Option<Moment>, Option<Moment>)>,
     /// Name of a saved scope.
     pub scope: Option<String>,
@@ -170,7 +170,7 @@ pub enum LabelOp {
     Exists,
     Absent,
     In(Vec<Pattern>),
-    /// As in Kubernetes, an absent key matches.
+    /// An object without the key matches, as in Kubernetes.
     NotIn(Vec<Pattern>),
 }
 

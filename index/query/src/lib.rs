@@ -25,18 +25,18 @@ pub use parse::{LimitExceeded, parse};
 /// Limits of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of query text.
+    /// Maximum length of the query text in bytes.
     pub length: usize,
     pub terms: usize,
-    /// Nested parentheses and negations.
+    /// Maximum nesting of parentheses and negations.
     pub depth: usize,
-    /// Bytes of one regular expression.
+    /// Maximum length of one regular expression in bytes.
     pub regex: usize,
-    /// Number of regular expressions, because each is compiled.
+    /// Maximum number of regular expressions; each of them is compiled.
     pub regexes: usize,
 }
 
-/// Bytes of a compiled regular expression.
+/// Maximum size of a compiled regular expression in bytes.
 pub const MAX_COMPILED: usize = 1 << 18;
 
 impl Default for Limits {

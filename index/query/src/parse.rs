@@ -327,7 +327,7 @@ impl Parser<'_> {
                 Value::Pattern(Pattern::Word(word))
             }
             Pattern::Word(word) if word.is_empty() => {
-                self.notice(at, "an empty value");
+                self.notice(at, "the value is empty");
                 Value::Exists
             }
             other => Value::Pattern(other),
@@ -429,7 +429,7 @@ impl Parser<'_> {
         };
         let understood = set(&mut self.output, name, &value);
         if !understood {
-            self.notice(start, format!("{name}:{value} was not understood, ignored"));
+            self.notice(start, format!("{name}:{value} is invalid, ignored"));
         }
         Some(Expr::All)
     }

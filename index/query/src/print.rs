@@ -8,7 +8,7 @@ use super::ast::{
 use super::fields::groups;
 use super::lex::opens_regex;
 
-/// Operators, which have to be quoted as words.
+/// Operators. A word that equals one of them has to be quoted.
 const OPERATORS: [&str; 3] = ["AND", "OR", "NOT"];
 
 impl Display for Query {

@@ -77,7 +77,7 @@ fn mistakes_are_reported() {
         ("\"open", "\"open\"", "this quote is never closed", (0, 5)),
         ("restarts:many", "restarts:many", "\"many\" is not a number such as 3, >5 or 3..10", (0, 13)),
         ("name:/(/", "name:\"(\"", "not a regular expression (unclosed group), searched as text", (5, 8)),
-        ("limit:lots a", "a", "limit:lots was not understood, ignored", (0, 10)),
+        ("limit:lots a", "a", "limit:lots is invalid, ignored", (0, 10)),
         ("kind:", "kind:*", "kind: has no value", (0, 5)),
     ];
     for (text, expected, message, (start, end)) in cases {
@@ -157,7 +157,7 @@ proptest! {
 
     #[test]
     fn printing_is_stable(text in pieces()) {
-        // A glob or fuzzy word that begins with a slash can't be quoted, so with a later slash it may read as one expression.
+        // A glob or fuzzy word that begins with a slash can't be quoted, so with a later slash it may be parsed as one regex.
         prop_assume!(!(text.contains('/') && text.contains(['*', '?', '~'])));
         if let Ok(query) = parse(&text, &Limits::default()) {
             let printed = query.to_string();

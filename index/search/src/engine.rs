@@ -9,7 +9,7 @@
 //!
 //! Rules for every method:
 //!
-//! - **Rights** (invariant I9): an object that the caller may not list is neither found nor counted, nor is it a step of a
+//! - **Rights** : an object that the caller may not list is neither found nor counted, nor is it a step of a
 //!   relation. The engine applies the rights of the context itself and before it counts, by deciding scopes
 //!   ([`CallerRights::decided`]) or by a filter of terms ([`CallerRights::scope_terms`]).
 //! - **Deadline**: after it the engine returns its results so far, marked as incomplete.
@@ -59,7 +59,7 @@ pub const MOST_NUMBERS: usize = 200_000;
 pub struct SearchContext {
     /// Locked for one decision at a time, never across an await.
     pub rights: Arc<Mutex<CallerRights>>,
-    /// When the request arrived: search permits are granted in this order.
+    /// Arrival time of the request. Search permits are granted in this order.
     pub requested_at: Instant,
     pub deadline: Instant,
 }
@@ -109,7 +109,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
 
     /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `keep`, as of one moment. Facets
     /// of the request are ignored. Fails with [`Error::Incomplete`] where other methods return an incomplete result, because
-    /// an export must not pass a part off as the whole.
+    /// an export must not present a partial result as complete.
     async fn scan(
         &self,
         context: &SearchContext,
@@ -216,19 +216,19 @@ pub trait Scan: fmt::Debug + Send {
 /// A kind of engine.
 pub(crate) struct Backend {
     pub name: &'static str,
-    pub open: for<'o> fn(Opening<'o>) -> BoxFuture<'o, Result<Opened, Error>>,
+    pub open: for<'o> fn(EngineContext<'o>) -> BoxFuture<'o, Result<EngineHandle, Error>>,
     /// The index that it keeps in the data directory; None if it keeps none there.
     pub local: Option<LocalIndex>,
 }
 
 /// Parts of the cache that an engine works with.
-pub(crate) struct Opening<'o> {
+pub(crate) struct EngineContext<'o> {
     pub options: &'o IndexOptions,
     /// Identity of the store: an index of another store is rebuilt.
     pub identity: &'o str,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
-    /// The collections there are: for rights as data ([`CallerRights::scope_terms`]).
+    /// The known collections, from which [`CallerRights::scope_terms`] derives a caller's terms.
     pub states: Arc<States>,
     pub rights: Arc<Rights>,
     pub metrics: Arc<Metrics>,
@@ -243,13 +243,13 @@ pub(crate) struct Opening<'o> {
 }
 
 /// An open engine.
-pub(crate) struct Opened {
+pub(crate) struct EngineHandle {
     pub engine: Arc<dyn Engine>,
     /// Follows the changes of the store into the index until the cache stops. If it ends before that, the cache is unready.
     pub worker: BoxFuture<'static, Result<(), Error>>,
 }
 
-/// How an index in the data directory is checked and discarded while no process uses it.
+/// Operations on an index in the data directory while no process uses it.
 pub struct LocalIndex {
     pub folders: &'static [&'static str],
     /// Reads the index without using it; None if there is none that can be used.

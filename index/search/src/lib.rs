@@ -18,12 +18,12 @@ pub(crate) mod tantivy;
 pub(crate) mod tests;
 pub(crate) mod verify;
 
-pub use collect::did_you_mean::Wider;
-pub use collect::facets::Counted;
+pub use collect::did_you_mean::RelaxedQuery;
+pub use collect::facets::FacetField;
 pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
 pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;
-pub use hydrate::object::{Diff, Edge, Graph, Past};
+pub use hydrate::object::{Diff, Edge, Graph, ObjectRevisions};
 pub use hydrate::skipped_clusters::Skipped;
 pub use plan::explain::{Count, Explained, Step};
 pub use plan::paths::ManifestPath;
@@ -46,7 +46,7 @@ use parking_lot::Mutex;
 use plan::predicate::Match;
 use plan::retention::Known;
 use plan::sort::MOST_COLUMNS;
-use plan::{Asked, Plan, World, plan};
+use plan::{FleetFacts, Plan, TimeScope, plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct SearchRequest {
     pub limit: Option<usize>,
     /// End of the previous page.
     pub after: Option<Place>,
-    pub facets: Vec<Counted>,
+    pub facets: Vec<FacetField>,
     /// Include the manifests of hits.
     pub bodies: bool,
     /// Queries that `scope:` may name, by lower-case name.
@@ -79,13 +79,13 @@ pub struct SearchRequest {
 impl SearchRequest {
     pub fn new(query: impl Into<String>, caller: UserInfo) -> Self {
         let columns = [Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason];
-        let columns = columns.into_iter().map(Counted::Column);
+        let columns = columns.into_iter().map(FacetField::Column);
         Self {
             query: query.into(),
             caller,
             limit: None,
             after: None,
-            facets: columns.chain([Counted::Region, Counted::Provider]).collect(),
+            facets: columns.chain([FacetField::Region, FacetField::Provider]).collect(),
             bodies: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
@@ -105,8 +105,8 @@ impl SearchRequest {
     pub fn facet<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
         let mut facets = Vec::new();
         for field in fields {
-            let Some(counted) = Counted::named(field) else {
-                return Err(format!("{field:?} cannot be counted; countable fields are {}", Counted::names()));
+            let Some(counted) = FacetField::named(field) else {
+                return Err(format!("{field:?} cannot be counted; countable fields are {}", FacetField::names()));
             };
             if !facets.contains(&counted) {
                 facets.push(counted);
@@ -123,7 +123,7 @@ pub struct Hit {
     /// Current state or old version.
     pub object: Object,
     /// End of the version if it is an old one.
-    pub was: Option<Was>,
+    pub was: Option<VersionEnd>,
     pub score: f32,
     /// Matched fields with their values.
     pub reasons: Vec<Reason>,
@@ -132,7 +132,7 @@ pub struct Hit {
 /// End of an old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Was {
+pub struct VersionEnd {
     /// Unix milliseconds.
     pub until: i64,
     /// The object was deleted.
@@ -167,7 +167,7 @@ pub struct Summary {
     /// Similar names, if nothing was found.
     pub did_you_mean: Vec<String>,
     /// Queries without one of the terms, if nothing was found.
-    pub wider: Vec<Wider>,
+    pub wider: Vec<RelaxedQuery>,
 }
 
 /// A remark on the query: a part that was ignored or interpreted differently.
@@ -212,20 +212,20 @@ struct Planned {
     keep: usize,
     sort: Vec<Sort>,
     facet_request: FacetRequest,
-    world: Arc<World>,
+    world: Arc<FleetFacts>,
 }
 
 impl Searcher {
     /// Answers as a stream. The caller's only error is a query that is too large; everything else is answered as
     /// far as possible, with remarks.
     pub fn search(&self, request: SearchRequest) -> impl Stream<Item = Result<SearchEvent, Error>> + Send + 'static {
-        let state = Stage::Asked(Box::new((self.clone(), request)));
+        let state = Stage::Requested(Box::new((self.clone(), request)));
         try_unfold(state, |stage| stage.next())
     }
 
     /// The complete answer.
     pub async fn search_all(&self, request: SearchRequest) -> Result<Answer, Error> {
-        let mut stage = Stage::Asked(Box::new((self.clone(), request)));
+        let mut stage = Stage::Requested(Box::new((self.clone(), request)));
         let mut answer = Answer::default();
         while let Some((event, next)) = stage.next().await? {
             match event {
@@ -255,7 +255,13 @@ impl Searcher {
         (self.plan_of(request, query, too_much, Arc::new(world)), sources)
     }
 
-    fn plan_of(&self, request: &SearchRequest, query: Query, too_much: Option<String>, world: Arc<World>) -> Planned {
+    fn plan_of(
+        &self,
+        request: &SearchRequest,
+        query: Query,
+        too_much: Option<String>,
+        world: Arc<FleetFacts>,
+    ) -> Planned {
         let mut plan = plan(&query, &world);
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
@@ -266,7 +272,7 @@ impl Searcher {
         let mut say = |end: usize, message: String| remarks.push(Remark { start: 0, end, message });
         if let Some(message) = too_much {
             say(request.query.len(), message);
-            plan = Plan { matches: Match::None, asked: Asked::Now, notices: Vec::new() };
+            plan = Plan { matches: Match::None, asked: TimeScope::Now, notices: Vec::new() };
         }
         if let Some(message) = self.known().lacks(plan.asked) {
             say(0, message);
@@ -293,8 +299,8 @@ impl Searcher {
     }
 
     /// Facts about the fleet that a caller's plans use.
-    fn world(&self, rights: &CallerRights) -> World {
-        World {
+    fn world(&self, rights: &CallerRights) -> FleetFacts {
+        FleetFacts {
             clusters: hydrate::skipped_clusters::facts(self, rights),
             kinds: self.inner.discovery.kinds(),
             now: (self.inner.now_ms)() / 1000,
@@ -315,11 +321,11 @@ fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), St
 }
 
 /// The field by which hits are grouped.
-fn grouped(query: &Query, say: &mut impl FnMut(usize, String)) -> Option<Counted> {
+fn grouped(query: &Query, say: &mut impl FnMut(usize, String)) -> Option<FacetField> {
     let field = query.output.group.as_deref()?;
-    let group = Counted::named(field);
+    let group = FacetField::named(field);
     if group.is_none() {
-        say(0, format!("cannot group by {field}, ignored; supported fields are {}", Counted::names()));
+        say(0, format!("cannot group by {field}, ignored; supported fields are {}", FacetField::names()));
     }
     group
 }

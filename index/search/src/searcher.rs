@@ -1,7 +1,7 @@
 //! The [`Searcher`]: entry point for searches and authorization, opened once with the cache.
 
 use crate::authorization::{Reviews, Rights, RulesFollower};
-use crate::engine::{self, Engine, Opened, Opening};
+use crate::engine::{self, Engine, EngineContext, EngineHandle};
 use crate::execute::permits::SearchPermits;
 use crate::plan::Kinds;
 use crowsnest_apimachinery::names::ClusterName;
@@ -67,7 +67,7 @@ pub struct SearcherParts<'o> {
     pub committed: Arc<AtomicU64>,
     /// True while this process writes to an index that several processes share.
     pub elected: watch::Receiver<bool>,
-    /// Tasks of the cache; those of searches that outlive a request are among them.
+    /// Tasks of the cache, including searches that outlive a request.
     pub tasks: Tasks,
 }
 
@@ -81,7 +81,7 @@ impl Searcher {
         let stop = tasks.stopping();
         let backend = engine::backend(&options.index_backend)?;
         let (rights, permits) = (Arc::new(Rights::new(Arc::clone(&metrics))), SearchPermits::for_cores());
-        let opening = Opening {
+        let opening = EngineContext {
             options,
             identity: parts.identity,
             store: Arc::clone(&store),
@@ -94,7 +94,7 @@ impl Searcher {
             elected: parts.elected,
             stop: stop.clone(),
         };
-        let Opened { engine, worker } = (backend.open)(opening).await?;
+        let EngineHandle { engine, worker } = (backend.open)(opening).await?;
         let follower = RulesFollower {
             rights: Arc::clone(&rights),
             store: Arc::clone(&store),
@@ -149,8 +149,8 @@ impl Searcher {
     }
 
     /// The newest change whose RBAC rules are applied.
-    pub fn obeyed(&self) -> watch::Receiver<Seq> {
-        self.inner.rights.obeyed()
+    pub fn applied_seq(&self) -> watch::Receiver<Seq> {
+        self.inner.rights.applied_seq()
     }
 
     /// The newest change in the tail.
@@ -158,8 +158,8 @@ impl Searcher {
         self.inner.tail.latest()
     }
 
-    /// Runs a task that ends with the cache, at the latest. After a panic, which concerns one search, the cache stays ready; waiters
-    /// learn of it by what the task drops.
+    /// Runs a task that ends with the cache at the latest. After a panic, which concerns one search, the cache stays ready; waiters
+    /// are notified when the task drops its channel.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.inner.tasks.stopping().clone();
         self.inner.tasks.run(what, async move {

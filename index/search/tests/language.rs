@@ -7,7 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use crowsnest_query::{Expr, Limits, Query, parse};
-use crowsnest_search::plan::{ClusterFacts, World, plan};
+use crowsnest_search::plan::{ClusterFacts, FleetFacts, plan};
 use crowsnest_tests::cpu_time;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -190,10 +190,10 @@ impl Case {
     }
 }
 
-fn world() -> World {
+fn world() -> FleetFacts {
     let cluster =
         |name: &str| ClusterFacts { name: name.to_owned(), region: "eu".to_owned(), ..ClusterFacts::default() };
-    World { clusters: ["member1", "member2"].map(cluster).into(), now: 1_800_000_000, ..World::default() }
+    FleetFacts { clusters: ["member1", "member2"].map(cluster).into(), now: 1_800_000_000, ..FleetFacts::default() }
 }
 
 fn terms(query: &Query) -> usize {
@@ -211,7 +211,7 @@ fn depth(expr: &Expr) -> usize {
 }
 
 /// Invariants for any text.
-fn judge(text: &str, limits: &Limits, world: &World) {
+fn judge(text: &str, limits: &Limits, world: &FleetFacts) {
     match parse(text, limits) {
         Ok(query) => {
             assert!(text.len() <= limits.length, "it is {} bytes long", text.len());

@@ -51,11 +51,11 @@ macro_rules! on_each_engine {
 
 on_each_engine!(
     changes_arrive_and_the_position_survives,
-    faults_on_the_way_are_waited_out,
+    network_faults_are_retried,
     a_killed_node_loses_nothing,
     two_writers_and_replays_agree,
-    one_writes_and_the_others_follow,
-    an_hour_away_is_caught_up,
+    only_the_elected_process_writes,
+    changes_of_an_hour_are_caught_up,
     a_refused_document_does_not_stop_others,
     a_full_queue_is_waited_for,
     a_blocked_index_is_waited_for,
@@ -91,7 +91,7 @@ async fn changes_arrive_and_the_position_survives(engine: &'static str) {
     assert_eq!(settings["index.refresh_interval"], "1s");
 }
 
-async fn faults_on_the_way_are_waited_out(engine: &'static str) {
+async fn network_faults_are_retried(engine: &'static str) {
     let Some(site) = Site::shared(engine).await else { return };
     let running = site.writer().await;
     site.put("first", 20);
@@ -175,7 +175,7 @@ async fn two_writers_and_replays_agree(engine: &'static str) {
     assert!(progress.superseded > 500 && progress.rebuilds == 0, "{progress:?}");
 }
 
-async fn one_writes_and_the_others_follow(engine: &'static str) {
+async fn only_the_elected_process_writes(engine: &'static str) {
     let Some(site) = Site::shared(engine).await else { return };
     let (electing, elected) = [true, false].map(watch::channel).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let with = |elected: &watch::Receiver<bool>| {
@@ -223,7 +223,7 @@ async fn one_writes_and_the_others_follow(engine: &'static str) {
     third.waiting_for("filled from another cache").await;
 }
 
-async fn an_hour_away_is_caught_up(engine: &'static str) {
+async fn changes_of_an_hour_are_caught_up(engine: &'static str) {
     const CHANGES: u64 = 3600 * 100;
     const RECORDS: u64 = 9_000;
     let Some(site) = Site::shared(engine).await else { return };

@@ -28,7 +28,7 @@ pub(super) struct Collector {
 }
 
 /// Result of converting an object.
-pub(super) enum Taken {
+pub(super) enum ConversionOutcome {
     Step(Step),
     /// The object is in a namespace that is not collected.
     Elsewhere,
@@ -37,7 +37,7 @@ pub(super) enum Taken {
 
 /// Progress of a collector.
 #[derive(Default)]
-pub(super) struct Course {
+pub(super) struct CollectorProgress {
     /// resourceVersion from which to watch. It advances with each event, so that the next watch resumes there.
     /// None: list first.
     pub position: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Course {
     garbage: u32,
 }
 
-impl Course {
+impl CollectorProgress {
     pub fn advance(&mut self, version: String) {
         self.position = Some(version);
         self.garbage = 0;
@@ -62,7 +62,7 @@ impl Collector {
     /// Runs until dropped.
     pub async fn run(self, stored_position: Option<String>) {
         let patience = self.shared.options.patience;
-        let mut course = Course { position: stored_position, ..Course::default() };
+        let mut course = CollectorProgress { position: stored_position, ..CollectorProgress::default() };
         let mut delays = patience.backoff.delays();
         loop {
             let started = Instant::now();
@@ -74,7 +74,7 @@ impl Collector {
             course.garbage += u32::from(error.is_garbage());
             if course.garbage >= GARBAGE {
                 // The same position would return the same undecodable response.
-                course = Course { by_pages: true, pages: course.pages, ..Course::default() };
+                course = CollectorProgress { by_pages: true, pages: course.pages, ..CollectorProgress::default() };
             }
             self.shared.metrics.watch_failures.add(1);
             let reason = error.chain();
@@ -93,7 +93,7 @@ impl Collector {
     }
 
     /// Lists if there is no position, then watches until the watch ends.
-    async fn follow(&self, course: &mut Course) -> Result<(), Error> {
+    async fn follow(&self, course: &mut CollectorProgress) -> Result<(), Error> {
         if course.position.is_none()
             && let Some(ended) = self.list(course).await?
         {
@@ -104,7 +104,7 @@ impl Collector {
         self.after(ended, course)
     }
 
-    fn after(&self, ended: Ended, course: &mut Course) -> Result<(), Error> {
+    fn after(&self, ended: Ended, course: &mut CollectorProgress) -> Result<(), Error> {
         match ended {
             Ended::Closed => Ok(()),
             Ended::Expired(reason) => {
@@ -163,7 +163,7 @@ impl Collector {
 
     /// Converts an object. An invalid object is rejected and counted without affecting the others. `unsaid` is the
     /// kind of an object without one.
-    pub fn put(&self, raw: &RawValue, kind: &str, unsaid: &str) -> Taken {
+    pub fn put(&self, raw: &RawValue, kind: &str, unsaid: &str) -> ConversionOutcome {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
         shared.metrics.bytes_received.add(raw.get().len() as u64);
@@ -172,11 +172,11 @@ impl Collector {
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
                 tracing::debug!(collection = %self.key, error = error.chain(), "rejected an object");
-                return Taken::Refused;
+                return ConversionOutcome::Refused;
             }
         };
         if !draft.namespace.is_empty() && !self.scope.0.contains(&draft.namespace) {
-            return Taken::Elsewhere;
+            return ConversionOutcome::Elsewhere;
         }
         let packed = shared.codec.pack(&format!("{}/{}", self.key.resource.group, draft.kind), &draft.body);
         let (packed, training) = match packed {
@@ -184,16 +184,16 @@ impl Collector {
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
                 tracing::warn!(collection = %self.key, error = error.chain(), "cannot compress an object");
-                return Taken::Refused;
+                return ConversionOutcome::Refused;
             }
         };
         if let Some(set) = training {
             shared.writer.train(set);
         }
-        Taken::Step(Step::Put(Box::new(draft), packed))
+        ConversionOutcome::Step(Step::Put(Box::new(draft), packed))
     }
 
-    /// Only the name is used. None, and counted, if the object has another kind or no name.
+    /// The deletion of an object. None, and counted as refused, if the object has another kind or no name.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
         let named = feed::Named::read(raw);
         let named = named.filter(|named| kind.is_empty() || named.kind.as_deref().is_none_or(|own| own == kind));

@@ -3,7 +3,7 @@
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_members::ApiResources;
-use crowsnest_store::{Change, Happened};
+use crowsnest_store::{Change, ChangeKind};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -31,12 +31,12 @@ impl Subject {
 
 /// Expectations for one cluster's discovery, and the notification of its explorer.
 #[derive(Default)]
-pub(super) struct Promises {
+pub(super) struct DiscoveryExpectations {
     open: Mutex<BTreeMap<Subject, bool>>,
     pub nudge: Notify,
 }
 
-impl Promises {
+impl DiscoveryExpectations {
     /// Adds the expectations of a changed definition. Wakes the explorer unless they are already met.
     pub fn take(&self, change: &Change, found: Option<&ApiResources>) {
         let promised = promised(change);
@@ -111,12 +111,12 @@ struct Condition {
     status: String,
 }
 
-/// Resources expected to be served (true) or not (false) after a change. Empty if none, or not yet.
+/// Resources expected to be served (true) or not (false) after a change. Empty if the change implies none, or none yet.
 fn promised(change: &Change) -> Vec<(Subject, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
     let is = |what: &str| status.conditions.iter().any(|one| one.type_ == what && one.status == "True");
-    let deleted = change.happened == Happened::Deleted;
+    let deleted = change.happened == ChangeKind::Deleted;
     match &**resource {
         "customresourcedefinitions" if deleted || is("Established") => {
             let subject = |version: &str| Subject::Resource(Gvr::new(&spec.group, version, &spec.names.plural));
@@ -151,16 +151,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::established(definition("True", true), Happened::Modified, &[("v1/widgets", true), ("v2/widgets", true)])]
-    #[case::one_version_ends(definition("True", false), Happened::Modified, &[("v1/widgets", true), ("v2/widgets", false)])]
-    #[case::not_yet(definition("False", true), Happened::Added, &[])]
-    #[case::gone(definition("True", true), Happened::Deleted, &[("v1/widgets", false), ("v2/widgets", false)])]
-    #[case::available(api_service(json!({"name": "s"}), "True"), Happened::Modified, &[("example.com/v1", true)])]
-    #[case::unavailable(api_service(json!({"name": "s"}), "False"), Happened::Modified, &[])]
-    #[case::local(api_service(Value::Null, "True"), Happened::Modified, &[])]
+    #[case::established(definition("True", true), ChangeKind::Modified, &[("v1/widgets", true), ("v2/widgets", true)])]
+    #[case::one_version_ends(definition("True", false), ChangeKind::Modified, &[("v1/widgets", true), ("v2/widgets", false)])]
+    #[case::not_yet(definition("False", true), ChangeKind::Added, &[])]
+    #[case::gone(definition("True", true), ChangeKind::Deleted, &[("v1/widgets", false), ("v2/widgets", false)])]
+    #[case::available(api_service(json!({"name": "s"}), "True"), ChangeKind::Modified, &[("example.com/v1", true)])]
+    #[case::unavailable(api_service(json!({"name": "s"}), "False"), ChangeKind::Modified, &[])]
+    #[case::local(api_service(Value::Null, "True"), ChangeKind::Modified, &[])]
     fn expectations_of_definitions(
         #[case] object: Value,
-        #[case] happened: Happened,
+        #[case] happened: ChangeKind,
         #[case] expected: &[(&str, bool)],
     ) {
         let object = stored("member1", 1, &object);
@@ -173,7 +173,7 @@ mod tests {
         let told: Vec<_> = told.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
         assert_eq!(told, expected);
         // Nothing is served: additions are awaited, removals are already met.
-        let (promises, nothing) = (Promises::default(), ApiResources::default());
+        let (promises, nothing) = (DiscoveryExpectations::default(), ApiResources::default());
         promises.take(&change, Some(&nothing));
         assert_eq!(promises.are_kept(&nothing), !expected.iter().any(|(_, served)| *served));
         promises.forget();

@@ -1,12 +1,12 @@
 //! Discovers all listable resources of a cluster for search, and repeats the discovery when definitions change.
 
 use super::Shared;
-use super::definitions::Promises;
+use super::definitions::DiscoveryExpectations;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_component_base::retry::{Backoff, jitter};
 use crowsnest_members::discovery::discover_again;
 use crowsnest_members::{ApiResource, ApiResources};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,12 @@ const LOOKS: u32 = 12;
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Runs until dropped; then the declared interests end.
-pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, promises: Arc<Promises>) {
+pub(super) async fn explore(
+    shared: Arc<Shared>,
+    cluster: ClusterName,
+    client: Client,
+    promises: Arc<DiscoveryExpectations>,
+) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
     let (mut retries, mut looks) = (RETRY.delays(), 0);
     let mut told = None;
@@ -87,7 +92,7 @@ fn declare(
         clusters: Clusters::one(cluster.clone()),
         resource: resource.clone(),
         namespaces: Namespaces::All,
-        why: Why::Search,
+        why: InterestReason::Search,
     });
     // Declared atomically, so that a cluster never appears to have only some of its kinds.
     let declared = shared.interests.declare_all(interests);

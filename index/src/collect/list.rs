@@ -1,10 +1,10 @@
 //! Paged lists, and the end of any list: stored objects that it did not contain are deleted.
 
 use super::budget::Share;
-use super::collector::{Collector, Course, Taken};
+use super::collector::{Collector, CollectorProgress, ConversionOutcome};
 use super::feed::{self, Named, Page};
 use super::pages::{Limits, Plan};
-use super::turn::Turn;
+use super::turn::ListPermit;
 use super::versions::is_older;
 use super::watch::Ended;
 use bytes::Bytes;
@@ -51,12 +51,12 @@ impl Seen {
     }
 
     /// Notes an object of the list and the result of its conversion. Returns false if its name was already seen.
-    pub fn told(&mut self, raw: &RawValue, taken: &Taken) -> bool {
+    pub fn told(&mut self, raw: &RawValue, taken: &ConversionOutcome) -> bool {
         match taken {
-            Taken::Refused => self.refused += 1,
-            Taken::Step(_) | Taken::Elsewhere => self.right += 1,
+            ConversionOutcome::Refused => self.refused += 1,
+            ConversionOutcome::Step(_) | ConversionOutcome::Elsewhere => self.right += 1,
         }
-        if let Taken::Step(step) = taken {
+        if let ConversionOutcome::Step(step) = taken {
             let (namespace, name) = step.key();
             return self.add(namespace, name);
         }
@@ -90,7 +90,7 @@ struct Listing {
 
 impl Collector {
     /// Lists the resource completely. Returns Some if the stream continued as a watch and has ended.
-    pub async fn list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
+    pub async fn list(&self, course: &mut CollectorProgress) -> Result<Option<Ended>, Error> {
         // A streamed list has its version at the end, after older objects would have been stored; a page has it at
         // the beginning. Therefore only a first list is streamed.
         let reached = self.shared.states.get(&self.key).map(|state| state.resource_version);
@@ -126,8 +126,8 @@ impl Collector {
         )
     }
 
-    async fn paged_list(&self, reached: Option<&str>, course: &mut Course) -> Result<String, Error> {
-        let mut turn = Turn::take(&self.shared, &self.key.cluster).await?;
+    async fn paged_list(&self, reached: Option<&str>, course: &mut CollectorProgress) -> Result<String, Error> {
+        let mut turn = ListPermit::take(&self.shared, &self.key.cluster).await?;
         self.shared.metrics.lists.add(1);
         let mut listing = Listing { seen: Seen::new(), token: None, version: None };
         loop {
@@ -154,7 +154,7 @@ impl Collector {
     }
 
     /// Requests fewer objects if the response is too large.
-    async fn next_page(&self, token: Option<&str>, course: &mut Course) -> Result<(Bytes, Share), Error> {
+    async fn next_page(&self, token: Option<&str>, course: &mut CollectorProgress) -> Result<(Bytes, Share), Error> {
         let options = &self.shared.options;
         let (objects, bytes) = (options.page_size, self.shared.budget.of_cluster());
         let limits = Limits { objects, bytes, object: options.max_object_bytes };
@@ -190,7 +190,7 @@ impl Collector {
 
     /// Detects a list that is older than the stored version. One such list may come from an outdated replica of the
     /// API server; a member that was restored from a backup repeats it and is then accepted.
-    fn went_back(&self, version: &str, reached: Option<&str>, course: &mut Course) -> Result<(), Error> {
+    fn went_back(&self, version: &str, reached: Option<&str>, course: &mut CollectorProgress) -> Result<(), Error> {
         let Some(reached) = reached.filter(|reached| is_older(version, reached)) else { return Ok(()) };
         if course.doubted.as_deref().is_some_and(|doubted| !is_older(version, doubted)) {
             tracing::warn!(collection = %self.key, version, reached, "the member returned to an older version, as after a restore");
@@ -220,7 +220,7 @@ impl Collector {
             for raw in chunk {
                 let taken = self.put(raw, kind, unsaid);
                 new |= seen.told(raw, &taken);
-                if let Taken::Step(step) = taken {
+                if let ConversionOutcome::Step(step) = taken {
                     steps.push(step);
                 }
             }

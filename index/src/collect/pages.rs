@@ -59,7 +59,7 @@ impl Pages {
         }
     }
 
-    /// Notes a complete page.
+    /// Records the size of a complete page.
     pub fn came(&mut self, objects: usize, bytes: usize) {
         if let Some(newest) = bytes.checked_div(objects) {
             let newest = newest.max(1);
@@ -68,7 +68,7 @@ impl Pages {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.saturating_mul(2));
     }
 
-    /// Notes that a page of this many objects was too large or too slow. False if the page cannot be smaller.
+    /// Records that a page of this many objects was too large or too slow. False if the page cannot be smaller.
     pub fn failed(&mut self, objects: u32) -> bool {
         self.ceiling = Some((objects / 2).max(1));
         objects > 1

@@ -1,12 +1,12 @@
 //! Streamed lists: watches that begin with the current objects (WatchList).
 
-use super::collector::{Collector, Course, Taken};
+use super::collector::{Collector, CollectorProgress, ConversionOutcome};
 use super::feed::{Bookmark, Event, Lines, StatusBody};
 use super::list::Seen;
-use super::turn::Turn;
+use super::turn::ListPermit;
 use super::watch::{Ended, Watching};
 use bytes::Bytes;
-use crowsnest_component_base::spans::Lasting;
+use crowsnest_component_base::spans::SpanGuard;
 use crowsnest_store::Error;
 use crowsnest_store::Progress;
 use futures::Stream;
@@ -24,10 +24,10 @@ struct Initial {
 impl Collector {
     /// Returns None if the server does not support it. The tracing span covers the list, not the watch that
     /// follows.
-    pub async fn watch_list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
-        let listing = Lasting(self.listing());
+    pub async fn watch_list(&self, course: &mut CollectorProgress) -> Result<Option<Ended>, Error> {
+        let listing = SpanGuard(self.listing());
         let patience = self.shared.options.patience;
-        let mut turn = Turn::take(&self.shared, &self.key.cluster).await?;
+        let mut turn = ListPermit::take(&self.shared, &self.key.cluster).await?;
         let seconds = self.watch_seconds();
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
@@ -105,7 +105,7 @@ impl Collector {
                     if initial.seen.told(event.object, &taken) {
                         initial.progress = Instant::now();
                     }
-                    if let Taken::Step(step) = taken {
+                    if let ConversionOutcome::Step(step) = taken {
                         steps.push(step);
                     }
                 }

@@ -1,7 +1,7 @@
 //! Starts and stops collectors as interests, members and connections change.
 
 use super::collector::Collector;
-use super::definitions::Promises;
+use super::definitions::DiscoveryExpectations;
 use super::{Scope, Shared, everything};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Connection;
@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// State of a collection that currently has no collector.
-const NOT_FOLLOWED: &str = "it is currently not followed";
+const NOT_FOLLOWED: &str = "it is not collected at present";
 
 /// Starts, stops and owns all collectors.
 pub(crate) struct Supervisor {
@@ -36,7 +36,7 @@ struct Running {
 
 struct Explorer {
     connection: Link,
-    promises: Arc<Promises>,
+    promises: Arc<DiscoveryExpectations>,
     abort: AbortHandle,
 }
 
@@ -121,7 +121,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// New kinds are announced by changes of their definitions.
+    /// Passes changes of definitions to the explorers, because they announce new kinds.
     fn nudge(&self, changes: &[Arc<crowsnest_store::Change>]) {
         let defining = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();
@@ -264,7 +264,7 @@ impl Supervisor {
             if self.explorers.contains_key(cluster) {
                 continue;
             }
-            let promises = Arc::new(Promises::default());
+            let promises = Arc::new(DiscoveryExpectations::default());
             let (shared, client, name, open) =
                 (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&promises));
             let abort = self.tasks.spawn(async move {

@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// Lists hold their permits for a limited time, so that a slow or large member delays the lists of others by at
-/// most that time (invariant I7).
-pub(super) struct Turn {
+/// most that time .
+pub(super) struct ListPermit {
     of_cluster: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
     held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
@@ -19,7 +19,7 @@ pub(super) struct Turn {
     length: Duration,
 }
 
-impl Turn {
+impl ListPermit {
     pub async fn take(shared: &Shared, cluster: &ClusterName) -> Result<Self, Error> {
         let (of_cluster, of_all) = (shared.cluster_lists(cluster), Arc::clone(&shared.lists));
         let length = shared.options.patience.turn;
@@ -28,7 +28,7 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Keeps the permits until their time is over; then waiting lists come first.
+    /// Keeps the permits until their time is over, then queues behind waiting lists.
     pub async fn renew(&mut self) -> Result<(), Error> {
         if self.held.is_some() && Instant::now() < self.ends {
             return Ok(());

@@ -6,14 +6,14 @@
 //! listed again soon.
 
 use super::budget::Share;
-use super::collector::{Collector, Course, Taken};
+use super::collector::{Collector, CollectorProgress, ConversionOutcome};
 use super::feed::{Bookmark, Event, Lines, Page, StatusBody};
 use super::pages::Plan;
 use super::versions::is_older;
 use bytes::Bytes;
 use crowsnest_apimachinery::request::percent_encoded;
 use crowsnest_store::Error;
-use crowsnest_store::options::Patience;
+use crowsnest_store::options::MemberTimeouts;
 use crowsnest_store::record::RecordKey;
 use crowsnest_store::{Progress, Step};
 use futures::Stream;
@@ -53,7 +53,7 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    pub fn begin(patience: &Patience, seconds: Duration) -> Self {
+    pub fn begin(patience: &MemberTimeouts, seconds: Duration) -> Self {
         let began = Instant::now();
         let deadline = began + seconds + patience.answer;
         Self { began, deadline, catching_up: None, heard: false, moved: false, doubt: None }
@@ -95,7 +95,7 @@ impl Collector {
     }
 
     /// Watches from the current position.
-    pub async fn watch(&self, course: &mut Course) -> Result<Ended, Error> {
+    pub async fn watch(&self, course: &mut CollectorProgress) -> Result<Ended, Error> {
         let seconds = self.watch_seconds();
         let from = percent_encoded(course.position.as_deref().unwrap_or_default());
         let query = "watch=true&allowWatchBookmarks=true";
@@ -120,7 +120,7 @@ impl Collector {
         &self,
         lines: &mut Lines<S>,
         mut watching: Watching,
-        course: &mut Course,
+        course: &mut CollectorProgress,
     ) -> Result<Ended, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
@@ -160,7 +160,7 @@ impl Collector {
         Ok(())
     }
 
-    async fn closed(&self, watching: Watching, course: &mut Course) -> Result<Ended, Error> {
+    async fn closed(&self, watching: Watching, course: &mut CollectorProgress) -> Result<Ended, Error> {
         let (heard, brief) = (watching.heard, !watching.moved && watching.began.elapsed() < BRIEF);
         if let Some(ended) = doubted(watching) {
             return Ok(ended);
@@ -174,7 +174,7 @@ impl Collector {
 
     /// Servers send nothing before a watch's start. A server restored to a lower version stays silent until it
     /// reaches that version, so the version is checked after a silent watch.
-    async fn still_there(&self, course: &Course) -> Result<Ended, Error> {
+    async fn still_there(&self, course: &CollectorProgress) -> Result<Ended, Error> {
         let plan = Plan { objects: 1, bytes: self.shared.options.max_object_bytes };
         let (bytes, _share) = self.page(None, plan).await?;
         let page: Page<'_> = self.parse(&bytes)?;
@@ -192,7 +192,7 @@ impl Collector {
         &self,
         lines: &mut Lines<S>,
         watching: &mut Watching,
-        course: &mut Course,
+        course: &mut CollectorProgress,
     ) -> Result<Option<Ended>, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
@@ -219,12 +219,18 @@ impl Collector {
         ended
     }
 
-    fn event(&self, line: &[u8], kind: &str, course: &Course, heard: &mut Heard) -> Result<Option<Ended>, Error> {
+    fn event(
+        &self,
+        line: &[u8],
+        kind: &str,
+        course: &CollectorProgress,
+        heard: &mut Heard,
+    ) -> Result<Option<Ended>, Error> {
         let event: Event<'_> = self.parse(line)?;
         let step = match &*event.type_ {
             "ADDED" | "MODIFIED" => match self.put(event.object, kind, kind) {
-                Taken::Step(step) => Some(step),
-                Taken::Elsewhere | Taken::Refused => None,
+                ConversionOutcome::Step(step) => Some(step),
+                ConversionOutcome::Elsewhere | ConversionOutcome::Refused => None,
             },
             "DELETED" => {
                 let step = self.deletion(event.object, kind);
@@ -265,7 +271,7 @@ impl Collector {
         known: (String, Option<bool>),
         share: Share,
         watching: &mut Watching,
-        course: &mut Course,
+        course: &mut CollectorProgress,
     ) -> Result<(), Error> {
         let Heard { steps, version, late, mut doubt } = heard;
         if !steps.is_empty() || version.is_some() {

@@ -12,14 +12,14 @@ pub(super) enum Verdict {
     Outdated,
     /// It is deleted.
     Unwanted,
-    /// It is left alone.
+    /// It is not changed.
     Kept,
     /// It has this epoch, at or above that of the comparison, so writes would be rejected as older.
     Ahead { epoch: u64 },
 }
 
-/// `wanted`: sequence number of the object with this uid, if one is selected for the index. `belongs`: of the document's
-/// cluster in the index.
+/// `wanted`: sequence number of the object with this uid, if one is selected for the index. `belongs`: relation of the document's
+/// cluster to the index.
 ///
 /// A document of a selected cluster that the store does not have is deleted, even if another writer created it:
 /// Karmada leaves such documents behind when objects are deleted while it is down. A document of another cluster is

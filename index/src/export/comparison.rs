@@ -14,7 +14,7 @@ use super::source::ObjectChange;
 use super::version::DocumentVersion;
 use crowsnest_search::opensearch::bulk::DocumentChange;
 use crowsnest_store::CollectionKey;
-use crowsnest_store::{Manifests, Scan as StoreScan};
+use crowsnest_store::{BodyMode, Scan as StoreScan};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -58,7 +58,7 @@ impl Exporter {
         self.change(|progress| progress.state = ExportState::Comparing { index: index.to_owned() });
         let uuid = indices::ensure(&self.client, index).await?;
         indices::refresh(&self.client, index).await?;
-        // Deletions get the newest change as version: what is created later wins over them.
+        // Deletions get the newest change as version, so that later writes supersede them.
         let latest = self.source.latest();
         let is_complete = |key: &CollectionKey| self.states.get(key).is_some_and(|state| state.complete);
         let incomplete = session.selection.of_index(index).map(|(key, _)| key).filter(|key| !is_complete(key));
@@ -148,7 +148,7 @@ impl Exporter {
         ids.sort_unstable();
         for ids in ids.chunks(OBJECTS) {
             // Objects deleted in the meantime are omitted; their deletion follows.
-            let objects = self.source.store.by_ids(ids, Manifests::Read).await?;
+            let objects = self.source.store.by_ids(ids, BodyMode::Read).await?;
             let changes = objects.into_iter().map(|object| {
                 let record = &object.record;
                 let (seq, key, uid) = (record.seq.0, record.key.clone(), record.uid.clone());

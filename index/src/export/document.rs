@@ -108,7 +108,7 @@ struct Metadata<'o> {
     annotations: Option<Texts<'o>>,
 }
 
-/// Values that are no text are left out: a member may send anything.
+/// Values that are not text are omitted, because a member may send any JSON.
 type Texts<'o> = BTreeMap<Cow<'o, str>, Value>;
 
 /// The document of an object as the cache keeps it, on one line.
@@ -156,7 +156,7 @@ mod tests {
         serde_json::from_slice(&document(&stored("member1", 7, &object)).unwrap()).unwrap()
     }
 
-    /// As Karmada's `upsert` makes them.
+    /// Documents as created by Karmada's `upsert`.
     #[rstest]
     #[case::all_fields(
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop",

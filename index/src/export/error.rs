@@ -4,7 +4,7 @@ use crowsnest_search::opensearch::client::{ClientError, Fault};
 use crowsnest_search::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
-/// See the module.
+/// Reason why an export is delayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -39,15 +39,15 @@ pub enum ExportError {
 
 /// Class of a reason, for the status of what is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ExportFailure {
     Unreachable,
     Credentials,
     Certificate,
     Unsupported,
     NamedTwice,
-    /// The engine answers, but does not take documents.
+    /// The engine responds, but rejects documents.
     Refused,
-    /// The cause is on this side.
+    /// The cause is in this process.
     Internal,
 }
 
@@ -62,16 +62,16 @@ impl ExportError {
         }
     }
 
-    pub fn trouble(&self) -> Trouble {
+    pub fn trouble(&self) -> ExportFailure {
         match self {
             Self::Client(error) => of_client(error),
-            Self::Index { fault, .. } if matches!(fault.status, 401 | 403) => Trouble::Credentials,
+            Self::Index { fault, .. } if matches!(fault.status, 401 | 403) => ExportFailure::Credentials,
             Self::Index { .. } | Self::NothingTaken(_) | Self::Partial { .. } | Self::NoAlias { .. } => {
-                Trouble::Refused
+                ExportFailure::Refused
             }
-            Self::NamedTwice(_) => Trouble::NamedTwice,
-            Self::Answer { .. } => Trouble::Refused,
-            Self::Store(_) | Self::State(_) | Self::Ahead { .. } | Self::Pruned => Trouble::Internal,
+            Self::NamedTwice(_) => ExportFailure::NamedTwice,
+            Self::Answer { .. } => ExportFailure::Refused,
+            Self::Store(_) | Self::State(_) | Self::Ahead { .. } | Self::Pruned => ExportFailure::Internal,
         }
     }
 
@@ -87,26 +87,26 @@ impl ExportError {
 }
 
 /// Class of a client's failure, including a failure to create it.
-pub fn of_client(error: &ClientError) -> Trouble {
+pub fn of_client(error: &ClientError) -> ExportFailure {
     match error {
-        ClientError::Connection { .. } if error.is_about_certificates() => Trouble::Certificate,
-        ClientError::Setup { .. } => Trouble::Certificate,
+        ClientError::Connection { .. } if error.is_about_certificates() => ExportFailure::Certificate,
+        ClientError::Setup { .. } => ExportFailure::Certificate,
         ClientError::Connection { .. }
         | ClientError::Deadline { .. }
         | ClientError::Redirect { .. }
         | ClientError::NoHosts
         | ClientError::Address { .. }
         | ClientError::LocalAddress { .. }
-        | ClientError::ProxyAddress => Trouble::Unreachable,
-        ClientError::Credentials(_) | ClientError::CredentialFile { .. } => Trouble::Credentials,
-        ClientError::Unsupported(_) | ClientError::NotElasticsearch { .. } => Trouble::Unsupported,
+        | ClientError::ProxyAddress => ExportFailure::Unreachable,
+        ClientError::Credentials(_) | ClientError::CredentialFile { .. } => ExportFailure::Credentials,
+        ClientError::Unsupported(_) | ClientError::NotElasticsearch { .. } => ExportFailure::Unsupported,
         ClientError::Refused { fault, .. } => match fault.status {
-            401 | 403 => Trouble::Credentials,
-            502..=504 => Trouble::Unreachable,
-            _ => Trouble::Refused,
+            401 | 403 => ExportFailure::Credentials,
+            502..=504 => ExportFailure::Unreachable,
+            _ => ExportFailure::Refused,
         },
-        ClientError::NoCryptography | ClientError::Compress(_) => Trouble::Internal,
-        ClientError::TooLarge { .. } | ClientError::Unreadable { .. } => Trouble::Refused,
+        ClientError::NoCryptography | ClientError::Compress(_) => ExportFailure::Internal,
+        ClientError::TooLarge { .. } | ClientError::Unreadable { .. } => ExportFailure::Refused,
     }
 }
 

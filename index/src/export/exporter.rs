@@ -1,7 +1,7 @@
 //! Keeps an engine's indices of Karmada's layout equal to the selected objects of the store.
 
 use super::document::{alias_of, document};
-use super::error::{ExportError, Trouble};
+use super::error::{ExportError, ExportFailure};
 use super::progress::{ExportProgress, ExportState};
 use super::selection::Selection;
 use super::source::{ObjectChange, Source};
@@ -24,10 +24,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Dead letters kept.
+/// Maximum number of dead letters kept.
 const DEAD_LETTERS: usize = 100;
 
-/// See the module. Made by [`crate::Index::exporter`].
+/// Keeps the indices of one engine equal to the selected objects. Created by [`crate::Index::exporter`].
 pub struct Exporter {
     /// Name of the engine in the saved states.
     pub(super) name: String,
@@ -66,12 +66,12 @@ impl Exporter {
         Mutex::new(DeadLetters::new(DEAD_LETTERS))
     }
 
-    /// State and counters, with the store's newest change of now.
+    /// State and counters; `latest` is the store's current newest change.
     pub fn progress(&self) -> ExportProgress {
         ExportProgress { latest: self.source.latest(), ..self.progress.borrow().clone() }
     }
 
-    /// Changes of the progress. Its `latest` is of the time of the change.
+    /// Notifies of changes of the progress; `latest` is the value at the time of the change.
     pub fn watch(&self) -> watch::Receiver<ExportProgress> {
         self.progress.subscribe()
     }
@@ -106,7 +106,10 @@ impl Exporter {
                 progress.state = state;
                 progress.connected &= !matches!(
                     trouble,
-                    Trouble::Unreachable | Trouble::Credentials | Trouble::Certificate | Trouble::Unsupported
+                    ExportFailure::Unreachable
+                        | ExportFailure::Credentials
+                        | ExportFailure::Certificate
+                        | ExportFailure::Unsupported
                 );
             });
             if is_new {
@@ -418,7 +421,7 @@ impl Session {
     }
 }
 
-/// Counts what is written of one request.
+/// Counts the documents that one request writes.
 struct Written<'e> {
     exporter: &'e Exporter,
     deleted: BTreeSet<String>,
@@ -448,7 +451,7 @@ impl Account for Written<'_> {
     }
 
     fn waits(&self, reason: &str) {
-        let state = ExportState::Waiting { trouble: Trouble::Refused, reason: reason.to_owned() };
+        let state = ExportState::Waiting { trouble: ExportFailure::Refused, reason: reason.to_owned() };
         self.exporter.change(|progress| progress.state = state);
     }
 

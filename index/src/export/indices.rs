@@ -30,7 +30,7 @@ struct IndexIdentity {
     uuid: String,
 }
 
-/// `cluster_uuid` of the engine; one engine has the same under all its addresses.
+/// `cluster_uuid` of the engine, which is the same at all of its addresses.
 pub(super) async fn identity(client: &Client) -> Result<String, ExportError> {
     let root: Root = read("the identity", &client.send(&Request::get("/")).await?)?;
     Ok(root.cluster_uuid)
@@ -78,14 +78,14 @@ async fn behind(client: &Client, index: &str, alias: &str) -> Result<Option<Stri
     Ok(found.remove(index).filter(|_| found.is_empty()).map(|found| found.settings.index.uuid))
 }
 
-/// Removes the alias of an index in which no document of ours is left. The index stays: dashboards name it.
+/// Removes the alias of an index without documents of Crowsnest. The index is kept, because dashboards may refer to it.
 pub(super) async fn release(client: &Client, index: &str) -> Result<(), ExportError> {
     let alias = alias_of(index);
     let removed = client.send(&Request::new(Method::DELETE, format!("/{index}/_alias/{alias}"))).await;
     found(removed).map(drop).map_err(Into::into)
 }
 
-/// Makes everything that is written visible to searches.
+/// Makes all written documents visible to searches.
 pub(super) async fn refresh(client: &Client, index: &str) -> Result<(), ExportError> {
     client.send(&Request::new(Method::POST, format!("/{index}/_refresh"))).await.map(drop).map_err(Into::into)
 }

@@ -24,7 +24,7 @@ mod source;
 mod state;
 mod version;
 
-pub use error::{ExportError, Trouble, of_client};
+pub use error::{ExportError, ExportFailure, of_client};
 pub use exporter::Exporter;
 pub use progress::{ExportProgress, ExportState};
 pub use selection::Selection;

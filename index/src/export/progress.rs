@@ -1,6 +1,6 @@
 //! State and counters of an export.
 
-use super::error::Trouble;
+use super::error::ExportFailure;
 use crowsnest_search::opensearch::writer::DeadLetter;
 
 /// State and counters of an export. Counters begin at 0 with the process.
@@ -27,7 +27,7 @@ pub struct ExportProgress {
     pub refused: u64,
     /// Indices compared with the store.
     pub comparisons: u64,
-    /// Documents that the engine refuses, the last ones.
+    /// The last documents that the engine refused.
     pub dead_letters: Vec<DeadLetter>,
 }
 
@@ -43,10 +43,10 @@ pub enum ExportState {
     Following,
     /// The engine cannot be written to now; the export tries again.
     Waiting {
-        trouble: Trouble,
+        trouble: ExportFailure,
         reason: String,
     },
-    /// Nothing is selected, and nothing of ours is left in the engine.
+    /// Nothing is selected, and the engine contains no documents of Crowsnest.
     Cleaned,
 }
 

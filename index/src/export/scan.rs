@@ -1,6 +1,6 @@
 //! Reads ids, versions and clusters of all documents of an index, page by page.
 //!
-//! A scroll in the order of the index: it needs no sortable field, and all engines have it.
+//! Uses a scroll in index order, which needs no sortable field and is supported by all engines.
 
 use super::error::ExportError;
 use super::indices::read;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Time that an engine keeps a scroll between two pages.
 const KEEP: &str = "5m";
 
-/// A document as a comparison needs it.
+/// The properties of a document that a comparison needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub id: String,
@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub cluster: String,
 }
 
-/// See the module. Close it in the end.
+/// A scan of all documents of an index. Must be closed at the end.
 pub(super) struct Scan<'a> {
     client: &'a Client,
     index: &'a str,
@@ -111,7 +111,7 @@ impl<'a> Scan<'a> {
         Ok(page.hits.hits.into_iter().map(Found::from).collect())
     }
 
-    /// Lets the engine forget the scroll. It does so itself after a while, so a failure is not reported.
+    /// Closes the scroll. The engine also closes it after a timeout, so a failure is not reported.
     pub async fn close(self) {
         let Some(scroll) = self.scroll else { return };
         let body = json!({"scroll_id": [scroll]}).to_string();

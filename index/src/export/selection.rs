@@ -109,7 +109,7 @@ impl Selection {
         clusters
     }
 
-    /// Equal for equal selections.
+    /// Digest of the selection; equal selections have equal digests.
     pub(super) fn digest(&self) -> String {
         format!("{:032x}", xxh3_128(format!("{:?} {:?}", self.collections, self.reserved).as_bytes()))
     }

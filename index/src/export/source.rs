@@ -3,7 +3,7 @@
 use super::error::ExportError;
 use crowsnest_store::Seq;
 use crowsnest_store::ingest::{self, Expected, Keep};
-use crowsnest_store::record::{Change, Happened, Object, RecordKey};
+use crowsnest_store::record::{Change, ChangeKind, Object, RecordKey};
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Replayed, Store};
 use serde_json::value::RawValue;
@@ -27,7 +27,7 @@ pub(super) struct ObjectChange {
 #[derive(Debug, Default)]
 pub(super) struct ChangePage {
     pub changes: Vec<ObjectChange>,
-    /// All changes up to here are in `changes` or precede them. Equal to the requested position: there is nothing more.
+    /// All changes up to here are in `changes` or precede them. If it equals the requested position, there are no more changes.
     pub position: u64,
 }
 
@@ -46,7 +46,7 @@ impl Source {
         self.tail.latest().0
     }
 
-    /// Changes after a position: from memory where they are still there, else from the store.
+    /// Changes after a position: from memory if it still holds them, otherwise from the store.
     pub async fn after(&self, position: u64) -> Result<ChangePage, ExportError> {
         let mut follower = self.tail.follow(Seq(position));
         match follower.ready_now() {
@@ -59,7 +59,7 @@ impl Source {
     }
 
     async fn replay(&self, position: u64) -> Result<ChangePage, ExportError> {
-        // Read first: the tail announces newer ones.
+        // Read before the replay, which may lack changes that are announced later.
         let announced = self.latest();
         let replayed = self.store.replay(Seq(position), REPLAY).await?;
         let deleted: Vec<Seq> = replayed
@@ -70,7 +70,7 @@ impl Source {
             })
             .collect();
         let versions = self.store.ended(&deleted).await?;
-        // Read afterwards: a pruning in between is noticed.
+        // Read after the replay, so that pruning in the meantime is detected.
         if self.store.pruned().await?.0 > position {
             return Err(ExportError::Pruned);
         }
@@ -103,7 +103,7 @@ impl Source {
         self.tail.follow(Seq(after)).wait().await;
     }
 
-    /// The object without values of Secrets, also where the store keeps them.
+    /// The object without values of Secrets, even if the store keeps them.
     pub fn redacted(&self, object: Object) -> Result<Object, serde_json::Error> {
         if !self.holds_secrets {
             return Ok(object);
@@ -121,6 +121,6 @@ fn of_change(change: &Change) -> ObjectChange {
         seq: change.seq.0,
         key: record.key.clone(),
         uid: record.uid.clone(),
-        object: (change.happened != Happened::Deleted).then(|| change.object.clone()),
+        object: (change.happened != ChangeKind::Deleted).then(|| change.object.clone()),
     }
 }

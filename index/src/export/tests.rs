@@ -240,17 +240,17 @@ fn aliases(node: &Node) -> BTreeSet<String> {
 #[case::elasticsearch_9("elasticsearch-9")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "starts search engines: run .ci/engines test"]
-async fn engines_are_kept_equal(#[case] engine: &str) {
+async fn engines_follow_the_store(#[case] engine: &str) {
     let Some(node) = Node::start(engine) else { return };
     documents_follow_the_store(&node).await;
     wipe(&node);
     selections_change(&node).await;
     wipe(&node);
-    a_lost_store_is_made_up_for(&node).await;
+    a_lost_store_is_replaced(&node).await;
     wipe(&node);
     a_lost_index_is_filled_again(&node).await;
     wipe(&node);
-    what_one_engine_refuses_or_forgets(&node).await;
+    refused_and_lost_documents(&node).await;
 }
 
 fn wipe(node: &Node) {
@@ -334,7 +334,7 @@ async fn selections_change(node: &Node) {
     assert!(cache.store.facts("export/engine/").await.unwrap().is_empty());
 }
 
-async fn a_lost_store_is_made_up_for(node: &Node) {
+async fn a_lost_store_is_replaced(node: &Node) {
     let mut before = Cache::new().await;
     before.pods("m1", 0..10, 1).await;
     before.pods("m1", 0..10, 2).await;
@@ -377,7 +377,7 @@ async fn a_lost_index_is_filled_again(node: &Node) {
     assert_eq!(status, 200);
 }
 
-async fn what_one_engine_refuses_or_forgets(node: &Node) {
+async fn refused_and_lost_documents(node: &Node) {
     // An index of another mapping refuses a document; others are written, and deletions that the store forgot are found.
     node.ask("PUT", "/kubernetes-pod", r#"{"mappings":{"properties":{"metadata":{"properties":{"labels":{"properties":{"app":{"properties":{"x":{"type":"long"}}}}}}}}}}"#);
     let mut cache = Cache::new().await;

@@ -3,7 +3,7 @@
 //! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store begin again, and
 //! documents of Karmada's own writer count their updates from 1. A version therefore has an epoch above the sequence number.
 //! Each comparison of an engine with the store takes a new epoch, so its writes win over everything written before, also over
-//! the tombstones of documents that were deleted because nobody selected them.
+//! the tombstones of documents that were deleted because no selection included them.
 
 use serde::{Deserialize, Serialize};
 

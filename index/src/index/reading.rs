@@ -5,7 +5,7 @@ use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::joined;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
-use crowsnest_store::{Narrowing, Span};
+use crowsnest_store::{Span, VersionExclusions};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{HashMap, HashSet};
@@ -60,7 +60,7 @@ impl Index {
 
     /// Deleted objects before a change, newest deletion first.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &Narrowing::NONE, limit).await
+        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &VersionExclusions::NONE, limit).await
     }
 
     /// Waits until all currently stored changes are published, at most `within`. Changes of other replicas are

@@ -4,8 +4,8 @@
 //! for a while after their last heartbeat, so that a restarting leader does not lose its collections.
 
 use crowsnest_store::postgres::PostgresStore;
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Why};
-use crowsnest_store::{Error, Wish};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests};
+use crowsnest_store::{Error, ReplicaInterest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ impl SharedInterests {
     /// Runs until stopped; during an outage, the last known interests stay declared.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let mut version = self.interests.version();
-        let mut told: Option<BTreeSet<Wish>> = None;
-        let mut guards: BTreeMap<(String, Wish), InterestGuard> = BTreeMap::new();
+        let mut told: Option<BTreeSet<ReplicaInterest>> = None;
+        let mut guards: BTreeMap<(String, ReplicaInterest), InterestGuard> = BTreeMap::new();
         loop {
             version.borrow_and_update();
             let own = wishes(&self.interests.all());
             if told.as_ref() != Some(&own) {
-                match self.store.tell_interests(&own).await {
+                match self.store.publish_interests(&own).await {
                     Ok(()) => told = Some(own),
                     Err(error) => tracing::debug!(error = error.chain(), "cannot share the interests of this replica"),
                 }
             }
-            match self.store.hear_interests().await {
+            match self.store.read_interests().await {
                 Ok(heard) => self.declare(&heard, &mut guards),
                 Err(error) => tracing::debug!(error = error.chain(), "cannot read the interests of other replicas"),
             }
@@ -45,12 +45,16 @@ impl SharedInterests {
         }
     }
 
-    fn declare(&self, heard: &BTreeSet<(String, Wish)>, guards: &mut BTreeMap<(String, Wish), InterestGuard>) {
+    fn declare(
+        &self,
+        heard: &BTreeSet<(String, ReplicaInterest)>,
+        guards: &mut BTreeMap<(String, ReplicaInterest), InterestGuard>,
+    ) {
         for (replica, (clusters, resource, namespaces)) in heard {
             let key = (replica.clone(), (clusters.clone(), resource.clone(), namespaces.clone()));
             guards.entry(key).or_insert_with(|| {
                 let (clusters, resource) = (clusters.clone(), resource.clone());
-                let (namespaces, why) = (namespaces.clone(), Why::Replica(replica.clone()));
+                let (namespaces, why) = (namespaces.clone(), InterestReason::Replica(replica.clone()));
                 self.interests.declare(Interest { clusters, resource, namespaces, why })
             });
         }
@@ -59,11 +63,12 @@ impl SharedInterests {
 }
 
 /// The interests to share.
-fn wishes(interests: &[Interest]) -> BTreeSet<Wish> {
+fn wishes(interests: &[Interest]) -> BTreeSet<ReplicaInterest> {
     // Stored rows name one cluster or all, so an interest in no cluster has no row.
     let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
     let own = |interest: &&Interest| {
-        !matches!(interest.why, Why::Search | Why::Rights | Why::Replica(_)) && !in_none(interest)
+        !matches!(interest.why, InterestReason::Search | InterestReason::Rights | InterestReason::Replica(_))
+            && !in_none(interest)
     };
     let wish =
         |interest: &Interest| (interest.clusters.clone(), interest.resource.clone(), interest.namespaces.clone());
@@ -83,7 +88,7 @@ mod tests {
             clusters,
             resource: Gvr::new("apps", "v1", "deployments"),
             namespaces: Namespaces::All,
-            why: Why::ResourceRegistry("all".to_owned()),
+            why: InterestReason::ResourceRegistry("all".to_owned()),
         };
         assert_eq!(wishes(&[interest(Clusters::All)]).len(), 1);
         assert!(wishes(&[interest(Clusters::Names(BTreeSet::new()))]).is_empty());

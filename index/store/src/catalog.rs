@@ -5,7 +5,7 @@
 use super::codec::Codec;
 use super::decide::Target;
 use super::rows::{Columns, record_in};
-use super::{Batch, Narrowing, Wanted};
+use super::{Batch, VersionExclusions, Wanted};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record};
 use bytes::Bytes;
@@ -48,10 +48,10 @@ impl Catalog {
     }
 
     /// See [`super::Store::narrowing`].
-    pub fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+    pub fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions {
         let known: Vec<(i64, CollectionKey)> =
             self.names.read().by_id.iter().map(|(id, (key, _))| (*id, key.clone())).collect();
-        let (mut narrowing, mut namespaces) = (Narrowing::NONE, BTreeSet::new());
+        let (mut narrowing, mut namespaces) = (VersionExclusions::NONE, BTreeSet::new());
         for (id, key) in known {
             match wanted(&key) {
                 None => {}
@@ -63,7 +63,7 @@ impl Catalog {
             }
         }
         if namespaces.len() > MOST_NAMESPACES {
-            return Narrowing { nothing: narrowing.nothing, ..Narrowing::NONE };
+            return VersionExclusions { nothing: narrowing.nothing, ..VersionExclusions::NONE };
         }
         narrowing.namespaces = namespaces.into_iter().collect();
         narrowing

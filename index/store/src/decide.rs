@@ -5,7 +5,7 @@
 
 use super::{Packed, Step, rows};
 use crate::ingest::Draft;
-use crate::record::{Change, CollectionKey, Happened, Object, Record, RecordKey, Seq};
+use crate::record::{Change, ChangeKind, CollectionKey, Object, Record, RecordKey, Seq};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -64,13 +64,13 @@ pub(super) struct Ending<'s> {
 
 /// Decisions for a run.
 #[derive(Default)]
-pub(super) struct Decided<'s> {
+pub(super) struct BatchDecision<'s> {
     pub puts: Vec<Put<'s>>,
     pub burials: Vec<Burial<'s>>,
     changes: Vec<Change>,
 }
 
-impl<'s> Decided<'s> {
+impl<'s> BatchDecision<'s> {
     /// Adds a step. Each key must occur only once per run.
     pub fn step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
         match step {
@@ -97,7 +97,7 @@ impl<'s> Decided<'s> {
                 let record = rows::record(draft, key, Arc::clone(&target.kind), id, seq, sequence.now_ms);
                 self.changes.push(Change {
                     seq,
-                    happened: if previous.is_some() { Happened::Modified } else { Happened::Added },
+                    happened: if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
                     object: Object { record: Arc::new(record), body: draft.body.clone() },
                     previous: previous.clone(),
                 });
@@ -159,7 +159,12 @@ pub(super) fn deletion(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms
     if let Some(version) = version {
         record.resource_version = version.to_owned();
     }
-    Change { seq, happened: Happened::Deleted, object: Object { record: Arc::new(record), body }, previous: Some(old) }
+    Change {
+        seq,
+        happened: ChangeKind::Deleted,
+        object: Object { record: Arc::new(record), body },
+        previous: Some(old),
+    }
 }
 
 /// Splits items into consecutive runs with distinct keys.

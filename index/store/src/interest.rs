@@ -1,4 +1,4 @@
-//! Interests of readers in resources. A resource is collected while at least one interest in it exists (invariant I1).
+//! Interests of readers in resources. A resource is collected while at least one interest in it exists .
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::Mutex;
@@ -56,21 +56,21 @@ impl Namespaces {
 
 /// Origin of an interest, shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum InterestReason {
     /// A ResourceRegistry of this name.
     ResourceRegistry(String),
     /// Search collects every listable resource of the member.
     Search,
     /// A controller of this name.
     Controller(&'static str),
-    /// RBAC objects, from which permissions are evaluated (invariant I9).
+    /// RBAC objects, from which permissions are evaluated .
     Rights,
     /// Another replica with this name.
     Replica(String),
     Other(String),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for InterestReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ResourceRegistry(name) => write!(f, "ResourceRegistry {name}"),
@@ -89,14 +89,14 @@ pub struct Interest {
     pub clusters: Clusters,
     pub resource: Gvr,
     pub namespaces: Namespaces,
-    pub why: Why,
+    pub why: InterestReason,
 }
 
 /// The union of all interests in a resource of a cluster, which one collector serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub namespaces: Namespaces,
-    pub why: BTreeSet<Why>,
+    pub why: BTreeSet<InterestReason>,
 }
 
 /// The set of declared interests. Cheap to clone.
@@ -220,16 +220,16 @@ mod tests {
         let declare = |namespaces, why| {
             interests.declare(Interest { clusters: Clusters::All, resource: pods.clone(), namespaces, why })
         };
-        let narrow = declare(Namespaces::Names(BTreeSet::from(["a".to_owned()])), Why::Search);
-        let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), Why::Rights);
+        let narrow = declare(Namespaces::Names(BTreeSet::from(["a".to_owned()])), InterestReason::Search);
+        let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), InterestReason::Rights);
         let both = interests.wanted(&cluster);
         assert_eq!(both[&pods].namespaces, Namespaces::Names(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
         assert_eq!(both[&pods].why.len(), 2);
-        let wide = declare(Namespaces::All, Why::Controller("status"));
+        let wide = declare(Namespaces::All, InterestReason::Controller("status"));
         assert_eq!(interests.wanted(&cluster)[&pods].namespaces, Namespaces::All);
         assert!(interests.wanted(&ClusterName::control_plane()).is_empty());
         drop((narrow, wide));
-        assert_eq!(interests.wanted(&cluster)[&pods].why, BTreeSet::from([Why::Rights]));
+        assert_eq!(interests.wanted(&cluster)[&pods].why, BTreeSet::from([InterestReason::Rights]));
         drop(other);
         assert!(interests.wanted(&cluster).is_empty());
     }

@@ -1,6 +1,6 @@
 //! The indexed labels, and their changes in a transaction. Shared by all backends.
 
-use super::decide::Decided;
+use super::decide::BatchDecision;
 use crate::Error;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl ChosenLabels {
     }
 
     /// The changes of indexed labels in a decision.
-    pub fn relabel(&self, decided: &Decided<'_>) -> LabelChanges {
+    pub fn relabel(&self, decided: &BatchDecision<'_>) -> LabelChanges {
         let mut found = LabelChanges::default();
         for burial in &decided.burials {
             self.differ((burial.collection, burial.old.id), &burial.old.labels, &BTreeMap::new(), &mut found);

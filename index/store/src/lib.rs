@@ -1,5 +1,5 @@
 //! Persistent store of the cache: records, their previous versions and collection positions, updated together in
-//! one transaction (invariant I3).
+//! one transaction .
 //!
 //! Written by the single writer task; read by lists, the text index and other readers. The [`Store`] trait and its
 //! behaviour suite are shared by the backends [`sqlite`] and [`postgres`], as are the decision which rows a batch
@@ -38,13 +38,15 @@ mod together;
 
 pub use check_report::CheckReport;
 pub use error::{Error, Gone};
-pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
-pub use options::{DatabaseUrl, History, IndexOptions, OpenSearchOptions, Patience, PostgresOptions, StoreOptions};
+pub use interest::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
+pub use options::{
+    DatabaseUrl, History, IndexOptions, MemberTimeouts, OpenSearchOptions, PostgresOptions, StoreOptions,
+};
 pub use record::metadata_in;
 pub use record::{
-    CacheId, Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version,
+    CacheId, Change, ChangeKind, CollectionKey, CollectionState, Object, Owner, Record, RecordKey, Seq, Version,
 };
-pub use replicas::{Epoch, LEASE, View, Wish};
+pub use replicas::{Epoch, LEASE, ReplicaInterest, View};
 pub use states::States;
 pub use tail::{Follower, Topic};
 
@@ -94,7 +96,7 @@ pub struct Progress {
     pub scope: Option<String>,
 }
 
-/// A new position of a collection without changes.
+/// A new position of a collection that is stored without changes to its records.
 #[derive(Debug, Clone)]
 pub struct Position {
     pub collection: CollectionKey,
@@ -172,13 +174,13 @@ impl Span {
 /// Excludes old versions that need not be read: entire collections, and namespaces of others. Created by
 /// [`Store::narrowing`]; collections unknown to it are not excluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Narrowing {
+pub struct VersionExclusions {
     nothing: Vec<i64>,
     limited: Vec<i64>,
     namespaces: Vec<String>,
 }
 
-impl Narrowing {
+impl VersionExclusions {
     /// Excludes nothing.
     pub const NONE: Self = Self { nothing: Vec::new(), limited: Vec::new(), namespaces: Vec::new() };
 
@@ -208,9 +210,9 @@ pub struct StoreSize {
 /// Filter for the records that a reader wants.
 pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
-/// Whether objects are read with their bodies.
+/// Selects if objects are read with their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manifests {
+pub enum BodyMode {
     Read,
     /// Bodies are left empty.
     Left,
@@ -255,7 +257,7 @@ pub trait Store: Send + Sync + 'static {
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
 
     /// Objects by id, unordered; missing ones are omitted.
-    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error>;
+    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error>;
 
     /// Changes after `since` in order of seq. Of several changes of an object, only the last is returned.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
@@ -287,10 +289,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Exclusions for the wanted namespaces of each collection. If there are too many namespaces for a query, only
     /// collections without wanted namespaces are excluded.
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing;
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions;
 
     /// Old versions that existed in a period, latest end first.
-    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error>;
+    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error>;
 
     /// Old versions by the seq of the change that ended them, unordered; missing ones are omitted.
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;

@@ -8,7 +8,7 @@
 
 use crate::Error;
 
-/// How to proceed with a database of some format.
+/// Decision about a database of a given format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Steps lead to the target format.

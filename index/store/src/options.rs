@@ -1,4 +1,4 @@
-//! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size (invariant I5).
+//! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size .
 
 use crate::ingest::Keep;
 use crowsnest_component_base::retry::Backoff;
@@ -133,12 +133,12 @@ pub struct IndexOptions {
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
     pub history: History,
-    pub patience: Patience,
+    pub patience: MemberTimeouts,
 }
 
 /// Timeouts and backoff for members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct MemberTimeouts {
     /// Time to the response head.
     pub answer: Duration,
     /// Time for a complete page of a list.
@@ -161,7 +161,7 @@ pub struct Patience {
     pub retry_after: Duration,
 }
 
-impl Default for Patience {
+impl Default for MemberTimeouts {
     fn default() -> Self {
         Self {
             answer: Duration::from_secs(60),
@@ -225,7 +225,7 @@ impl IndexOptions {
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
             history: History::default(),
-            patience: Patience::default(),
+            patience: MemberTimeouts::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use bytes::Bytes;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::printers::Printed;
+use crowsnest_apimachinery::printers::PrintedObject;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -107,7 +107,7 @@ impl Record {
         Ok(&self.details()?.owners)
     }
 
-    pub fn printed(&self) -> Result<&Printed, Error> {
+    pub fn printed(&self) -> Result<&PrintedObject, Error> {
         Ok(&self.details()?.printed)
     }
 
@@ -150,7 +150,7 @@ pub struct Details {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
     /// Columns and table cells, computed at ingest.
-    pub printed: Printed,
+    pub printed: PrintedObject,
 }
 
 /// Encoded details, decoded on first use: most lists do not need them.
@@ -201,13 +201,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// Its JSON.
+    /// The body as text.
     pub fn text(&self) -> &str {
         // Ingest produces valid UTF-8.
         std::str::from_utf8(&self.body).unwrap_or_default()
     }
 
-    /// Its `metadata`, as JSON.
+    /// The JSON of `metadata`.
     pub fn metadata(&self) -> Option<&str> {
         let text = self.text();
         metadata_in(text).map(|at| &text[at])
@@ -257,7 +257,7 @@ pub struct Version {
 
 /// Type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happened {
+pub enum ChangeKind {
     Added,
     Modified,
     Deleted,
@@ -267,7 +267,7 @@ pub enum Happened {
 #[derive(Debug, Clone)]
 pub struct Change {
     pub seq: Seq,
-    pub happened: Happened,
+    pub happened: ChangeKind,
     /// The state after the change; for a deletion, the last state.
     pub object: Object,
     /// The state before the change, from which a watch with a selector detects that an object leaves its view.
@@ -277,7 +277,7 @@ pub struct Change {
 /// State of a collection: how far it follows its member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CollectionState {
-    /// The state before the change, from which a watch with a selector detects that an object leaves its view.
+    /// The resourceVersion up to which the collection was read.
     pub resource_version: String,
     /// A complete list was stored at least once, so an empty result means that there are no objects.
     pub complete: bool,

@@ -42,4 +42,4 @@ impl View {
 }
 
 /// Interest of a replica: clusters, resource and namespaces.
-pub type Wish = (Clusters, Gvr, Namespaces);
+pub type ReplicaInterest = (Clusters, Gvr, Namespaces);

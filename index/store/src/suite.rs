@@ -8,7 +8,7 @@ use super::sqlite::SqliteStore;
 use super::{Batch, Packed, Position, Progress, Replayed, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
-use crate::record::{CollectionKey, Happened, RecordKey, Seq};
+use crate::record::{ChangeKind, CollectionKey, RecordKey, Seq};
 use crate::{Epoch, Error, History, IndexOptions, PostgresOptions, StoreOptions};
 use crowsnest_apimachinery::selector::Selector;
 use rstest::rstest;
@@ -81,7 +81,7 @@ impl Backend {
         Step::Delete { namespace: namespace.into(), name: name.into(), resource_version: version.into() }
     }
 
-    async fn apply(&self, steps: Vec<Step>, version: &str) -> Vec<(u64, Happened, String)> {
+    async fn apply(&self, steps: Vec<Step>, version: &str) -> Vec<(u64, ChangeKind, String)> {
         let progress = Progress {
             resource_version: Some(version.to_owned()),
             kind: Some(("Pod".to_owned(), true)),
@@ -162,7 +162,7 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
     let Some(backend) = Backend::of(kind).await else { return };
     let first =
         backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
-    assert_eq!(first, [(1, Happened::Added, "a".into()), (2, Happened::Added, "b".into())]);
+    assert_eq!(first, [(1, ChangeKind::Added, "a".into()), (2, ChangeKind::Added, "b".into())]);
     // Writing an unchanged object is not a change.
     assert!(backend.apply(vec![backend.put(&pod("x", "a", "1", "10"))], "12").await.is_empty());
     let steps = vec![
@@ -174,7 +174,7 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
         backend.put(&pod("x", "a", "9", "17")),
     ];
     let happened = backend.apply(steps, "17").await;
-    use Happened::{Added, Deleted, Modified};
+    use ChangeKind::{Added, Deleted, Modified};
     let expected = [(3, Modified, "a"), (4, Deleted, "b"), (5, Added, "b"), (6, Deleted, "a"), (7, Added, "a")];
     assert_eq!(happened, expected.map(|(seq, happened, name)| (seq, happened, name.to_owned())));
 
@@ -330,7 +330,7 @@ async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Po
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
     let first = backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap();
-    assert!(first.iter().all(|change| change.happened == Happened::Deleted) && first.len() == 3);
+    assert!(first.iter().all(|change| change.happened == ChangeKind::Deleted) && first.len() == 3);
     assert!(!backend.store.collections().await.unwrap()[0].state.complete);
     assert_eq!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().len(), 2);
     assert!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().is_empty());

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::ingest;
-use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use futures::TryStreamExt;
 use kube::Client;
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,8 @@ pub async fn run(start: Start) {
     }
     let declared = Interests::default();
     let interest = |resource| {
-        let (clusters, namespaces, why) = (Clusters::All, Namespaces::All, Why::Other("the test".to_owned()));
+        let (clusters, namespaces, why) =
+            (Clusters::All, Namespaces::All, InterestReason::Other("the test".to_owned()));
         declared.declare(Interest { clusters, resource, namespaces, why })
     };
     let _interests = resources().map(interest);

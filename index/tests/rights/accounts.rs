@@ -8,7 +8,7 @@ use crate::{RBAC, REACH, World, create_all, heard, reach};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Happened, SearchRequest};
+use crowsnest_index::{ChangeKind, SearchRequest};
 use crowsnest_search::{LiveEvent, SuggestRequest};
 use futures::StreamExt;
 use kube::api::DeleteParams;
@@ -81,7 +81,7 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         for caller in [&account, &grouped] {
             let told = told(&world, caller).await;
             assert_eq!((told[0], told[4], told[5]), (6, 6, 1), "{round} {}", caller.name);
-            assert!(world.index.searcher().counts_in(caller, &member1));
+            assert!(world.index.searcher().rules_apply_in(caller, &member1));
             assert!(
                 world
                     .index
@@ -95,10 +95,10 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         }
         let mut follower = world.index.follow(world.index.seq());
         api(&admin, &reach()).delete(REACH, &DeleteParams::default()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, REACH, Happened::Deleted).await).await;
+        world.soon_obeyed(heard(&mut follower, REACH, ChangeKind::Deleted).await).await;
         for caller in [&account, &grouped] {
             assert_eq!(told(&world, caller).await, [0; 6], "{round} {}", caller.name);
-            assert!(!world.index.searcher().counts_in(caller, &member1));
+            assert!(!world.index.searcher().rules_apply_in(caller, &member1));
             for reading in [Reading::ByName, Reading::Listing] {
                 let reader = world.index.searcher().reader(caller, &config_maps(), reading).await;
                 assert_eq!(reader.limit(&member1), Some(BTreeSet::new()), "{reading:?}");
@@ -107,7 +107,7 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         assert!(!follows(&world, &account, round).await, "an unauthorized caller was notified");
         assert!(told(&world, &ann).await[0] >= 6, "other callers' permissions are unchanged");
         world.control_plane.create(reach()).await;
-        world.soon_obeyed(heard(&mut follower, REACH, Happened::Added).await).await;
+        world.soon_obeyed(heard(&mut follower, REACH, ChangeKind::Added).await).await;
     }
     assert!(follows(&world, &account, "last").await);
     assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");

@@ -12,7 +12,7 @@ use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, SearchRequest}
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_search::authorization::rbac_resources;
-use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use kube::Client;
 use serde_json::{Value, json};
 use std::future::pending;
@@ -130,7 +130,7 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     let declared = Interests::default();
     let interests = resources.clone().map(|resource| {
         let (clusters, namespaces) = (Clusters::All, Namespaces::All);
-        declared.declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+        declared.declare(Interest { clusters, resource, namespaces, why: InterestReason::Other("test".to_owned()) })
     });
     let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
     for cluster in ["member1", "member2"] {
@@ -144,7 +144,7 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     }
     let seq = index.seq();
     within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
-    within("the rules", index.searcher().obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
+    within("the rules", index.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
 
     let everything = |cluster: &str| {
         let many = [(2, "lab"), (2, "ops"), (2, "shop")];

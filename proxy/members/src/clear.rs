@@ -2,7 +2,7 @@
 //! Works, then the objects that `join` created. Works without kubeconfigs of the members, by using the service
 //! account that `join` created, which is deleted as well. Used by `crowsnest uninstall --members`.
 
-use crate::credentials::{ConnectionSpec, Secrets, Through};
+use crate::credentials::{ConnectionSpec, MemberRoute, Secrets};
 use crate::endpoints::EndpointRules;
 use crate::join::{
     CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, SYSTEM_LABEL, cluster_role_name, service_account_name,
@@ -32,7 +32,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A cluster to remove.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct ClusterRemoval {
     pub name: ClusterName,
     cluster: Cluster,
     /// Number of Works whose objects are deleted from the cluster, and of Works whose objects are kept.
@@ -40,7 +40,7 @@ pub struct Leaving {
     pub kept: usize,
 }
 
-impl Leaving {
+impl ClusterRemoval {
     /// True if the cluster was registered by its agent. The agent and its objects are kept, because they cannot be
     /// removed from here.
     pub fn has_agent(&self) -> bool {
@@ -70,7 +70,7 @@ impl Leaving {
 }
 
 /// All clusters, with what would be deleted from each.
-pub async fn leaving(control_plane: &Client) -> Result<Vec<Leaving>, Error> {
+pub async fn leaving(control_plane: &Client) -> Result<Vec<ClusterRemoval>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let all = clusters.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Clusters", e))?;
     let mut leaving = Vec::new();
@@ -79,14 +79,14 @@ pub async fn leaving(control_plane: &Client) -> Result<Vec<Leaving>, Error> {
         let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(&name));
         let works = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
         let kept = works.iter().filter(|work| work.spec.preserve_resources_on_deletion == Some(true)).count();
-        leaving.push(Leaving { name, taken: works.items.len() - kept, kept, cluster });
+        leaving.push(ClusterRemoval { name, taken: works.items.len() - kept, kept, cluster });
     }
     Ok(leaving)
 }
 
 /// Removes a cluster and the objects in it that belong to Crowsnest. `within` is the time limit for the controllers
 /// to release the Cluster.
-pub async fn leave(control_plane: &Client, leaving: &Leaving, within: Duration) -> Result<(), Error> {
+pub async fn leave(control_plane: &Client, leaving: &ClusterRemoval, within: Duration) -> Result<(), Error> {
     if leaving.has_agent() {
         let options = UnregisterOptions { wait: within, ..UnregisterOptions::new(leaving.name.clone()) };
         return unregister(control_plane, None, &options).await;
@@ -105,13 +105,13 @@ async fn made_by_join(member: &Client, namespace: &str) -> Result<(), Error> {
     match found.is_none_or(|found| found.labels().get(SYSTEM_LABEL.0).is_some_and(|value| value == SYSTEM_LABEL.1)) {
         true => Ok(()),
         false => Err(Error::Join(format!(
-            "its namespace {namespace} was not made by `crowsnest join` and is not deleted; delete the service accounts in it by hand"
+            "its namespace {namespace} was not created by `crowsnest join` and is not deleted; delete the service accounts in it manually"
         ))),
     }
 }
 
 /// A client with the credentials that the control plane has for the member.
-async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Error> {
+async fn member(control_plane: &Client, leaving: &ClusterRemoval) -> Result<Client, Error> {
     let mut secrets = Secrets::new();
     if let Some(reference) = &leaving.cluster.spec.secret_ref {
         let key = NamespacedName::new(&reference.namespace, &reference.name);
@@ -121,7 +121,7 @@ async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Err
     }
     let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
     // Members that are dialed have no tunnel here.
-    let spec = ConnectionSpec { through: Through::Dialling, ..spec };
+    let spec = ConnectionSpec { through: MemberRoute::Dialling, ..spec };
     // Members may run on the operator's machine.
     let rules = EndpointRules::allowing_local(true);
     Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default(), rules)?.client())
@@ -162,11 +162,11 @@ where
 mod tests {
     use super::*;
 
-    fn leaving(mode: &str) -> Leaving {
+    fn leaving(mode: &str) -> ClusterRemoval {
         let cluster = serde_json::from_value(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": "m1"},
             "spec": {"syncMode": mode, "apiEndpoint": "https://m1", "secretRef": {"namespace": "ours", "name": "m1"}}}));
-        Leaving { name: ClusterName::parse("m1").unwrap(), cluster: cluster.unwrap(), taken: 1, kept: 0 }
+        ClusterRemoval { name: ClusterName::parse("m1").unwrap(), cluster: cluster.unwrap(), taken: 1, kept: 0 }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::dial::{Dialer, ProxyRoute};
 use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
 use crowsnest_component_base::requests::{CountRequests, Requests};
-use crowsnest_component_base::spans::hand_on;
+use crowsnest_component_base::spans::inject_trace_context;
 use http::{HeaderValue, Request};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
@@ -128,7 +128,7 @@ fn client(
             if let Some(value) = &authorization {
                 request.headers_mut().entry(http::header::AUTHORIZATION).or_insert_with(|| value.clone());
             }
-            hand_on(request.headers_mut());
+            inject_trace_context(request.headers_mut());
             request
         })
         .service(hyper);

@@ -37,14 +37,14 @@ impl fmt::Debug for Token {
     }
 }
 
-/// How connections to a member are opened.
+/// Route by which connections to a member are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Through {
+pub enum MemberRoute {
     /// Directly or through a proxy.
     Dialling,
-    /// Through the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
-    AgentIfThere,
-    /// Only through the agent's tunnel ([`REACHED_THROUGH`]).
+    /// By the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
+    AgentIfConnected,
+    /// Only by the agent's tunnel ([`REACHED_THROUGH`]).
     AgentOnly,
 }
 
@@ -60,7 +60,7 @@ pub struct ConnectionSpec {
     pub token: Option<Token>,
     pub proxy_url: Option<Uri>,
     pub proxy_header: HeaderMap,
-    pub through: Through,
+    pub through: MemberRoute,
 }
 
 /// Secrets of the control plane.
@@ -91,17 +91,17 @@ impl ConnectionSpec {
             token: Some(token),
             proxy_url,
             proxy_header: proxy_header(name, spec.proxy_header.iter())?,
-            through: Through::of(cluster),
+            through: MemberRoute::of(cluster),
         })
     }
 }
 
-impl Through {
-    /// As set by the Cluster's sync mode and annotations.
+impl MemberRoute {
+    /// The route that the Cluster's sync mode and annotations select.
     pub fn of(cluster: &Cluster) -> Self {
         let said = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
         match (&cluster.spec.sync_mode, said) {
-            (ClusterSyncMode::Pull, None) => Self::AgentIfThere,
+            (ClusterSyncMode::Pull, None) => Self::AgentIfConnected,
             // Any value of the annotation excludes dialing.
             (ClusterSyncMode::Pull, Some(_)) => Self::AgentOnly,
             _ => Self::Dialling,
@@ -259,18 +259,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::push(json!({}), None, Through::Dialling)]
-    #[case::push_ignores_the_annotation(json!({}), Some("agent"), Through::Dialling)]
-    #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, Through::AgentIfThere)]
-    #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), Through::AgentOnly)]
-    #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), Through::AgentOnly)]
-    fn only_pull_clusters_use_tunnels(#[case] more: Value, #[case] said: Option<&str>, #[case] expected: Through) {
+    #[case::push(json!({}), None, MemberRoute::Dialling)]
+    #[case::push_ignores_the_annotation(json!({}), Some("agent"), MemberRoute::Dialling)]
+    #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, MemberRoute::AgentIfConnected)]
+    #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), MemberRoute::AgentOnly)]
+    #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), MemberRoute::AgentOnly)]
+    fn only_pull_clusters_use_tunnels(#[case] more: Value, #[case] said: Option<&str>, #[case] expected: MemberRoute) {
         let mut cluster = json!({"metadata": {"name": "m1"}, "spec": spec(more)});
         if let Some(said) = said {
             cluster["metadata"]["annotations"] = json!({REACHED_THROUGH: said});
         }
         let cluster = serde_json::from_value(cluster).expect("a Cluster");
-        assert_eq!(Through::of(&cluster), expected);
+        assert_eq!(MemberRoute::of(&cluster), expected);
     }
 
     #[rstest]

@@ -5,7 +5,7 @@
 
 use crate::endpoints::{EndpointRules, Resolver};
 use crate::tunnel::{Tunnels, authority};
-use crate::{Error, Through};
+use crate::{Error, MemberRoute};
 use crowsnest_apimachinery::names::ClusterName;
 use futures::future::BoxFuture;
 use http::uri::Authority;
@@ -167,11 +167,11 @@ impl Dialer {
     }
 
     /// Uses the tunnels of the cluster's agent, exclusively or if one is open.
-    pub fn through(self, through: Through, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
+    pub fn through(self, through: MemberRoute, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
         let only = match through {
-            Through::Dialling => return Ok(self),
-            Through::AgentIfThere => false,
-            Through::AgentOnly => true,
+            MemberRoute::Dialling => return Ok(self),
+            MemberRoute::AgentIfConnected => false,
+            MemberRoute::AgentOnly => true,
         };
         let target = authority(&self.target)?;
         let way = TunnelRoute { tunnels: tunnels.clone(), cluster: cluster.clone(), target, only };

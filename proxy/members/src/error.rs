@@ -51,9 +51,9 @@ pub enum Error {
     Impersonate { user: String, reason: String },
     #[error("{0}")]
     Join(String),
-    #[error("{what} is still there after {seconds} s: its finalizers wait for cleanup")]
+    #[error("{what} still exists after {seconds} s: its finalizers wait for cleanup")]
     StillThere { what: String, seconds: u64 },
-    #[error("cluster {name} is still there after {seconds} s: it {why}")]
+    #[error("cluster {name} still exists after {seconds} s: it {why}")]
     StillLeaving { name: String, seconds: u64, why: String },
     #[error("the watch on {what} ended: {reason}")]
     WatchEnded { what: &'static str, reason: String },

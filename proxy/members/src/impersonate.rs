@@ -16,7 +16,7 @@ const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 /// Attributes of a caller that are impersonated. The whole request fails if the impersonator lacks the permission
 /// for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claims {
+pub enum ImpersonatedAttributes {
     /// As in Karmada, without UID and extra.
     UserAndGroups,
     /// Including UID and extra.
@@ -32,7 +32,7 @@ pub fn impersonated_headers(
     received: &HeaderMap,
     caller: &UserInfo,
     token: Option<&Token>,
-    claims: Claims,
+    claims: ImpersonatedAttributes,
 ) -> Result<HeaderMap, Error> {
     let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
     let unclear = |what: &str| {
@@ -52,7 +52,7 @@ pub fn impersonated_headers(
     for group in groups {
         headers.append(IMPERSONATE_GROUP, group);
     }
-    if claims == Claims::Whole {
+    if claims == ImpersonatedAttributes::Whole {
         claim_rest(caller, &mut headers);
     }
     Ok(headers)
@@ -111,15 +111,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Claims::UserAndGroups, &[])]
-    #[case(Claims::Whole, &[
+    #[case(ImpersonatedAttributes::UserAndGroups, &[])]
+    #[case(ImpersonatedAttributes::Whole, &[
         "impersonate-extra-example.com%2fteam: blue",
         "impersonate-extra-scope: all",
         "impersonate-extra-scope: more",
         "impersonate-uid: 7",
     ])]
     fn groups_are_forwarded_and_received_impersonation_headers_are_dropped(
-        #[case] claims: Claims,
+        #[case] claims: ImpersonatedAttributes,
         #[case] rest: &[&str],
     ) {
         let extra = [("Example.com/Team", vec!["blue", "a\nb"]), ("scope", vec!["all", "more"])];

@@ -26,12 +26,12 @@ mod wait;
 mod write;
 
 pub use connection::Connection;
-pub use credentials::{ConnectionSpec, Through, Token};
+pub use credentials::{ConnectionSpec, MemberRoute, Token};
 pub use dial::{Dialer, MemberIo};
 pub use discovery::{ApiResource, ApiResources};
 pub use endpoints::EndpointRules;
 pub use error::Error;
-pub use impersonate::{Claims, impersonated_headers};
+pub use impersonate::{ImpersonatedAttributes, impersonated_headers};
 pub use join::{JoinOptions, Joined, Reported, join};
 pub use member::Member;
 pub use probe::Probe;

@@ -1,7 +1,7 @@
 //! An immutable snapshot of a member cluster, replaced on change.
 
 use crate::credentials::Token;
-use crate::{ApiResources, Claims, Connection, Error, Probe};
+use crate::{ApiResources, Connection, Error, ImpersonatedAttributes, Probe};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterStatus};
 use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE};
 use crowsnest_apimachinery::names::ClusterName;
@@ -70,11 +70,11 @@ impl Member {
     }
 
     /// Attributes that the impersonator may impersonate, set by the Cluster.
-    pub fn claims(&self) -> Claims {
+    pub fn claims(&self) -> ImpersonatedAttributes {
         let annotations = self.cluster.metadata.annotations.as_ref();
         match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|claims| claims == IMPERSONATES_WHOLE) {
-            true => Claims::Whole,
-            false => Claims::UserAndGroups,
+            true => ImpersonatedAttributes::Whole,
+            false => ImpersonatedAttributes::UserAndGroups,
         }
     }
 

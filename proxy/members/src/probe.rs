@@ -24,7 +24,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The member did not respond.
+    /// The result for a member that did not respond.
     pub fn unreachable(message: String) -> Self {
         Self { online: false, healthy: false, version: Err(message.clone()), message, latency: Duration::ZERO }
     }

@@ -3,7 +3,7 @@
 //! One task owns the state. Readers get immutable [`Member`] snapshots behind an atomic pointer and never block.
 
 use crate::connection::Connection;
-use crate::credentials::{ConnectionSpec, Secrets, Through, impersonator_token};
+use crate::credentials::{ConnectionSpec, MemberRoute, Secrets, impersonator_token};
 use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
 use crate::{Error, Member};
@@ -29,7 +29,7 @@ const CHANGE_BUFFER: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
     pub connect_timeout: Duration,
-    /// How long [`Fleet::start`] waits for the first list of Clusters.
+    /// Time limit of [`Fleet::start`] for the first list of Clusters.
     pub start_timeout: Duration,
     /// Counts the requests to members.
     pub requests: Requests,
@@ -150,7 +150,7 @@ impl Fleet {
     pub async fn member_in_reach(&self, name: &ClusterName) -> Option<Arc<Member>> {
         let has_none = |member: &Arc<Member>| matches!(member.connection, Err(Error::NoTunnel(_)));
         let member = self.member(name)?;
-        if !has_none(&member) || !self.inner.tunnels.comes(name).await {
+        if !has_none(&member) || !self.inner.tunnels.wait_until_open(name).await {
             return Some(member);
         }
         // The keeper observes a new tunnel with a delay; the tunnel may also end before that.
@@ -426,7 +426,7 @@ impl Keeper {
         let tunnels = &self.inner.tunnels;
         let connection = ConnectionSpec::of(name, cluster, &self.secrets).and_then(|spec| {
             // Without a tunnel, requests fail immediately with the reason until the agent connects.
-            if spec.through == Through::AgentOnly && !tunnels.is_open(name) {
+            if spec.through == MemberRoute::AgentOnly && !tunnels.is_open(name) {
                 return Err(Error::NoTunnel(name.clone()));
             }
             let kept = previous.and_then(|member| member.connection.as_ref().ok());

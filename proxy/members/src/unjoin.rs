@@ -30,7 +30,7 @@ pub struct UnjoinOptions {
 
 /// Contents that are deleted with a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leaving {
+pub struct RemovalPreview {
     /// Number of Works, whose objects are deleted from the cluster.
     pub works: usize,
 }
@@ -65,7 +65,7 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
 }
 
 /// Checks whether `unjoin` is possible and returns what it would delete. Changes nothing.
-pub async fn would_unjoin(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
+pub async fn would_unjoin(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
     joined(control_plane, name).await?;
     leaving(control_plane, name).await
 }
@@ -80,10 +80,10 @@ async fn joined(control_plane: &Client, name: &ClusterName) -> Result<Cluster, E
     }
 }
 
-pub(crate) async fn leaving(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
+pub(crate) async fn leaving(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
-    Ok(Leaving { works: works.items.len() })
+    Ok(RemovalPreview { works: works.items.len() })
 }
 
 pub(crate) async fn registered(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {

@@ -2,9 +2,9 @@
 //! the agent's permissions and reported tokens in the control plane, then the agent and its objects in the member.
 
 use crate::join::{CLUSTER_NAMESPACE, impersonator_secret_name};
-use crate::unjoin::{Leaving, clean_member, delete_cluster, leaving, registered};
+use crate::unjoin::{RemovalPreview, clean_member, delete_cluster, leaving, registered};
 use crate::write::{delete, revoke, revoke_in};
-use crate::{Error, Through, wait};
+use crate::{Error, MemberRoute, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::execution_namespace;
 use crowsnest_api::work::Work;
@@ -64,7 +64,7 @@ pub async fn unregister(
     let cluster = registered_by_agent(control_plane, name).await?;
     // Karmada's agent deletes propagated objects itself, with permissions in the execution namespace, so the Works
     // are deleted first.
-    if Through::of(&cluster) == Through::AgentIfThere {
+    if MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected {
         delete_works(control_plane, name, left()).await?;
     }
     delete_cluster(control_plane, &cluster, left()).await?;
@@ -77,7 +77,7 @@ pub async fn unregister(
 }
 
 /// Checks whether `unregister` is possible and returns what it would delete. Changes nothing.
-pub async fn would_unregister(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
+pub async fn would_unregister(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
     registered_by_agent(control_plane, name).await?;
     leaving(control_plane, name).await
 }
@@ -129,7 +129,7 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
     match tokio::time::timeout(within, deleting).await {
         Ok(deleted) => deleted,
         Err(_) => {
-            let what = format!("what was propagated to cluster {name}, {} Works,", there.len());
+            let what = format!("the execution namespace of cluster {name} with {} Works", there.len());
             Err(Error::StillThere { what, seconds: within.as_secs() })
         }
     }

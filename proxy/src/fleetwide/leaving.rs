@@ -15,7 +15,7 @@ use crate::Error;
 
 /// Collections that left the view.
 #[derive(Default)]
-pub struct Leaving {
+pub struct RemovedCollections {
     left: Vec<Left>,
 }
 
@@ -25,18 +25,18 @@ struct Left {
     known: Seq,
     /// Ids of the records sent as DELETED.
     told: HashSet<u64>,
-    /// When the last page was read from the cache.
+    /// Time at which the last page was read from the cache.
     read: Option<Instant>,
     /// Changes after this sequence number need no DELETED event.
     until: Option<Seq>,
 }
 
-impl Leaving {
+impl RemovedCollections {
     pub fn leave(&mut self, query: ListQuery, known: Seq) {
         self.left.push(Left { query, known, told: HashSet::new(), read: None, until: None });
     }
 
-    /// Notes records that were sent as DELETED; `over` if they were the last of the collection.
+    /// Marks records as sent as DELETED; `over` is true for the last ones of the collection.
     pub fn told(&mut self, query: &ListQuery, ids: Vec<u64>, over: bool) {
         let left = self.left.iter_mut().rev().find(|left| left.query.collection == query.collection);
         if let Some(left) = left {
@@ -46,7 +46,7 @@ impl Leaving {
     }
 
     /// True if the reader knows this object and was not sent its deletion yet. Marks the deletion as sent.
-    pub fn owes(&mut self, record: &Record) -> Result<bool, Error> {
+    pub fn take_deletion(&mut self, record: &Record) -> Result<bool, Error> {
         // A collection that returned and left again is in the last entry.
         for left in self.left.iter_mut().rev() {
             let query = &left.query;
@@ -79,7 +79,7 @@ mod tests {
     fn entries_are_removed_once_the_watch_has_passed_them() {
         let query = ListQuery::new(ClusterName::parse("m1").unwrap(), Gvr::new("", "v1", "configmaps"));
         let (soon, late) = (Duration::ZERO, Duration::from_secs(3600));
-        let mut leaving = Leaving::default();
+        let mut leaving = RemovedCollections::default();
         leaving.leave(query.clone(), Seq(3));
         leaving.told(&query, vec![1], false);
         leaving.forget(soon, Seq(5), Seq(5));

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::watch::{LAG, reached};
 use super::{View, warning};
 use crate::cluster::read;
-use crate::composite::{CachePosition, Composite, Continue, ListId, Portion};
+use crate::composite::{CachePosition, CompositeVersion, Continue, ListId, Portion};
 use crate::native::Native;
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
@@ -34,7 +34,7 @@ struct Listing {
     view: View,
     shape: Shape,
     kind: String,
-    position: Composite,
+    position: CompositeVersion,
     /// Sequence number of the snapshot that all pages show, so that a watch from this list sends no event twice.
     /// The store may be ahead of it: replicas publish changes shortly after they are stored.
     seq: Seq,
@@ -75,10 +75,10 @@ impl Proxy {
             let text = "specifying resource version is not allowed when using continue";
             return Err(Error::BadRequest(text.to_owned()));
         }
-        if !matches!(version, "" | "0") && !Composite::is_valid(version) {
+        if !matches!(version, "" | "0") && !CompositeVersion::is_valid(version) {
             return Err(Error::BadRequest(format!("invalid resource version {version:?}")));
         }
-        if let Some(seq) = Composite::decode(version).seq(index.id()) {
+        if let Some(seq) = CompositeVersion::decode(version).seq(index.id()) {
             // Waits until this replica reaches the client's version, so that the list does not go back in time.
             reached(index, seq).await?;
         }
@@ -89,7 +89,7 @@ impl Proxy {
         let mut clusters = view.clusters(index);
         let mut position = view.position(index);
         if let Some(token) = &token {
-            let first = Composite::decode(&token.rv);
+            let first = CompositeVersion::decode(&token.rv);
             let labels: Vec<String> = clusters.iter().map(|cluster| view.label(index, cluster)).collect();
             // A cluster that left after all its pages were sent does not matter.
             let has_left = |label: &str| label >= token.cluster.as_str() && !labels.iter().any(|known| known == label);
@@ -242,7 +242,7 @@ impl Proxy {
 
 /// The resourceVersion of an object in a response.
 pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
-    let mut version = Composite::default();
+    let mut version = CompositeVersion::default();
     let (cluster, place) =
         (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
     version.set(cluster, &record.resource_version, Some(place));
@@ -251,7 +251,7 @@ pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion
 }
 
 impl Pieces for Listing {
-    /// The next piece of JSON. Items come first and metadata last, because the continue token is known only at the
+    /// The next piece of JSON. Items are written first and metadata last, because the continue token is known only at the
     /// end.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         if self.ended {

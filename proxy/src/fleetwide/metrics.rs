@@ -134,7 +134,7 @@ impl Proxy {
         Ok(Response::from_parts(parts, full(said)))
     }
 
-    /// The same document from the first member that returns it.
+    /// The discovery document of the first member that returns it.
     async fn discovered(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
         let members = self.members_of(caller);
         let serving = members.iter().filter(|member| self.serves(member.name()));
@@ -146,9 +146,11 @@ impl Proxy {
             match self.to_member(member, caller, path, request, Some(ANSWER_WITHIN)).await {
                 Ok(response) if response.status() == StatusCode::OK => return Some(response),
                 Ok(response) => {
-                    tracing::debug!(cluster = %member.name(), status = %response.status(), path, "not told");
+                    tracing::debug!(cluster = %member.name(), status = %response.status(), path, "a member did not return its discovery document");
                 }
-                Err(error) => tracing::debug!(cluster = %member.name(), %error, path, "not told"),
+                Err(error) => {
+                    tracing::debug!(cluster = %member.name(), %error, path, "a member did not return its discovery document")
+                }
             }
         }
         None

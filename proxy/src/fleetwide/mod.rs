@@ -25,7 +25,7 @@ use crowsnest_members::Member;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{Native, Verb};
-use crate::{Body, Caller, Error, Proxy, Witness, addressed};
+use crate::{Body, Caller, ClusterObserver, Error, Proxy, addressed};
 
 pub(crate) use self::view::View;
 
@@ -53,7 +53,7 @@ impl Proxy {
         let view = match (view, only) {
             (Some(view), _) => view,
             // A resource that is not cached is read from the named cluster.
-            (None, Some(cluster)) if !self.inner.index.searcher().counts_in(caller, &cluster) => {
+            (None, Some(cluster)) if !self.inner.index.searcher().rules_apply_in(caller, &cluster) => {
                 return Err(Error::NoProxy { cluster, user: caller.name.clone() });
             }
             (None, Some(cluster)) => return self.one_cluster(cluster.as_str(), caller, path, request).await,
@@ -82,20 +82,20 @@ impl Proxy {
 
     /// True if a member of this name exists and the caller may see it.
     async fn has_member(&self, caller: &Caller, name: &ClusterName) -> bool {
-        self.inner.fleet.member(name).is_some() && self.inner.index.searcher().knows_of(caller, name).await
+        self.inner.fleet.member(name).is_some() && self.inner.index.searcher().may_see(caller, name).await
     }
 
     /// Members to which requests may be sent as the caller without a separate authorization for each of them in the
     /// control plane.
     pub(crate) fn members_of(&self, caller: &Caller) -> Vec<Arc<Member>> {
         let mut members = self.inner.fleet.members();
-        members.retain(|member| self.inner.index.searcher().counts_in(caller, member.name()));
+        members.retain(|member| self.inner.index.searcher().rules_apply_in(caller, member.name()));
         members
     }
 
-    /// Reports the clusters that answer a request to its [`Witness`], if it has one.
+    /// Reports the clusters that answer a request to its [`ClusterObserver`], if it has one.
     pub(crate) fn witnessed(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
-        if let Some(witness) = request.extensions().get::<Arc<dyn Witness>>() {
+        if let Some(witness) = request.extensions().get::<Arc<dyn ClusterObserver>>() {
             witness.reads(&clusters());
         }
     }

@@ -9,10 +9,10 @@ use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
-use crowsnest_store::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
-use crate::composite::{CachePosition, Composite, ListId, Portion};
+use crate::composite::{CachePosition, CompositeVersion, ListId, Portion};
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
 use crate::{Caller, Error};
@@ -29,7 +29,7 @@ pub struct View {
     only: Option<ClusterName>,
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
-    /// The caller's permissions. Only objects that they allow are in view (invariant I9).
+    /// The caller's permissions. Only objects that they allow are in view .
     reader: Reader,
 }
 
@@ -212,7 +212,7 @@ impl View {
     }
 
     /// True if a record is in view. Every watch checks this for each change, so the cheap and most selective checks
-    /// come first.
+    /// are first.
     pub fn shows(&self, record: &Record) -> Result<bool, Error> {
         let key = &record.key;
         if *key.resource() != self.resource || self.namespace.as_deref().is_some_and(|only| *only != *key.namespace) {
@@ -251,11 +251,11 @@ impl View {
     }
 
     /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
-    pub fn position(&self, index: &Index) -> Composite {
+    pub fn position(&self, index: &Index) -> CompositeVersion {
         let place = CachePosition { seq: index.seq(), cache: index.id().clone() };
-        let mut position = Composite::default();
+        let mut position = CompositeVersion::default();
         for cluster in self.clusters(index) {
-            let known = self.reader.knows_of(&cluster);
+            let known = self.reader.may_see(&cluster);
             let version = if known { self.version(index, &cluster) } else { "0".to_owned() };
             let label = self.label(index, &cluster);
             position.set(&label, &version, Some(place.clone()));
@@ -267,7 +267,7 @@ impl View {
     /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
     /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
     pub fn label(&self, index: &Index, cluster: &ClusterName) -> String {
-        if self.reader.knows_of(cluster) { cluster.to_string() } else { index.alias(cluster) }
+        if self.reader.may_see(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
 
     /// The member's resourceVersion up to which a cluster is cached.
@@ -283,7 +283,7 @@ impl View {
     ///
     /// Clusters left the view, or the visible part of a known cluster changed. The client received no events for
     /// that, so it has to list again.
-    pub fn missing_in(&self, known: &Composite, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
+    pub fn missing_in(&self, known: &CompositeVersion, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(index).into_iter();
         let clusters: Vec<(String, ClusterName)> =
             clusters.map(|cluster| (self.label(index, &cluster), cluster)).collect();
@@ -301,7 +301,7 @@ impl View {
     /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
     /// is complete.
     pub fn incomplete(&self, index: &Index) -> Vec<Incomplete> {
-        let known = self.clusters(index).into_iter().filter(|cluster| self.reader.knows_of(cluster));
+        let known = self.clusters(index).into_iter().filter(|cluster| self.reader.may_see(cluster));
         known.filter_map(|cluster| self.incomplete_in(index, cluster)).collect()
     }
 
@@ -332,8 +332,9 @@ impl View {
 /// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
 fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
-    let asked =
-        |interest: &Interest| matches!(interest.why, Why::ResourceRegistry(_)) && interest.resource == *resource;
+    let asked = |interest: &Interest| {
+        matches!(interest.why, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
+    };
     let part = |Interest { clusters, namespaces, .. }: Interest| match only {
         None => Some((clusters, namespaces)),
         Some(only) => clusters.contains(only).then(|| (Clusters::Names([only.clone()].into()), namespaces)),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::{
-    Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, Record, RecordKey, Seq,
+    Change, ChangeKind, CollectionKey, Follower, Gone, Index, ListQuery, Object, Record, RecordKey, Seq,
 };
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::leaving::Leaving;
+use super::leaving::RemovedCollections;
 use super::list::version_of;
 use super::{View, warning};
-use crate::composite::{CachePosition, Composite};
+use crate::composite::{CachePosition, CompositeVersion};
 use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
@@ -36,17 +36,17 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Number of objects read from the cache at once for the initial events.
 const CHUNK: usize = 200;
-/// How long the end of the initial events is delayed for clusters that are not collected yet. Unreachable clusters
-/// never are.
+/// Maximum delay of the end of the initial events for clusters that are not collected yet. Unreachable clusters
+/// are never collected.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
-/// How long to wait for a resourceVersion that this replica of the cache has not reached yet.
+/// Maximum wait for a resourceVersion that this replica of the cache has not reached yet.
 pub(super) const LAG: Duration = Duration::from_secs(1);
 /// List option that requests the current objects as the first events of a watch.
 const INITIAL_EVENTS: &str = "sendInitialEvents";
 
 /// Start of a watch.
 struct Beginning {
-    position: Composite,
+    position: CompositeVersion,
     /// Changes after this sequence number are sent.
     start: Seq,
     /// Collections whose current objects are sent first.
@@ -71,7 +71,7 @@ struct Watch {
     view: View,
     shape: Shape,
     kind: String,
-    position: Composite,
+    position: CompositeVersion,
     /// Collections whose current objects are still to be sent as ADDED.
     initial: VecDeque<Coming>,
     /// Objects sent in a state newer than the follower's position, with the sequence number of that state. Changes
@@ -80,7 +80,7 @@ struct Watch {
     /// Collections that left the view and whose objects are still to be sent as DELETED.
     leaving: VecDeque<ListQuery>,
     /// Collections that left the view, with the objects already sent as DELETED.
-    left: Leaving,
+    left: RemovedCollections,
     /// The view changed, and the portions recorded in `position` are out of date.
     turned: bool,
     /// The bookmark that ends the initial events has not been sent.
@@ -130,7 +130,7 @@ impl Proxy {
             initial,
             ahead: HashMap::new(),
             leaving: VecDeque::new(),
-            left: Leaving::default(),
+            left: RemovedCollections::default(),
             turned: false,
             collecting: if owes_bookmark { collected(index, &view) } else { None },
             owes_bookmark,
@@ -154,7 +154,7 @@ impl Proxy {
 impl Beginning {
     async fn of(index: &Index, view: &View, query: &Query) -> Result<Self, Error> {
         let asked = query.get("resourceVersion").unwrap_or_default();
-        let since = Composite::decode(asked);
+        let since = CompositeVersion::decode(asked);
         let wants_initial = query.flag(INITIAL_EVENTS);
         match since.seq(index.id()) {
             Some(start) if !wants_initial => {
@@ -163,7 +163,7 @@ impl Beginning {
                 Ok(Self { position: since, start, initial })
             }
             // The position of a foreign version is unknown, so the watch cannot continue from it.
-            None if !Composite::knows_nothing(asked) && !wants_initial => Err(Error::Expired),
+            None if !CompositeVersion::knows_nothing(asked) && !wants_initial => Err(Error::Expired),
             _ => {
                 let (position, start) = (view.position(index), index.seq());
                 let unwanted = query.has(INITIAL_EVENTS) && !wants_initial;
@@ -345,20 +345,20 @@ impl Watch {
         let is = self.view.shows(&change.object.record)?;
         let was = match &change.previous {
             Some(previous) => {
-                self.view.shows(previous)? || !is && self.view.allows(previous) && self.left.owes(previous)?
+                self.view.shows(previous)? || !is && self.view.allows(previous) && self.left.take_deletion(previous)?
             }
             None => false,
         };
         let kind = match (change.happened, was, is) {
-            (Happened::Deleted, was, is) if was || is => "DELETED",
-            (Happened::Added | Happened::Modified, true, true) => "MODIFIED",
-            (Happened::Added | Happened::Modified, false, true) => "ADDED",
-            (Happened::Added | Happened::Modified, true, false) => "DELETED",
+            (ChangeKind::Deleted, was, is) if was || is => "DELETED",
+            (ChangeKind::Added | ChangeKind::Modified, true, true) => "MODIFIED",
+            (ChangeKind::Added | ChangeKind::Modified, false, true) => "ADDED",
+            (ChangeKind::Added | ChangeKind::Modified, true, false) => "DELETED",
             _ => return Ok(()),
         };
         // As in kube-apiserver, DELETED for an object that no longer matches has its last matching state and the version of the change.
         let selected = match change.happened {
-            Happened::Added | Happened::Modified if !is => self.index.before(change.seq).await?,
+            ChangeKind::Added | ChangeKind::Modified if !is => self.index.before(change.seq).await?,
             _ => None,
         };
         self.move_to(&change.object.record, change.seq);

@@ -41,7 +41,9 @@ impl Proxy {
                 }
                 request
             }
-            Verb::Patch => conditional(request, |headers, sent| conditions::of_patch(headers, sent, owner)).await?,
+            Verb::Patch => {
+                conditional(request, |headers, sent| conditions::rewrite_patch(headers, sent, owner)).await?
+            }
             Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await?,
             _ => request,
         };

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use super::followed::{Known, followed};
 use super::pod::Pod;
-use super::read::{Refusal, Said};
+use super::read::{Refusal, SourceEvent};
 use super::select::From;
-use super::{Found, LogEvent, LogSource, MOST_PODS, Selecting, Selection, Told};
+use super::{Found, LogEvent, LogSource, LogSummary, MOST_PODS, Selecting, Selection};
 
 /// Maximum duration of a follow request. Then the client has to authenticate and be authorized again.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
@@ -36,10 +36,10 @@ struct Follow {
     pods: HashMap<u64, Followed>,
     /// Pods reported by the running search until its answer is complete; None after that.
     found_again: Option<HashSet<u64>>,
-    logs: SelectAll<BoxStream<'static, (Arc<LogSource>, Said)>>,
+    logs: SelectAll<BoxStream<'static, (Arc<LogSource>, SourceEvent)>>,
     waiting: VecDeque<LogEvent>,
     skipped: Vec<Skipped>,
-    told: Told,
+    told: LogSummary,
     began: Timestamp,
     ends: Instant,
     over: bool,
@@ -70,7 +70,7 @@ pub fn follow(
         logs: SelectAll::new(),
         waiting: VecDeque::new(),
         skipped: found.skipped,
-        told: Told::default(),
+        told: LogSummary::default(),
         began,
         ends: Instant::now() + LONGEST,
         over: false,
@@ -94,7 +94,7 @@ impl Follow {
             tokio::select! {
                 Some((source, said)) = self.logs.next(), if !self.logs.is_empty() => {
                     self.told.count(&said);
-                    return Some(LogEvent::Said(source, said));
+                    return Some(LogEvent::SourceEvent(source, said));
                 }
                 event = self.selection.next() => self.selected(event),
                 () = tokio::time::sleep_until(self.ends) => self.end("the limit of four hours was reached; repeat the request"),
@@ -104,7 +104,7 @@ impl Follow {
 
     fn end(&mut self, why: &'static str) {
         self.over = true;
-        self.waiting.push_back(LogEvent::Done(Told { why: Some(why), ..self.told.clone() }));
+        self.waiting.push_back(LogEvent::Done(LogSummary { why: Some(why), ..self.told.clone() }));
     }
 
     fn selected(&mut self, event: Option<Result<LiveEvent, crowsnest_index::Error>>) {
@@ -200,7 +200,7 @@ impl Follow {
             let refusal = Refusal { code: 429, reason: "TooManyRequests".to_owned(), message };
             for source in sources {
                 self.told.refused += 1;
-                self.waiting.push_back(LogEvent::Said(Arc::new(source), Said::Refused(refusal.clone())));
+                self.waiting.push_back(LogEvent::SourceEvent(Arc::new(source), SourceEvent::Refused(refusal.clone())));
             }
             return;
         }

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::LogSource;
 use super::line::Cursor;
 use super::pod::{Pod, State};
-use super::read::{Log, LogReader, Refusal, Said};
+use super::read::{Log, LogReader, Refusal, SourceEvent};
 use super::select::From;
 
 /// Shortest and longest delay between attempts to read a log that ended while its container runs.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// How long the last lines of a deleted pod are waited for.
+/// Maximum wait for the last lines of a deleted pod.
 const GRACE: Duration = Duration::from_secs(5);
 
 const GONE: &str = "the pod was deleted, no longer matches, or may no longer be read";
@@ -59,7 +59,7 @@ pub fn followed(
     source: Arc<LogSource>,
     pod: watch::Receiver<Known>,
     from: From,
-) -> BoxStream<'static, Said> {
+) -> BoxStream<'static, SourceEvent> {
     let followed = Followed {
         reader,
         source,
@@ -76,7 +76,7 @@ pub fn followed(
 }
 
 impl Followed {
-    async fn next(&mut self) -> Option<Said> {
+    async fn next(&mut self) -> Option<SourceEvent> {
         loop {
             match &mut self.step {
                 Step::Over => return None,
@@ -86,11 +86,11 @@ impl Followed {
                     }
                     self.step = Step::Asking;
                     self.joined = true;
-                    return Some(Said::Joined);
+                    return Some(SourceEvent::Joined);
                 }
                 Step::Asking => {
                     if let Some(refusal) = self.ask().await {
-                        return Some(Said::Refused(refusal));
+                        return Some(SourceEvent::Refused(refusal));
                     }
                 }
                 Step::Reading(log) => {
@@ -103,7 +103,7 @@ impl Followed {
                         Ok(Some(line)) => {
                             self.pause = PAUSES.0;
                             if self.cursor.takes(&line) && self.reader.request.lines.takes(&line.text) {
-                                return Some(Said::Line(line));
+                                return Some(SourceEvent::Line(line));
                             }
                         }
                         // An interrupted log is requested again; the error is sent only if that fails as well.
@@ -113,7 +113,7 @@ impl Followed {
                 Step::Pausing => match self.paused().await {
                     Some(why) => {
                         self.step = Step::Over;
-                        return Some(Said::Left(why));
+                        return Some(SourceEvent::Left(why));
                     }
                     None => self.step = Step::Asking,
                 },

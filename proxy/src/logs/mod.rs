@@ -29,7 +29,7 @@ pub use self::line::{LONGEST_LINE, Line};
 use self::merge::merged;
 use self::pod::Pod;
 use self::read::LogReader;
-pub use self::read::{Refusal, Said};
+pub use self::read::{Refusal, SourceEvent};
 pub use self::select::{LogRequest, MOST_STREAMS, STREAMS};
 use crate::{Caller, Error, Proxy};
 
@@ -54,15 +54,15 @@ pub enum LogEvent {
     Notices(Vec<Remark>),
     /// Clusters whose pods are unknown or outdated.
     Skipped(Vec<Skipped>),
-    Said(Arc<LogSource>, Said),
+    SourceEvent(Arc<LogSource>, SourceEvent),
     /// The pods can no longer be followed. This is the last event.
     Failed(String),
-    Done(Told),
+    Done(LogSummary),
 }
 
 /// Summary at the end of a log stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct LogSummary {
     pub lines: u64,
     /// Number of logs requested.
     pub logs: u64,
@@ -73,13 +73,13 @@ pub struct Told {
     pub why: Option<&'static str>,
 }
 
-impl Told {
-    fn count(&mut self, said: &Said) {
+impl LogSummary {
+    fn count(&mut self, said: &SourceEvent) {
         match said {
-            Said::Joined => self.logs += 1,
-            Said::Line(_) => self.lines += 1,
-            Said::Refused(_) => self.refused += 1,
-            Said::Left(_) => {}
+            SourceEvent::Joined => self.logs += 1,
+            SourceEvent::Line(_) => self.lines += 1,
+            SourceEvent::Refused(_) => self.refused += 1,
+            SourceEvent::Left(_) => {}
         }
     }
 }
@@ -213,11 +213,11 @@ impl Selecting {
         let sources = found.pods.iter().flat_map(|(record, pod)| self.sources(record, pod));
         let sources: Vec<Arc<LogSource>> = sources.map(Arc::new).collect();
         let logs = sources.iter().map(|source| self.reader.clone().stream(Arc::clone(source))).collect();
-        let told = Arc::new(parking_lot::Mutex::new(Told::default()));
+        let told = Arc::new(parking_lot::Mutex::new(LogSummary::default()));
         let counted = Arc::clone(&told);
         let lines = merged(logs).filter_map(move |(number, said)| {
             counted.lock().count(&said);
-            std::future::ready(sources.get(number).map(|source| LogEvent::Said(Arc::clone(source), said)))
+            std::future::ready(sources.get(number).map(|source| LogEvent::SourceEvent(Arc::clone(source), said)))
         });
         let done = once(async move { LogEvent::Done(told.lock().clone()) });
         found.opening().chain(lines).chain(done).boxed()

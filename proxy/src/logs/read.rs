@@ -37,7 +37,7 @@ pub struct Refusal {
 
 /// An event of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum SourceEvent {
     /// The log was requested.
     Joined,
     Line(Line),
@@ -46,7 +46,7 @@ pub enum Said {
     Left(&'static str),
 }
 
-impl Timed for Said {
+impl Timed for SourceEvent {
     fn time(&self) -> Option<Timestamp> {
         match self {
             Self::Line(line) => line.time,
@@ -143,7 +143,7 @@ impl LogReader {
     }
 
     /// A log from its start position to its current end.
-    pub fn stream(self, source: Arc<LogSource>) -> BoxStream<'static, Said> {
+    pub fn stream(self, source: Arc<LogSource>) -> BoxStream<'static, SourceEvent> {
         let whole = UnfollowedLog { reader: self, source, joined: false, log: None };
         unfold(Some(whole), |whole| async move { whole?.next().await }).boxed()
     }
@@ -182,28 +182,31 @@ struct UnfollowedLog {
 
 impl UnfollowedLog {
     /// The next event, and the reader for the events after it.
-    async fn next(mut self) -> Option<(Said, Option<Self>)> {
+    async fn next(mut self) -> Option<(SourceEvent, Option<Self>)> {
         if !std::mem::replace(&mut self.joined, true) {
-            return Some((Said::Joined, Some(self)));
+            return Some((SourceEvent::Joined, Some(self)));
         }
         let log = match &mut self.log {
             Some(log) => log,
             None => match self.reader.open(&self.source, self.reader.request.from).await {
                 Ok(log) => self.log.insert(log),
-                Err(refusal) => return Some((Said::Refused(refusal), None)),
+                Err(refusal) => return Some((SourceEvent::Refused(refusal), None)),
             },
         };
         loop {
             match tokio::time::timeout(IDLE_TIMEOUT, log.next()).await {
                 Ok(Ok(Some(line))) if self.reader.request.lines.takes(&line.text) => {
-                    return Some((Said::Line(line), Some(self)));
+                    return Some((SourceEvent::Line(line), Some(self)));
                 }
                 Ok(Ok(Some(_))) => {}
                 Ok(Ok(None)) => return None,
-                Ok(Err(refusal)) => return Some((Said::Refused(refusal), None)),
+                Ok(Err(refusal)) => return Some((SourceEvent::Refused(refusal), None)),
                 Err(_) => {
                     let message = format!("the member sent nothing for {} s", IDLE_TIMEOUT.as_secs());
-                    return Some((Said::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)), None));
+                    return Some((
+                        SourceEvent::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)),
+                        None,
+                    ));
                 }
             }
         }

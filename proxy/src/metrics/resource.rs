@@ -211,7 +211,7 @@ impl Found {
     fn of(answer: MemberResponse) -> Result<Self, String> {
         match answer {
             MemberResponse::Ok(usage) => Ok(Self::Usage(usage)),
-            // The group in the details tells whether the object or its metrics are missing.
+            // The group in the details shows whether the object or its metrics are missing.
             MemberResponse::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
                 GROUP => Ok(Self::Unmeasured),
                 _ => Ok(Self::Absent),
@@ -297,7 +297,7 @@ impl Item {
         Ok(Self { namespace, name, cluster: cluster.clone(), json: to_raw_value(&fields)? })
     }
 
-    /// As `PartialObjectMetadata`.
+    /// The object as `PartialObjectMetadata`.
     fn metadata(&self) -> Result<String, serde_json::Error> {
         let fields: Fields = serde_json::from_str(self.json.get())?;
         let metadata = fields.get("metadata");

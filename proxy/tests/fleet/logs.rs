@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crowsnest_index::SearchRequest;
-use crowsnest_proxy::logs::{LogEvent, LogRequest, Said, Told};
+use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSummary, SourceEvent};
 use crowsnest_proxy::{Caller, Error};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -58,7 +58,8 @@ async fn pod(world: &World, member: &str, name: &str, began: i64) {
 /// Waits until searches of the caller find this many pods with running containers.
 async fn found(world: &World, caller: &Caller, expected: u64) {
     let until_found = async {
-        let (mut searchable, mut obeyed) = (world.index.searcher().searchable(), world.index.searcher().obeyed());
+        let (mut searchable, mut applied_seq) =
+            (world.index.searcher().searchable(), world.index.searcher().applied_seq());
         loop {
             let search = SearchRequest::new("kind:pod label:app=web ready:>0", caller.clone());
             if world.index.searcher().search_all(search).await.unwrap().summary.unwrap().total == expected {
@@ -66,7 +67,7 @@ async fn found(world: &World, caller: &Caller, expected: u64) {
             }
             tokio::select! {
                 changed = searchable.changed() => changed.unwrap(),
-                changed = obeyed.changed() => changed.unwrap(),
+                changed = applied_seq.changed() => changed.unwrap(),
             }
         }
     };
@@ -81,19 +82,20 @@ async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'s
 
 /// An event as one line.
 fn format_event(event: &LogEvent) -> String {
-    let LogEvent::Said(of, said) = event else { return format!("{event:?}") };
+    let LogEvent::SourceEvent(of, said) = event else { return format!("{event:?}") };
     let said = match said {
-        Said::Joined => "joined".to_owned(),
-        Said::Line(line) => line.text.clone(),
-        Said::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
-        Said::Left(why) => format!("left: {why}"),
+        SourceEvent::Joined => "joined".to_owned(),
+        SourceEvent::Line(line) => line.text.clone(),
+        SourceEvent::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
+        SourceEvent::Left(why) => format!("left: {why}"),
     };
     format!("{}/{} {said}", of.cluster, of.pod)
 }
 
 async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
     let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
-    let said = events.iter().filter(|event| matches!(event, LogEvent::Said(_, said) if *said != Said::Joined));
+    let said =
+        events.iter().filter(|event| matches!(event, LogEvent::SourceEvent(_, said) if *said != SourceEvent::Joined));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
     said.map(format_event).collect()
 }
@@ -104,7 +106,7 @@ async fn until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<Strin
     let reached = async {
         while seen.last().is_none_or(|seen| seen != last) {
             let event = logs.next().await.expect("logs are followed");
-            if matches!(event, LogEvent::Said(..)) {
+            if matches!(event, LogEvent::SourceEvent(..)) {
                 seen.push(format_event(&event));
             }
         }
@@ -119,7 +121,7 @@ fn starting(cluster: &str, pod: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_of_several_members_are_one() {
+async fn logs_of_several_members_are_merged() {
     let world = world().await;
     for (member, name, began) in [("m1", "c", 3), ("m2", "b", 2), ("m1", "a", 1)] {
         pod(&world, member, name, began).await;
@@ -165,7 +167,7 @@ async fn logs_of_several_members_are_one() {
     expected.insert(0, refused.to_owned());
     assert_eq!(all(&world, &user("alice"), "").await, expected);
     let events: Vec<LogEvent> = ask(&world, &user("alice"), "").await.unwrap().collect().await;
-    let done = Told { lines: 4, logs: 3, refused: 1, why: None };
+    let done = LogSummary { lines: 4, logs: 3, refused: 1, why: None };
     assert!(matches!(events.last(), Some(LogEvent::Done(told)) if *told == done), "{events:?}");
     world.stop().await;
 }

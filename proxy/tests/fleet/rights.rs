@@ -1,9 +1,9 @@
-//! Callers see only the cached objects that they may read in the member (invariant I9).
+//! Callers see only the cached objects that they may read in the member .
 
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::{CollectionKey, Happened};
+use crowsnest_index::{ChangeKind, CollectionKey};
 use crowsnest_proxy::Caller;
 use crowsnest_search::authorization::rbac_resources;
 use http::Method;
@@ -35,7 +35,7 @@ async fn get(world: &World, caller: &Caller, path: &str, query: &str) -> (u16, V
 
 /// Waits until a caller sees exactly these objects.
 async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
-    let mut obeyed = world.index.searcher().obeyed();
+    let mut applied_seq = world.index.searcher().applied_seq();
     let until_shown = async {
         loop {
             let (code, list) = get(world, caller, CONFIG_MAPS, "labelSelector=app%3Dx").await;
@@ -43,7 +43,7 @@ async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
             if names(&list) == expected {
                 return;
             }
-            obeyed.changed().await.unwrap();
+            applied_seq.changed().await.unwrap();
         }
     };
     tokio::time::timeout(Duration::from_secs(60), until_shown).await.expect("the permissions take effect");
@@ -94,7 +94,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
     let mut follower = world.index.follow(world.index.seq());
     for (member, name) in [("m2", "hidden"), ("m1", "shown")] {
         create(&world.members[member].admin(), "v1", "ConfigMap", Some("default"), config_map(name, "1")).await;
-        heard(&mut follower, Happened::Added, name).await;
+        heard(&mut follower, ChangeKind::Added, name).await;
     }
     while told.len() < 3 {
         told.extend(events(&mut watch).await);
@@ -194,9 +194,9 @@ async fn lists_are_empty_with_only_get_permission() {
     }
     let alice = user("alice");
     allow(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
-    let mut obeyed = world.index.searcher().obeyed();
+    let mut applied_seq = world.index.searcher().applied_seq();
     while get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0 != 200 {
-        obeyed.changed().await.unwrap();
+        applied_seq.changed().await.unwrap();
     }
     let (code, list) = get(&world, &alice, CONFIG_MAPS, "").await;
     assert_eq!((code, names(&list)), (200, Vec::new()));

@@ -15,7 +15,7 @@ use crate::world::{CONFIG_MAPS, LABELLED, World, admin, read, register_with, req
 /// Behaviour of a member.
 #[derive(Clone, Copy)]
 enum Does {
-    /// It accepts connections and says nothing.
+    /// It accepts connections and never responds.
     Nothing,
     /// It sends a part of its list and then stalls.
     Stall,
@@ -105,7 +105,7 @@ async fn lists_name_members_whose_part_is_incomplete() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_stalls_in_a_lookup_counts_by_its_status() {
+async fn a_member_that_stalls_after_its_status_counts_as_a_hit() {
     let world = world().await;
     let _stalls = member(&world, "stalls", Does::StallWithOne).await;
     let path = format!("{CONFIG_MAPS}/only-m1");
@@ -139,7 +139,7 @@ async fn switching_protocols_without_an_upgrade_request_is_refused() {
 #[case("GET", "/api/v1/watch/namespaces/default/pods/p/exec")]
 #[case("GET", "/api/v1/proxy/namespaces/default/pods/p")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prefixes_give_no_other_verb(#[case] method: &str, #[case] path: &str) {
+async fn deprecated_prefixes_do_not_change_the_verb(#[case] method: &str, #[case] path: &str) {
     let world = world().await;
     let sent = || request(method.parse().unwrap(), "", "", None);
     let proxy = &world.proxy;

@@ -2,9 +2,9 @@
 
 use base64::Engine;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_index::{Follower, Happened};
+use crowsnest_index::{ChangeKind, Follower};
 use crowsnest_proxy::Body;
-use crowsnest_store::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -49,7 +49,7 @@ async fn change(world: &World, value: &str) {
 
 /// Keeps collecting the resource independently of registrations.
 fn collect(world: &World) -> InterestGuard {
-    world.declare(Interest { why: Why::Search, ..registered(Clusters::All, config_maps()) })
+    world.declare(Interest { why: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
 }
 
 /// Replaces the registration by these clusters.
@@ -59,7 +59,7 @@ fn register(world: &mut World, names: &[&str]) {
 }
 
 /// Waits until the cache has seen this change of an object.
-pub async fn heard(follower: &mut Follower, happened: Happened, name: &str) {
+pub async fn heard(follower: &mut Follower, happened: ChangeKind, name: &str) {
     loop {
         let changes = follower.next().await.unwrap().unwrap();
         if changes.iter().any(|change| change.happened == happened && *change.object.record.key.name == *name) {
@@ -81,15 +81,15 @@ async fn changes_during_a_list_are_sent_once() {
     assert_eq!(names(&first), ["m1/both"]);
     let mut follower = world.index.follow(world.index.seq());
     change(&world, "1").await;
-    heard(&mut follower, Happened::Modified, "only-m1").await;
+    heard(&mut follower, ChangeKind::Modified, "only-m1").await;
     create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
-    heard(&mut follower, Happened::Added, "late").await;
+    heard(&mut follower, ChangeKind::Added, "late").await;
     let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
     of_m2.delete("both", &DeleteParams::default()).await.unwrap();
-    heard(&mut follower, Happened::Deleted, "both").await;
+    heard(&mut follower, ChangeKind::Deleted, "both").await;
     let other = json!({"metadata": {"labels": {"app": "y"}}, "data": {"v": "2"}});
     of_m2.patch("only-m2", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
-    heard(&mut follower, Happened::Modified, "only-m2").await;
+    heard(&mut follower, ChangeKind::Modified, "only-m2").await;
 
     let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
     let (_, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
@@ -218,11 +218,11 @@ async fn a_cluster_that_left_sends_no_more_events() {
     let mut follower = world.index.follow(world.index.seq());
     let left = world.members["m2"].admin();
     create(&left, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
-    heard(&mut follower, Happened::Added, "late").await;
+    heard(&mut follower, ChangeKind::Added, "late").await;
     let objects: Api<ConfigMap> = Api::namespaced(left, "default");
     for name in ["late", "both"] {
         objects.delete(name, &DeleteParams::default()).await.unwrap();
-        heard(&mut follower, Happened::Deleted, name).await;
+        heard(&mut follower, ChangeKind::Deleted, name).await;
     }
     change(&world, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
@@ -320,9 +320,9 @@ async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     let member = world.members["m1"].admin();
     let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
     objects.delete("only-m1", &DeleteParams::default()).await.unwrap();
-    heard(&mut follower, Happened::Deleted, "only-m1").await;
+    heard(&mut follower, ChangeKind::Deleted, "only-m1").await;
     create(&member, "v1", "ConfigMap", Some("default"), config_map("only-m1", "again")).await;
-    heard(&mut follower, Happened::Added, "only-m1").await;
+    heard(&mut follower, ChangeKind::Added, "only-m1").await;
     let there = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(event_summaries(&mut body, 4).await, there);
     change(&world, "1").await;
@@ -347,7 +347,7 @@ async fn a_view_that_widens_sends_its_new_objects() {
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("beside", "1")).await;
-    heard(&mut follower, Happened::Added, "beside").await;
+    heard(&mut follower, ChangeKind::Added, "beside").await;
     let everywhere = "/api/v1/configmaps";
     let mut body =
         world.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
@@ -376,7 +376,7 @@ async fn a_version_of_other_namespaces_is_expired() {
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("beside", "1")).await;
-    heard(&mut follower, Happened::Added, "beside").await;
+    heard(&mut follower, ChangeKind::Added, "beside").await;
     let narrow = position(&world).await;
     let everywhere = "/api/v1/configmaps";
     // The version of a list of one namespace includes the registered portion of the cluster.

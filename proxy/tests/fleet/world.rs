@@ -10,7 +10,7 @@ use crowsnest_kubelet::Kubelet;
 use crowsnest_kubelet::connect::{self, RegistryRuntime};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_proxy::{Body, Caller, Proxy};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -224,7 +224,7 @@ pub async fn read(response: Response<Body>) -> (u16, Value) {
 
 /// The interest that a ResourceRegistry declares.
 pub fn registered(clusters: Clusters, resource: Gvr) -> Interest {
-    Interest { clusters, resource, namespaces: Namespaces::All, why: Why::ResourceRegistry("r".into()) }
+    Interest { clusters, resource, namespaces: Namespaces::All, why: InterestReason::ResourceRegistry("r".into()) }
 }
 
 /// Clusters by name.

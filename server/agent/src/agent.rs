@@ -31,11 +31,11 @@ use tokio_util::sync::CancellationToken;
 pub use config::{Config, Rotation, SecretName};
 use crowsnest_process::serving;
 use crowsnest_process::serving::bind;
-use crowsnest_process::signals::Stop;
+use crowsnest_process::signals::StopSignals;
 use figures::AgentMetrics;
 use health::Tunnel;
 use replicas::Replica;
-use tunnels::{Answer, keep};
+use tunnels::{TunnelResponse, keep};
 
 /// Timeout of connecting to the member's API server.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ const MAX_STATUS: usize = 64 << 10;
 /// Runs the agent until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
-    Stop::new()?.drained(&stop, serve(config, &stop)).await?;
+    StopSignals::new()?.run_until_signal(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,7 +136,7 @@ async fn keep_open(
             tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &config.cluster_name, tunnel_headers)).await;
         let answer = answer
             .with_context(|| format!("no response of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
-        if let Answer::Opened(..) = answer {
+        if let TunnelResponse::Opened(..) = answer {
             agent_metrics.record_opened_tunnel();
         }
         anyhow::Ok(answer)
@@ -148,7 +148,7 @@ async fn open(
     control_plane: &kube::Client,
     cluster: &ClusterName,
     tunnel_headers: HeaderMap,
-) -> anyhow::Result<Answer<Upgraded>> {
+) -> anyhow::Result<TunnelResponse<Upgraded>> {
     let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/attach");
     let mut request = Request::post(&path)
         .header(header::CONNECTION, HeaderValue::from_static("Upgrade"))
@@ -158,7 +158,7 @@ async fn open(
     let response = control_plane.send(request).await.context("cannot request a tunnel from the control plane")?;
     let status = response.status();
     if status == StatusCode::NO_CONTENT {
-        return Ok(Answer::AlreadyOpen);
+        return Ok(TunnelResponse::AlreadyOpen);
     }
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let body = body::collect(response.into_body(), MAX_STATUS).await.unwrap_or_default();
@@ -170,7 +170,7 @@ async fn open(
     }
     let replica = Replica::from_response(response.headers());
     let upgraded = hyper::upgrade::on(response).await.context("cannot upgrade the connection")?;
-    Ok(Answer::Opened(upgraded, replica))
+    Ok(TunnelResponse::Opened(upgraded, replica))
 }
 
 /// Dials the API server named by the agent's kubeconfig over TCP; TLS is terminated by the control plane. An https

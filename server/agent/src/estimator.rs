@@ -19,7 +19,7 @@ use axum::routing::{get, post};
 use crowsnest_api::estimator as wire;
 use crowsnest_api::work;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_apiserver::authn::{Credentials, ServingCertificate};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_component_base::requests::Requests;
 use crowsnest_controllers::estimator::facts::Member;
@@ -41,10 +41,10 @@ use tonic_prost::ProstCodec;
 pub use config::{Config, TlsFiles};
 
 use crowsnest_component_base::metrics::Scrape;
-use crowsnest_component_base::metrics::{BuildInfo, Sent};
-use crowsnest_process::reload::{Reloader, Reloads};
+use crowsnest_component_base::metrics::{BuildInfo, RequestsCollector};
+use crowsnest_process::reload::{ReloadCounters, Reloader};
 use crowsnest_process::serving::{self, Tls};
-use crowsnest_process::signals::Stop;
+use crowsnest_process::signals::StopSignals;
 
 /// Interval between checks of the certificate files.
 const RELOAD: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ const RELOAD: Duration = Duration::from_secs(60);
 /// Runs the estimator until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
-    Stop::new()?.drained(&stop, serve(config, &stop)).await?;
+    StopSignals::new()?.run_until_signal(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -133,7 +133,7 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
             format!("cannot read {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display())
         })?);
     }
-    let own = Serving::new(&pair(&first)).context("--grpc-auth-cert-file")?;
+    let own = ServingCertificate::new(&pair(&first)).context("--grpc-auth-cert-file")?;
     let tls = Tls::strict(Arc::clone(&own), None)?;
     let replace = move |read: &[String]| Ok(own.replace(&pair(read))?);
     reloader.watch("grpc-auth-cert-file", vec![certificate.clone(), key.clone()], replace).await?;
@@ -346,7 +346,7 @@ async fn ready(State(member): State<Arc<Member>>) -> (StatusCode, &'static str) 
 #[derive(Clone)]
 struct MetricsState {
     estimator: Arc<Estimator>,
-    reloads: Arc<Reloads>,
+    reloads: Arc<ReloadCounters>,
     requests: Requests,
 }
 
@@ -358,7 +358,7 @@ async fn serve_metrics(State(state): State<MetricsState>) -> Result<Response, St
     let mut text = String::new();
     let mut beside = Registry::default();
     beside.register_collector(Box::new(Scrape(state.reloads.series())));
-    beside.register_collector(Box::new(Sent(state.requests)));
+    beside.register_collector(Box::new(RequestsCollector(state.requests)));
     encode_registry(&mut text, &beside)
         .and_then(|()| encode(&mut text, &state.estimator.metrics.registry))
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;

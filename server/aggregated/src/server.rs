@@ -9,10 +9,10 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode};
 
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestContext;
-use crate::request::middleware::{self, Edge};
-use crate::resource::registry::{Found, Group, Registry, Route};
+use crate::request::middleware::{self, ApiMiddleware};
+use crate::resource::registry::{Group, Registry, ResourceRoute, Route};
 use crate::resource::{Call, Paths, discovery, openapi};
 use crowsnest_process::reply::{Body, json};
 use crowsnest_runtime::roles::{Roles, Running};
@@ -22,9 +22,9 @@ use crowsnest_runtime::roles::{Roles, Running};
 pub struct Aggregated {
     pub registry: &'static Registry,
     pub control_plane: kube::Client,
-    pub delegated: Delegated,
+    pub delegated: DelegatedAuth,
     pub roles: Arc<Roles>,
-    pub edge: Edge,
+    pub edge: ApiMiddleware,
     /// True if this server serves the members' metrics.
     pub metrics_adapter: bool,
 }
@@ -66,7 +66,7 @@ pub async fn dispatch(server: &Aggregated, context: &RequestContext, request: Re
 }
 
 async fn serve(
-    found: &Found,
+    found: &ResourceRoute,
     server: &Aggregated,
     context: &RequestContext,
     request: Request,

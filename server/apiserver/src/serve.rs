@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::audit::held::Held;
+use crate::audit::held::TrackedBody;
 use crate::authn::Tls;
 
 pub use crate::read_ahead::read_ahead;
@@ -183,7 +183,7 @@ where
         let answered = router.clone().oneshot(request);
         async move {
             let response = answered.await?;
-            Ok::<_, Infallible>(response.map(|body| Body::new(Held::new(body, running))))
+            Ok::<_, Infallible>(response.map(|body| Body::new(TrackedBody::new(body, running))))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -221,10 +221,10 @@ mod tests {
 
     /// A connection with at most one request, which starts with the connection and ends after `request` seconds.
     #[rstest]
-    #[case::asks_nothing(None, 29, false)]
-    #[case::asks_nothing_for_long(None, 30, true)]
-    #[case::asked_once(Some(5), 94, false)]
-    #[case::asked_once_long_ago(Some(5), 95, true)]
+    #[case::no_request(None, 29, false)]
+    #[case::no_request_for_long(None, 30, true)]
+    #[case::one_request(Some(5), 94, false)]
+    #[case::one_request_long_ago(Some(5), 95, true)]
     #[case::request_is_running(Some(500), 300, false)]
     fn idle_connections_are_closed(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
         let (began, activity) = (Instant::now(), Activity::new());

@@ -19,19 +19,19 @@ pub(super) const REQUEST_RESOURCE: &str = "requestResource";
 const QUESTION: u64 = 350_000;
 
 /// Authorizer for expressions.
-pub trait Judge: Send + Sync {
+pub trait AccessChecker: Send + Sync {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision;
 }
 
 /// The user of an expression, and the authorizer.
 #[derive(Clone)]
 pub struct Asker {
-    judge: Arc<dyn Judge>,
+    judge: Arc<dyn AccessChecker>,
     user: UserInfo,
 }
 
 impl Asker {
-    pub fn new(judge: Arc<dyn Judge>, user: UserInfo) -> Self {
+    pub fn new(judge: Arc<dyn AccessChecker>, user: UserInfo) -> Self {
         Self { judge, user }
     }
 

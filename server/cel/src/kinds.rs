@@ -1,5 +1,5 @@
 //! Comparison and concatenation of lists that are sets or maps (`x-kubernetes-list-type`). CEL values have no
-//! schema, so [`super::weave`] determines the kind of each operand at compile time. Pure.
+//! schema, so [`super::rewrite`] determines the kind of each operand at compile time. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

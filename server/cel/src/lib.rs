@@ -21,10 +21,10 @@ mod kinds;
 mod library;
 mod macros;
 mod optionals;
+mod rewrite;
 mod short_circuit;
 pub mod typing;
 mod value;
-mod weave;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -159,8 +159,8 @@ impl Program {
         let depth = bounds::check(source)?;
         deep(depth, || {
             let mut parsed = parse_within(source)?;
-            let mut weaver = weave::Weaver::new(variables);
-            weaver.weave(&mut parsed);
+            let mut weaver = rewrite::Rewriter::new(variables);
+            weaver.rewrite(&mut parsed);
             let cost = arm::size(&parsed);
             let kinds = weaver.kinds.into_iter().map(Arc::new).collect();
             Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth, kinds })
@@ -179,7 +179,7 @@ impl Program {
         } else {
             inner = scope.new_inner_scope();
             for (index, kind) in self.kinds.iter().enumerate() {
-                inner.add_variable_from_value(weave::variable(index), Cel::Opaque(kind.clone()));
+                inner.add_variable_from_value(rewrite::variable(index), Cel::Opaque(kind.clone()));
             }
             &inner
         };

@@ -1,7 +1,7 @@
 //! Corrections of the crate's optionals: zero values, optionals in lists, and equality.
 //!
 //! The crate loses optionals when it copies values, such as loop elements. They are therefore wrapped in an opaque
-//! value inside lists; see [`super::weave`].
+//! value inside lists; see [`super::rewrite`].
 
 use std::sync::Arc;
 

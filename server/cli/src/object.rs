@@ -37,7 +37,7 @@ pub(crate) struct Asked {
 
 /// Clusters that have an object.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct ObjectLocations {
     pub(crate) clusters: Vec<String>,
     /// Clusters whose results are incomplete, with the reason.
     pub(crate) skipped: Vec<(String, String)>,
@@ -139,12 +139,12 @@ impl Asked {
     }
 
     /// Finds the members that have the object, as far as the caller can read it.
-    async fn whereabouts(&self, deleted: bool) -> anyhow::Result<Whereabouts> {
+    async fn whereabouts(&self, deleted: bool) -> anyhow::Result<ObjectLocations> {
         self.sought().found(&self.control_plane, deleted).await
     }
 
-    fn sought(&self) -> Sought<'_> {
-        Sought {
+    fn sought(&self) -> ObjectQuery<'_> {
+        ObjectQuery {
             resource: &self.kind.gvr.resource,
             group: &self.kind.gvr.group,
             namespace: self.namespace.as_deref(),
@@ -153,14 +153,14 @@ impl Asked {
     }
 
     /// The clusters to use: `named`, or all that have the object; never an empty list.
-    pub(crate) async fn clusters(&self, named: &[String]) -> anyhow::Result<Whereabouts> {
+    pub(crate) async fn clusters(&self, named: &[String]) -> anyhow::Result<ObjectLocations> {
         if !named.is_empty() && named != ["all"] {
-            return Ok(Whereabouts { clusters: named.to_vec(), skipped: Vec::new() });
+            return Ok(ObjectLocations { clusters: named.to_vec(), skipped: Vec::new() });
         }
         self.not_empty(self.whereabouts(false).await?)
     }
 
-    fn not_empty(&self, found: Whereabouts) -> anyhow::Result<Whereabouts> {
+    fn not_empty(&self, found: ObjectLocations) -> anyhow::Result<ObjectLocations> {
         if found.clusters.is_empty() {
             let called = self.called();
             bail!(
@@ -194,16 +194,16 @@ impl Asked {
 }
 
 /// A lookup of an object in all members.
-pub(crate) struct Sought<'a> {
+pub(crate) struct ObjectQuery<'a> {
     pub(crate) resource: &'a str,
     pub(crate) group: &'a str,
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
 }
 
-impl Sought<'_> {
+impl ObjectQuery<'_> {
     /// Queries the clusters that have the object or, with `deleted`, had it.
-    pub(crate) async fn found(&self, control_plane: &kube::Client, deleted: bool) -> anyhow::Result<Whereabouts> {
+    pub(crate) async fn found(&self, control_plane: &kube::Client, deleted: bool) -> anyhow::Result<ObjectLocations> {
         let deleted = if deleted { " is:deleted" } else { "" };
         let namespace = self.namespace.map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
         let query = format!("kind:{} name:={}{namespace}{deleted}", self.resource, self.name);
@@ -212,7 +212,7 @@ impl Sought<'_> {
     }
 
     /// Filters the hits: the query also matches kinds of the same name in other groups, and templates.
-    pub(crate) fn of(&self, answer: &Value) -> Whereabouts {
+    pub(crate) fn of(&self, answer: &Value) -> ObjectLocations {
         let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
         let is_it = |hit: &&Value| {
@@ -227,11 +227,11 @@ impl Sought<'_> {
         clusters.sort();
         let skipped = list("skipped").iter();
         let skipped = skipped.map(|one| (text(one, "/cluster").to_owned(), text(one, "/reason").to_owned()));
-        Whereabouts { clusters, skipped: skipped.collect() }
+        ObjectLocations { clusters, skipped: skipped.collect() }
     }
 }
 
-impl Whereabouts {
+impl ObjectLocations {
     pub(crate) fn missing(&self) -> String {
         match self.skipped.as_slice() {
             [] => String::new(),

@@ -13,7 +13,7 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 
-use super::object::{Sought, Whereabouts};
+use super::object::{ObjectLocations, ObjectQuery};
 use super::reach;
 pub(crate) use ports::Ports;
 
@@ -117,12 +117,12 @@ impl Workload {
         self.one(&found.with_context(|| format!("cannot find the {}", self.kind.name))?, namespace)
     }
 
-    fn sought<'a>(&'a self, namespace: &'a str) -> Sought<'a> {
-        Sought { resource: self.kind.plural, group: self.kind.group, namespace: Some(namespace), name: &self.name }
+    fn sought<'a>(&'a self, namespace: &'a str) -> ObjectQuery<'a> {
+        ObjectQuery { resource: self.kind.plural, group: self.kind.group, namespace: Some(namespace), name: &self.name }
     }
 
     /// Returns the only cluster that has the object; clusters without complete results may have it too.
-    fn one(&self, found: &Whereabouts, namespace: &str) -> anyhow::Result<String> {
+    fn one(&self, found: &ObjectLocations, namespace: &str) -> anyhow::Result<String> {
         let (named, missing) = (self.named(namespace), found.missing());
         match found.clusters.as_slice() {
             [one] => Ok(one.clone()),
@@ -237,7 +237,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Of the running pods, the one that is ready and the oldest.
+/// The oldest ready pod among the running ones, or the oldest if none is ready.
 fn running(pods: &[Pod]) -> Option<&Pod> {
     let runs = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
     let is_ready = |pod: &Pod| {

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use judge::{Verdict, judge};
 
-pub use judge::Why;
+pub use judge::IssueReason;
 
 pub const CERTIFICATE: &str = "tls.crt";
 pub const KEY: &str = "tls.key";
@@ -36,7 +36,7 @@ pub enum CredentialsError {
     #[error("cannot parse the list of credentials")]
     List(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("{name}: {why}")]
-    Wish { name: String, why: String },
+    RequiredSecret { name: String, why: String },
     #[error("Secret {name} is unusable and was not changed: {why}")]
     Unusable { name: String, why: String },
     #[error("cannot issue {name}")]
@@ -77,7 +77,7 @@ pub struct Leaf {
 /// A required Secret.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", deny_unknown_fields)]
-pub enum Wish {
+pub enum RequiredSecret {
     #[serde(rename_all = "camelCase")]
     Authority {
         name: String,
@@ -91,11 +91,11 @@ pub enum Wish {
     },
 }
 
-impl Wish {
+impl RequiredSecret {
     pub fn name(&self) -> &str {
         match self {
-            Wish::Authority { name, .. } | Wish::Password { name, .. } => name,
-            Wish::Certificate(leaf) => &leaf.name,
+            RequiredSecret::Authority { name, .. } | RequiredSecret::Password { name, .. } => name,
+            RequiredSecret::Certificate(leaf) => &leaf.name,
         }
     }
 }
@@ -103,38 +103,40 @@ impl Wish {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
-    secrets: Vec<Wish>,
+    secrets: Vec<RequiredSecret>,
 }
 
 /// Parses and validates a list.
-pub fn read(text: &str) -> Result<Vec<Wish>, CredentialsError> {
+pub fn read(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
     let list: List = serde_saphyr::from_str(text).map_err(|error| CredentialsError::List(Box::new(error)))?;
     let mut known: BTreeSet<&str> = BTreeSet::new();
     let mut authorities: BTreeSet<&str> = BTreeSet::new();
     for wish in &list.secrets {
         let name = wish.name();
-        let invalid = |why: &str| Err(CredentialsError::Wish { name: name.to_owned(), why: why.to_owned() });
+        let invalid = |why: &str| Err(CredentialsError::RequiredSecret { name: name.to_owned(), why: why.to_owned() });
         if let Some(why) = dns1123_subdomain(name).first() {
             return invalid(why);
         }
         if !known.insert(name) {
-            return invalid("the list contains it twice");
+            return invalid("the name is not unique in the list");
         }
         match wish {
-            Wish::Authority { .. } => {
+            RequiredSecret::Authority { .. } => {
                 authorities.insert(name);
             }
-            Wish::Certificate(leaf) if leaf.usages.is_empty() => {
+            RequiredSecret::Certificate(leaf) if leaf.usages.is_empty() => {
                 return invalid("usages: must be client, server, or both");
             }
-            Wish::Certificate(leaf) if !authorities.contains(leaf.issuer.as_str()) => {
+            RequiredSecret::Certificate(leaf) if !authorities.contains(leaf.issuer.as_str()) => {
                 return invalid(&format!(
                     "issuer: the list must contain the authority {} before this certificate",
                     leaf.issuer
                 ));
             }
-            Wish::Password { url, .. } if !url.contains(PLACEHOLDER) => return invalid("url: must contain {password}"),
-            Wish::Certificate(_) | Wish::Password { .. } => {}
+            RequiredSecret::Password { url, .. } if !url.contains(PLACEHOLDER) => {
+                return invalid("url: must contain {password}");
+            }
+            RequiredSecret::Certificate(_) | RequiredSecret::Password { .. } => {}
         }
     }
     Ok(list.secrets)
@@ -158,7 +160,7 @@ impl fmt::Debug for Credentials {
 pub enum Outcome {
     /// Kept, with the expiry of its certificate.
     Kept(Option<Timestamp>),
-    Made(Why),
+    Made(IssueReason),
 }
 
 /// The current time, and the remaining lifetime below which certificates are renewed.
@@ -171,7 +173,7 @@ pub struct Renewal {
 /// Checks each Secret in the order of the list and creates or renews it if necessary; `dry_run` only reports.
 pub async fn ensure(
     secrets: &Api<Secret>,
-    wishes: &[Wish],
+    wishes: &[RequiredSecret],
     renewal: Renewal,
     dry_run: bool,
     mut report: impl FnMut(&str, &Outcome),
@@ -180,7 +182,7 @@ pub async fn ensure(
     for wish in wishes {
         let (outcome, held) = ensure_one(secrets, wish, &authorities, renewal, dry_run).await?;
         report(wish.name(), &outcome);
-        if let Wish::Authority { name, .. } = wish {
+        if let RequiredSecret::Authority { name, .. } = wish {
             authorities.insert(name.clone(), credentials(name, &held)?);
         }
     }
@@ -192,7 +194,7 @@ type SecretData = BTreeMap<String, ByteString>;
 
 async fn ensure_one(
     secrets: &Api<Secret>,
-    wish: &Wish,
+    wish: &RequiredSecret,
     authorities: &BTreeMap<String, Credentials>,
     renewal: Renewal,
     dry_run: bool,
@@ -200,8 +202,8 @@ async fn ensure_one(
     let name = wish.name();
     let failed = |source| CredentialsError::Secret { name: name.to_owned(), source };
     let issuer = match wish {
-        Wish::Certificate(leaf) => authorities.get(&leaf.issuer),
-        Wish::Authority { .. } | Wish::Password { .. } => None,
+        RequiredSecret::Certificate(leaf) => authorities.get(&leaf.issuer),
+        RequiredSecret::Authority { .. } | RequiredSecret::Password { .. } => None,
     };
     let mut retries = 0;
     loop {
@@ -228,7 +230,12 @@ async fn ensure_one(
     }
 }
 
-async fn write(secrets: &Api<Secret>, wish: &Wish, existing: Option<Secret>, data: SecretData) -> kube::Result<Secret> {
+async fn write(
+    secrets: &Api<Secret>,
+    wish: &RequiredSecret,
+    existing: Option<Secret>,
+    data: SecretData,
+) -> kube::Result<Secret> {
     let options = PostParams { field_manager: Some("crowsnest-credentials".to_owned()), ..PostParams::default() };
     match existing {
         Some(mut secret) => {
@@ -236,7 +243,7 @@ async fn write(secrets: &Api<Secret>, wish: &Wish, existing: Option<Secret>, dat
             secrets.replace(wish.name(), &options, &secret).await
         }
         None => {
-            let kind = if matches!(wish, Wish::Password { .. }) { "Opaque" } else { "kubernetes.io/tls" };
+            let kind = if matches!(wish, RequiredSecret::Password { .. }) { "Opaque" } else { "kubernetes.io/tls" };
             let mut secret = Secret { data: Some(data), type_: Some(kind.to_owned()), ..Secret::default() };
             secret.metadata.name = Some(wish.name().to_owned());
             let label = ("app.kubernetes.io/managed-by".to_owned(), "crowsnest".to_owned());

@@ -15,7 +15,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::serving::{self, Kept};
+use super::serving::{self, ServingSecret};
 use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, others, path_of};
 
 /// Name of the ConfigMap that records the installation.
@@ -102,7 +102,7 @@ pub async fn recorded(client: &kube::Client) -> anyhow::Result<Option<Record>> {
 }
 
 /// Requested installation.
-pub struct Wish {
+pub struct InstallRequest {
     pub record: Record,
     /// CA of `serve`'s certificate, as PEM. `None`: `install` issues the certificate.
     pub ca: Option<String>,
@@ -126,10 +126,10 @@ pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow:
 }
 
 /// Manifests that are applied before the aggregated groups are registered, with the Secret of the serving certificate in `kept`.
-fn prerequisites(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
+fn prerequisites(wish: &InstallRequest, ca: &str, kept: Option<&ServingSecret>) -> Vec<Value> {
     let webhooks = wish.record.webhooks();
-    let mut manifests = super::foundations();
-    manifests.extend(kept.map(Kept::manifest));
+    let mut manifests = super::base_manifests();
+    manifests.extend(kept.map(ServingSecret::manifest));
     manifests.extend(super::definitions(&webhooks, ca));
     manifests.extend(super::admission(&webhooks, ca));
     if let Some((server, ca)) = &wish.advertised {
@@ -140,12 +140,12 @@ fn prerequisites(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
 }
 
 /// APIServices of the aggregated groups, with their Service.
-fn group_registrations(wish: &Wish, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
+fn group_registrations(wish: &InstallRequest, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
     super::aggregation(&Endpoints { host: wish.record.host.clone(), port: wish.record.port, ca }, groups)
 }
 
 /// Manifests that [`install`] would apply. Fails if `install` issues the certificate and has not done so yet: its CA is unknown.
-pub async fn rendered(client: &kube::Client, wish: &Wish) -> anyhow::Result<Vec<Value>> {
+pub async fn rendered(client: &kube::Client, wish: &InstallRequest) -> anyhow::Result<Vec<Value>> {
     let ca = match &wish.ca {
         Some(ca) => ca.clone(),
         None => {
@@ -167,7 +167,12 @@ pub async fn rendered(client: &kube::Client, wish: &Wish) -> anyhow::Result<Vec<
 }
 
 /// Installs Crowsnest or upgrades an installation to this version. Writes one line per object to `out`.
-pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn install(
+    client: &kube::Client,
+    wish: &InstallRequest,
+    wait: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     if let Some(installed) = recorded(client).await? {
         check_version_skew(&installed.version, VERSION).map_err(anyhow::Error::msg)?;
     }
@@ -199,7 +204,7 @@ pub async fn install(client: &kube::Client, wish: &Wish, wait: bool, out: &mut i
         writeln!(out, "{} applied", display_name(manifest))?;
     }
     if wait {
-        super::aggregation_available(client, &groups).await?;
+        super::wait_for_aggregation(client, &groups).await?;
     }
     super::stored_kind_migration::remove_unread(client, out).await
 }
@@ -209,7 +214,7 @@ async fn clear(client: &kube::Client, within: Duration, dry_run: bool, out: &mut
     let clusters =
         clear::leaving(client).await.context("cannot list the Clusters; `crowsnest serve` must be running")?;
     for cluster in &clusters {
-        let clear::Leaving { name, taken, kept, .. } = cluster;
+        let clear::ClusterRemoval { name, taken, kept, .. } = cluster;
         let works = format!("{taken} Works with their objects and {kept} without them");
         if dry_run {
             writeln!(out, "cluster({name}) would be removed, {works}")?;
@@ -256,7 +261,7 @@ pub async fn uninstall(
         }
     }
     deleted.push(object("v1", "Service", SYSTEM_NAMESPACE, super::SERVICE));
-    let roles = super::foundations().into_iter();
+    let roles = super::base_manifests().into_iter();
     deleted.extend(
         roles.filter(|role| role["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("crowsnest:"))),
     );
@@ -423,7 +428,7 @@ mod tests {
         let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
         let advertised = Some(("https://cp".to_owned(), "pem".to_owned()));
         let record = Record::new("localhost".to_owned(), 8443, true);
-        let wish = Wish { record, ca: None, take_over: false, advertised };
+        let wish = InstallRequest { record, ca: None, take_over: false, advertised };
         let manifests = prerequisites(&wish, &kept.authority.certificate, Some(&kept));
         assert_eq!(display_name(&manifests[0]), "namespace/karmada-system");
         let paths: Vec<String> = manifests.iter().map(|manifest| path_of(manifest).unwrap()).collect();

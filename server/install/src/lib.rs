@@ -176,7 +176,7 @@ pub fn path_of(manifest: &Value) -> Result<String, InstallError> {
 }
 
 /// Namespaces and ClusterRoles that Karmada's tools expect.
-pub fn foundations() -> Vec<Value> {
+pub fn base_manifests() -> Vec<Value> {
     let mut manifests: Vec<Value> = [SYSTEM_NAMESPACE, "karmada-cluster"]
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
         .into();
@@ -368,7 +368,7 @@ pub fn aggregation(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
 
 /// Waits until the control plane serves the aggregated groups through Crowsnest and publishes them in discovery, which
 /// clients cache for hours.
-pub async fn aggregation_available(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
+pub async fn wait_for_aggregation(client: &kube::Client, groups: &[&ApiGroup]) -> Result<(), InstallError> {
     let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
     wait_for_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
@@ -412,7 +412,7 @@ mod tests {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
         let groups: Vec<&ApiGroup> = aggregated_groups(true).collect();
         let paths: Vec<String> =
-            foundations().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
+            base_manifests().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
         assert!(
             paths.contains(&"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io".to_owned()),

@@ -17,7 +17,7 @@ pub const SECRET: &str = "crowsnest-serving";
 const BEFORE_IT_ENDS: SignedDuration = SignedDuration::from_hours(120 * 24);
 
 /// Content of the Secret.
-pub struct Kept {
+pub struct ServingSecret {
     pub authority: Credentials,
     pub own: Credentials,
 }
@@ -34,33 +34,33 @@ fn text(secret: &Secret, key: &str) -> anyhow::Result<String> {
 }
 
 /// Reads the Secret; `None` if it does not exist.
-pub async fn kept(client: &kube::Client) -> anyhow::Result<Option<Kept>> {
+pub async fn kept(client: &kube::Client) -> anyhow::Result<Option<ServingSecret>> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let found =
         secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let Some(secret) = found else { return Ok(None) };
     let authority = Credentials { certificate: text(&secret, "ca.crt")?, key: text(&secret, "ca.key")? };
-    Ok(Some(Kept { authority, own: credentials(&secret)? }))
+    Ok(Some(ServingSecret { authority, own: credentials(&secret)? }))
 }
 
 /// The certificate for `hosts`: the stored one if it is valid for long enough, otherwise a new one of the same CA.
-pub fn renewed(kept: Option<Kept>, hosts: &[&str], now: Timestamp) -> anyhow::Result<Kept> {
+pub fn renewed(kept: Option<ServingSecret>, hosts: &[&str], now: Timestamp) -> anyhow::Result<ServingSecret> {
     let own = ["localhost", "127.0.0.1", SERVICE_HOST];
     let names: Vec<String> = own.iter().chain(hosts).map(|name| (*name).to_owned()).collect();
     match kept {
         Some(kept) if is_good(&kept.own.certificate, hosts, now)? => Ok(kept),
-        Some(Kept { authority, .. }) => {
+        Some(ServingSecret { authority, .. }) => {
             let own = Authority::of(authority.clone())?.server(&names)?;
-            Ok(Kept { authority, own })
+            Ok(ServingSecret { authority, own })
         }
         None => {
             let authority = Authority::generate("crowsnest")?;
-            Ok(Kept { own: authority.server(&names)?, authority: authority.credentials().clone() })
+            Ok(ServingSecret { own: authority.server(&names)?, authority: authority.credentials().clone() })
         }
     }
 }
 
-impl Kept {
+impl ServingSecret {
     pub fn manifest(&self) -> Value {
         let Self { authority, own } = self;
         json!({
@@ -107,7 +107,7 @@ mod tests {
         let (authority, own) = (first.authority.certificate.clone(), first.own.certificate.clone());
         assert!(covers(&own, "crowsnest.example.com").unwrap() && covers(&own, SERVICE_HOST).unwrap());
         let same = renewed(Some(first), &["crowsnest.example.com"], now).unwrap();
-        assert_eq!(same.own.certificate, own, "it is good for long enough");
+        assert_eq!(same.own.certificate, own, "the certificate is valid for long enough");
         let moved = renewed(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
         assert!(moved.own.certificate != own && covers(&moved.own.certificate, "10.0.0.7").unwrap());
         assert_eq!(moved.authority.certificate, authority);

@@ -86,7 +86,7 @@ impl Trust {
         let effective = |sources: &Sources| sources.files.clone().or(&sources.control_plane);
         let (before, now) = (effective(&sources), effective(&next));
         if before != now {
-            self.tls.believe(now.authorities()?);
+            self.tls.set_trusted_cas(now.authorities()?);
         }
         *sources = next;
         Ok(())

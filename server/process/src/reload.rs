@@ -19,7 +19,7 @@ type Apply = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 pub struct Reloader {
     every: Duration,
     watched: Vec<Watched>,
-    counts: Arc<Reloads>,
+    counts: Arc<ReloadCounters>,
 }
 
 /// Files that are used together.
@@ -37,7 +37,7 @@ struct Watched {
 
 /// Counters of reloads, for metrics.
 #[derive(Default)]
-pub struct Reloads {
+pub struct ReloadCounters {
     done: AtomicU64,
     failed: AtomicU64,
     /// Reads of serving certificates, as counted by controller-runtime.
@@ -46,7 +46,7 @@ pub struct Reloads {
     stale: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
 }
 
-impl Reloads {
+impl ReloadCounters {
     /// Counts a read of a serving certificate, and whether it was valid.
     pub fn read_certificate(&self, is_valid: bool) {
         self.read.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Reloader {
         Self { every, watched: Vec::new(), counts: Arc::default() }
     }
 
-    pub fn counts(&self) -> Arc<Reloads> {
+    pub fn counts(&self) -> Arc<ReloadCounters> {
         Arc::clone(&self.counts)
     }
 
@@ -130,7 +130,7 @@ impl Reloader {
 }
 
 impl Watched {
-    async fn poll(&mut self, counts: &Reloads) {
+    async fn poll(&mut self, counts: &ReloadCounters) {
         let what = self.what;
         let found = read(&self.files).await;
         if found.as_ref().is_ok_and(|found| *found == self.current) {

@@ -5,12 +5,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// SIGINT and SIGTERM.
-pub struct Stop {
+pub struct StopSignals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
-impl Stop {
+impl StopSignals {
     /// Registers handlers for both signals.
     pub fn new() -> anyhow::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
@@ -26,7 +26,7 @@ impl Stop {
 
     /// Runs `serving` until it returns. On a signal, cancels `stop` and waits until it has drained; a second signal
     /// aborts the drain.
-    pub async fn drained(
+    pub async fn run_until_signal(
         mut self,
         stop: &CancellationToken,
         serving: impl Future<Output = anyhow::Result<()>>,

@@ -2,8 +2,8 @@
 //!
 //! `server/serve` and `server/up` start a [`roles::Roles`]; the aggregated APIs read its parts.
 
+pub mod controller_runner;
 pub mod leader_election;
 pub mod metrics;
 pub mod roles;
 pub mod shared_stream;
-pub mod steering;

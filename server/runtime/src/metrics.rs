@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crowsnest_component_base::metrics::{BuildInfo, Sent};
+use crowsnest_component_base::metrics::{BuildInfo, RequestsCollector};
 use crowsnest_component_base::requests::Requests;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -30,7 +30,7 @@ impl ProcessMetrics {
         let mut registry = Registry::default();
         let (requests, admissions) = (Requests::default(), Admissions::new());
         registry.register_collector(Box::new(BuildInfo));
-        registry.register_collector(Box::new(Sent(requests.clone())));
+        registry.register_collector(Box::new(RequestsCollector(requests.clone())));
         admissions.register(&mut registry);
         Self { registry, requests, admissions }
     }

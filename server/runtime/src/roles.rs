@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::controller_runner::{ControllerRunner, LeaderElectionMode};
 use crate::shared_stream::Shared;
-use crate::steering::{Steering, Steers};
 
 /// The running roles. Empty until [`Roles::start`]; until then, requests that need a role get 503.
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub struct Running {
     pub fleet: Fleet,
     pub index: Index,
     pub proxy: Proxy,
-    pub steering: Steering,
+    pub controller_runner: ControllerRunner,
     registries: JoinHandle<()>,
     backend_stores: JoinHandle<()>,
     backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
@@ -46,7 +46,7 @@ pub struct Running {
 pub struct RolesConfig {
     pub cache: IndexOptions,
     pub controllers: crowsnest_controllers::runtime::Config,
-    pub steers: Steers,
+    pub leader_election_mode: LeaderElectionMode,
     /// Counters of requests to members.
     pub requests: Requests,
     /// Allow members whose endpoints are addresses of this host.
@@ -79,7 +79,7 @@ impl Roles {
             }
         };
         let stop = CancellationToken::new();
-        let steering = Steering::start(&index, config.controllers, config.steers, &stop);
+        let controller_runner = ControllerRunner::start(&index, config.controllers, config.leader_election_mode, &stop);
         let (progress, registered) =
             tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::Progress::default());
         let (registrations, registrations_read) = tokio::sync::watch::channel(None);
@@ -93,11 +93,11 @@ impl Roles {
             local_addresses: config.local_endpoints,
             counters: backend_store_counters.clone(),
         };
-        let backend_stores = backend_stores.run(steering.acts(), stop.clone());
+        let backend_stores = backend_stores.run(controller_runner.acts(), stop.clone());
         let agent_notifications = newcomers::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
-            steering,
+            controller_runner,
             registries: tokio::spawn(registries),
             backend_stores: tokio::spawn(backend_stores),
             backend_store_counters,
@@ -130,7 +130,7 @@ impl Roles {
         };
         note("fleet", running.fleet.ready());
         note("cache", running.index.ready());
-        note("controllers", running.steering.health());
+        note("controllers", running.controller_runner.health());
         if running.registries.is_finished() && !running.stop.is_cancelled() {
             note("registries", Err("the task stopped unexpectedly".to_owned()));
         } else {
@@ -164,7 +164,7 @@ impl Running {
             return Vec::new();
         }
         let mut deaths = self.index.dead();
-        deaths.extend(self.steering.death().map(|why| format!("controllers: {why}")));
+        deaths.extend(self.controller_runner.death().map(|why| format!("controllers: {why}")));
         if self.registries.is_finished() {
             deaths.push("registries: the task stopped unexpectedly".to_owned());
         }
@@ -184,13 +184,13 @@ impl Running {
 
     /// Explanations of objects' placements; an error until the caches have synced.
     pub fn reports(&self) -> Result<crowsnest_controllers::reports::Reports, String> {
-        self.steering.reports()
+        self.controller_runner.reports()
     }
 
     /// Stops writers before readers, and readers before connections.
     async fn stop(&self) {
         self.stop.cancel();
-        self.steering.stop().await;
+        self.controller_runner.stop().await;
         self.statuses.stop().await;
         self.proxy.stop().await;
         self.index.stop().await;

@@ -90,7 +90,7 @@ pub const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
 /// Error for a metadata field of a custom resource with a wrong type; everything else is validated later.
-pub fn wrong_metadata(object: &Value) -> Option<String> {
+pub fn metadata_error(object: &Value) -> Option<String> {
     let metadata = object.get("metadata").filter(|metadata| !metadata.is_null())?;
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
     if fits(&schema, metadata) {
@@ -101,7 +101,7 @@ pub fn wrong_metadata(object: &Value) -> Option<String> {
 }
 
 /// Normalizes metadata like Go, which drops nulls. The reset of managers is preserved.
-pub fn settle_metadata(object: &mut Value) {
+pub fn normalize_metadata(object: &mut Value) {
     keep_wish(object);
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
     if let (Some(schema), Some(metadata)) = (schema, object.get_mut("metadata")) {

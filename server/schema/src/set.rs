@@ -136,7 +136,7 @@ impl SchemaSet {
 
 fn unpack() -> Vec<u8> {
     let mut text = Vec::new();
-    flate2::read::GzDecoder::new(PACKED).read_to_end(&mut text).expect("the committed schema file is whole");
+    flate2::read::GzDecoder::new(PACKED).read_to_end(&mut text).expect("the committed schema file is complete");
     text
 }
 

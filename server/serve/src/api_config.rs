@@ -8,13 +8,13 @@ use anyhow::Context;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
 use crowsnest_apiserver::audit::policy::Policy;
-use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_apiserver::authn::{Credentials, ServingCertificate};
 use crowsnest_process::client_ca::Trust;
-use crowsnest_process::reload::{Reloader, Reloads};
+use crowsnest_process::reload::{ReloadCounters, Reloader};
 
-use crowsnest_aggregated::request::audit::{DELICATE, Members};
+use crowsnest_aggregated::request::audit::{Members, SENSITIVE_RESOURCES};
 use crowsnest_aggregated::request::limits::Limits;
-use crowsnest_aggregated::request::middleware::Edge;
+use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_runtime::metrics::ProcessMetrics;
 use crowsnest_webhook::clients::Clients;
 
@@ -97,7 +97,7 @@ impl AuditConfig {
         let Some(path) = &self.policy_file else { return Ok(Policy::default()) };
         let read = || anyhow::Ok(Policy::parse(&std::fs::read_to_string(path)?)?);
         let policy = read().with_context(|| format!("--audit-policy-file {}", path.display()))?;
-        Ok(policy.with_delicate(&DELICATE))
+        Ok(policy.with_sensitive(&SENSITIVE_RESOURCES))
     }
 }
 
@@ -112,7 +112,7 @@ impl ApiConfig {
         &self,
         reloader: &mut Reloader,
         trust: &Arc<Trust>,
-        listeners: Vec<Arc<Serving>>,
+        listeners: Vec<Arc<ServingCertificate>>,
     ) -> anyhow::Result<()> {
         if let Some(file) = self.client_ca_file.clone() {
             let trust = Arc::clone(trust);
@@ -146,9 +146,9 @@ impl ApiConfig {
     }
 
     /// The middleware of the API handlers.
-    pub fn middleware(&self, auditor: Auditor, reloads: Arc<Reloads>) -> Edge {
+    pub fn middleware(&self, auditor: Auditor, reloads: Arc<ReloadCounters>) -> ApiMiddleware {
         let limits = Limits::new(self.max_requests_inflight, self.max_mutating_requests_inflight);
-        Edge { auditor, limits, reloads, metrics: Arc::new(ProcessMetrics::new()), timeout: TIMEOUT }
+        ApiMiddleware { auditor, limits, reloads, metrics: Arc::new(ProcessMetrics::new()), timeout: TIMEOUT }
     }
 }
 
@@ -156,11 +156,12 @@ impl ApiConfig {
 pub async fn webhook_clients(config: Option<&CertificateNames>, reloader: &mut Reloader) -> anyhow::Result<Clients> {
     let Some(CertificateNames { ca_file, allowed_names }) = config.cloned() else {
         tracing::info!("the webhooks accept any client; use --webhook-client-ca-file to require client certificates");
-        return Ok(Clients::Anybody);
+        return Ok(Clients::Unauthenticated);
     };
     let clients = Clients::certified();
     let reloaded = clients.clone();
-    let take = move |read: &[String]| Ok(reloaded.believe(read.first().map_or("", String::as_str), &allowed_names)?);
+    let take =
+        move |read: &[String]| Ok(reloaded.set_trusted_cas(read.first().map_or("", String::as_str), &allowed_names)?);
     reloader.watch("webhook-client-ca-file", vec![ca_file], take).await?;
     Ok(clients)
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_apiserver::authn::{Credentials, ServingCertificate};
 use crowsnest_component_base::tasks::Tasks;
-use crowsnest_process::reload::{Reloader, Reloads};
+use crowsnest_process::reload::{ReloadCounters, Reloader};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -24,14 +24,14 @@ pub(super) async fn serving(
     reloader: &mut Reloader,
     control_plane: &kube::Client,
     tasks: &Tasks,
-) -> anyhow::Result<Arc<Serving>> {
+) -> anyhow::Result<Arc<ServingCertificate>> {
     let Some((certificate, key)) = files else { return load_secret(control_plane, reloader.counts(), tasks).await };
     let mut first = Vec::new();
     for file in [&certificate, &key] {
         let read = tokio::fs::read_to_string(file).await;
         first.push(read.with_context(|| format!("--tls-cert-file, --tls-private-key-file: {}", file.display()))?);
     }
-    let own = Serving::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
+    let own = ServingCertificate::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
     let reloaded = Arc::clone(&own);
     let replace = move |read: &[String]| Ok(reloaded.replace(&pair(read))?);
     reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
@@ -45,22 +45,28 @@ fn pair(read: &[String]) -> Credentials {
 
 async fn load_secret(
     control_plane: &kube::Client,
-    counts: Arc<Reloads>,
+    counts: Arc<ReloadCounters>,
     tasks: &Tasks,
-) -> anyhow::Result<Arc<Serving>> {
+) -> anyhow::Result<Arc<ServingCertificate>> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
     let found =
         secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let found = found.with_context(|| {
         format!("Secret {SYSTEM_NAMESPACE}/{SECRET} not found; run `crowsnest install`, or name a certificate with --tls-cert-file")
     })?;
-    let own = Serving::new(&credentials(&found)?).with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
+    let own = ServingCertificate::new(&credentials(&found)?)
+        .with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let following = follow(secrets, Arc::clone(&own), counts, tasks.stopping().clone());
     tasks.keep("certificate of the listener", following);
     Ok(own)
 }
 
-async fn follow(secrets: Api<Secret>, own: Arc<Serving>, counts: Arc<Reloads>, stop: CancellationToken) {
+async fn follow(
+    secrets: Api<Secret>,
+    own: Arc<ServingCertificate>,
+    counts: Arc<ReloadCounters>,
+    stop: CancellationToken,
+) {
     let mut changes = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
     while let Some(Some(seen)) = stop.run_until_cancelled(changes.next()).await {
         match seen {

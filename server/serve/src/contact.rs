@@ -31,19 +31,19 @@ const LOST_AFTER: Duration = Duration::from_secs(9);
 
 /// Connectivity of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contact {
+pub(super) enum Connectivity {
     Responding,
-    Silent,
+    Unresponsive,
     Lost,
     /// The checking task panicked.
     CheckFailed,
 }
 
-impl Contact {
+impl Connectivity {
     fn after(silence: Duration) -> Self {
         match silence {
             silence if silence >= LOST_AFTER => Self::Lost,
-            silence if silence >= SILENT_AFTER => Self::Silent,
+            silence if silence >= SILENT_AFTER => Self::Unresponsive,
             _ => Self::Responding,
         }
     }
@@ -52,19 +52,19 @@ impl Contact {
     pub(super) fn problem(self) -> Option<String> {
         match self {
             Self::Responding => None,
-            Self::Silent | Self::Lost => Some("the control plane does not respond".to_owned()),
+            Self::Unresponsive | Self::Lost => Some("the control plane does not respond".to_owned()),
             Self::CheckFailed => Some("the task that checks the control plane died".to_owned()),
         }
     }
 }
 
 /// Reports a panic of the checking task when it is dropped.
-struct ReportPanic(watch::Sender<Contact>);
+struct ReportPanic(watch::Sender<Connectivity>);
 
 impl Drop for ReportPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.send_replace(Contact::CheckFailed);
+            self.0.send_replace(Connectivity::CheckFailed);
         }
     }
 }
@@ -72,7 +72,7 @@ impl Drop for ReportPanic {
 /// Checks the control plane until `stop`. While it is lost, clients are asked to reconnect.
 pub(super) async fn follow(
     control_plane: kube::Client,
-    sender: watch::Sender<Contact>,
+    sender: watch::Sender<Connectivity>,
     sessions: Sessions,
     stop: CancellationToken,
 ) {
@@ -85,12 +85,12 @@ pub(super) async fn follow(
             if matches!(answered, Ok(Ok(_) | Err(kube::Error::Api(_)))) {
                 last_response = Instant::now();
             }
-            let contact = Contact::after(last_response.elapsed());
+            let contact = Connectivity::after(last_response.elapsed());
             let changed = sender.0.send_if_modified(|current| std::mem::replace(current, contact) != contact);
             if changed {
                 tracing::info!(?contact, "the connectivity of the control plane changed");
             }
-            if contact == Contact::Lost {
+            if contact == Connectivity::Lost {
                 sessions.end();
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -102,14 +102,14 @@ pub(super) async fn follow(
 /// State of the middleware.
 #[derive(Clone)]
 pub(super) struct Guard {
-    pub(super) contact: watch::Receiver<Contact>,
+    pub(super) contact: watch::Receiver<Connectivity>,
     pub(super) stopping: CancellationToken,
 }
 
 impl Guard {
     async fn lost(mut self) {
         // The checking task ends only with the process.
-        if self.contact.wait_for(|contact| *contact == Contact::Lost).await.is_err() {
+        if self.contact.wait_for(|contact| *contact == Connectivity::Lost).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -155,17 +155,21 @@ mod tests {
     use tower::ServiceExt;
 
     #[rstest]
-    #[case(3, Contact::Responding, None)]
-    #[case(4, Contact::Silent, Some("the control plane does not respond"))]
-    #[case(9, Contact::Lost, Some("the control plane does not respond"))]
-    fn silence_degrades_the_contact(#[case] seconds: u64, #[case] contact: Contact, #[case] problem: Option<&str>) {
-        assert_eq!(Contact::after(Duration::from_secs(seconds)), contact);
+    #[case(3, Connectivity::Responding, None)]
+    #[case(4, Connectivity::Unresponsive, Some("the control plane does not respond"))]
+    #[case(9, Connectivity::Lost, Some("the control plane does not respond"))]
+    fn silence_degrades_the_contact(
+        #[case] seconds: u64,
+        #[case] contact: Connectivity,
+        #[case] problem: Option<&str>,
+    ) {
+        assert_eq!(Connectivity::after(Duration::from_secs(seconds)), contact);
         assert_eq!(contact.problem().as_deref(), problem);
     }
 
     #[test]
     fn death_of_the_task_is_reported() {
-        let (sender, contact) = watch::channel(Contact::Responding);
+        let (sender, contact) = watch::channel(Connectivity::Responding);
         let died = std::thread::spawn(move || {
             let _report = ReportPanic(sender);
             panic!("on purpose");
@@ -202,25 +206,25 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_refused_when_the_control_plane_is_lost() {
-        let (sender, contact) = watch::channel(Contact::Silent);
+        let (sender, contact) = watch::channel(Connectivity::Unresponsive);
         let router = guarded(&Guard { contact, stopping: CancellationToken::new() });
         let mut events = send(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         let hanging = async {
             // The request is sent first.
-            let lose = async { sender.send_replace(Contact::Lost) };
+            let lose = async { sender.send_replace(Connectivity::Lost) };
             tokio::join!(send(router.clone(), "/hangs"), lose).0
         };
         assert_eq!(hanging.await.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(events.next().await.is_none(), "the watch continues");
         assert_eq!(send(router.clone(), "/a").await.status(), StatusCode::SERVICE_UNAVAILABLE);
-        sender.send_replace(Contact::Responding);
+        sender.send_replace(Connectivity::Responding);
         assert_eq!(send(router, "/a").await.status(), StatusCode::OK);
     }
 
     #[tokio::test]
     async fn watches_end_when_the_process_stops() {
-        let (_report, contact) = watch::channel(Contact::Responding);
+        let (_report, contact) = watch::channel(Connectivity::Responding);
         let stopping = CancellationToken::new();
         let router = guarded(&Guard { contact, stopping: stopping.clone() });
         let mut events = send(router, "/a?watch=true").await.into_body().into_data_stream();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
-use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_apiserver::authn::{Oidc, ServingCertificate};
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_component_base::tasks::Tasks;
 use tokio::net::TcpListener;
@@ -31,9 +31,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::api_config::webhook_clients;
 pub use config::{Config, LeaderElection};
-use contact::{Contact, Guard};
-use crowsnest_aggregated::request::authentication::Delegated;
-use crowsnest_aggregated::request::middleware::Edge;
+use contact::{Connectivity, Guard};
+use crowsnest_aggregated::request::authentication::DelegatedAuth;
+use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
 use crowsnest_aggregated::server::{Aggregated, router};
 use crowsnest_api::names::LEASES;
@@ -42,10 +42,10 @@ use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::reload::Reloader;
 use crowsnest_process::serving::bind;
 use crowsnest_process::serving::{self, Sessions, Tls};
-use crowsnest_process::signals::Stop;
+use crowsnest_process::signals::StopSignals;
+use crowsnest_runtime::controller_runner::LeaderElectionMode;
 use crowsnest_runtime::leader_election::Election;
 use crowsnest_runtime::roles::{Roles, RolesConfig, RolesError};
-use crowsnest_runtime::steering::Steers;
 use crowsnest_ui::Ui;
 use crowsnest_ui::oidc::{Client, SignIn};
 use probes::{Phase, Probes};
@@ -56,7 +56,7 @@ const STARTUP_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Durati
 /// Runs a server with this configuration until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let (server, stop) = (config.validate()?, CancellationToken::new());
-    Stop::new()?.drained(&stop, server.start(&stop)).await?;
+    StopSignals::new()?.run_until_signal(&stop, server.start(&stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,11 +98,11 @@ struct Running {
     /// Separate client for leader election: other requests must not delay a renewal.
     election_client: kube::Client,
     roles: Arc<Roles>,
-    edge: Edge,
+    edge: ApiMiddleware,
     reloader: Option<Reloader>,
     phase: watch::Sender<Phase>,
     /// Connectivity of the control plane, written by its own task.
-    contact: watch::Sender<Contact>,
+    contact: watch::Sender<Connectivity>,
     /// Connections of the aggregated APIs and the webhooks.
     sessions: Sessions,
     /// Addresses of the API and the UI, by name.
@@ -141,7 +141,7 @@ impl Running {
             edge,
             reloader: Some(reloader),
             phase,
-            contact: watch::Sender::new(Contact::Responding),
+            contact: watch::Sender::new(Connectivity::Responding),
             sessions: Sessions::default(),
             addresses: Vec::new(),
             servers: Tasks::default(),
@@ -205,8 +205,10 @@ impl Running {
         self.servers.keep("reload of files", reloader.run(stop.clone()));
         let (client, contact_sender, sessions) =
             (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
-        self.servers
-            .keep("contact with the control plane", contact::follow(client, contact_sender, sessions, stop.clone()));
+        self.servers.keep(
+            "connectivity check of the control plane",
+            contact::follow(client, contact_sender, sessions, stop.clone()),
+        );
         if self.config.has_cache() {
             self.start_roles().await?;
         }
@@ -218,7 +220,7 @@ impl Running {
     /// Prints one line when leader election has decided: addresses, roles, leader or standby.
     async fn report_ready(&self, began: Instant) {
         let standing = match self.roles.get() {
-            Some(running) => running.steering.decided().await.to_string(),
+            Some(running) => running.controller_runner.decided().await.to_string(),
             None => "runs no controllers".to_owned(),
         };
         let roles = self.config.roles.iter().map(|role| format!("{role:?}").to_lowercase());
@@ -230,7 +232,7 @@ impl Running {
         }
     }
 
-    async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<Serving>> {
+    async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<ServingCertificate>> {
         let files = self.config.certificate.clone();
         if files.is_none() {
             // Only reading the Secret requires the control plane.
@@ -254,7 +256,12 @@ impl Running {
     }
 
     /// Serves the aggregated APIs and the webhooks, as the roles require.
-    async fn serve_api(&self, listener: TcpListener, own: Arc<Serving>, reloader: &mut Reloader) -> anyhow::Result<()> {
+    async fn serve_api(
+        &self,
+        listener: TcpListener,
+        own: Arc<ServingCertificate>,
+        reloader: &mut Reloader,
+    ) -> anyhow::Result<()> {
         self.wait_for_control_plane().await;
         let client = &self.control_plane;
         let trusted_cas = trust::told(client.clone()).await?;
@@ -274,7 +281,7 @@ impl Running {
             routes = routes.fallback_service(router(Aggregated {
                 registry: &REGISTRY,
                 control_plane: client.clone(),
-                delegated: Delegated::new(client.clone()),
+                delegated: DelegatedAuth::new(client.clone()),
                 roles: Arc::clone(&self.roles),
                 edge: self.edge.clone(),
                 metrics_adapter: self.config.metrics_adapter,
@@ -290,7 +297,7 @@ impl Running {
     async fn serve_ui(
         &mut self,
         listener: TcpListener,
-        own: Option<Arc<Serving>>,
+        own: Option<Arc<ServingCertificate>>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
         let seal = self.config.ui.seal(&self.dir, reloader).await?;
@@ -314,7 +321,7 @@ impl Running {
         let config = RolesConfig {
             cache,
             controllers: self.config.controllers.clone(),
-            steers: self.steers(),
+            leader_election_mode: self.leader_election_mode(),
             requests: self.edge.metrics.requests.clone(),
             local_endpoints: self.config.allow_local_endpoints,
         };
@@ -329,11 +336,11 @@ impl Running {
         }
     }
 
-    fn steers(&self) -> Steers {
+    fn leader_election_mode(&self) -> LeaderElectionMode {
         match (self.config.has_role(Role::Controllers), self.config.leader_election.is_enabled) {
-            (false, _) => Steers::Never,
-            (true, false) => Steers::Always,
-            (true, true) => Steers::Elected(Election {
+            (false, _) => LeaderElectionMode::Never,
+            (true, false) => LeaderElectionMode::Always,
+            (true, true) => LeaderElectionMode::Elected(Election {
                 control_plane: self.election_client.clone(),
                 namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
@@ -347,7 +354,7 @@ impl Running {
     async fn stop(self) {
         self.phase.send_replace(Phase::Stopping);
         if let Some(running) = self.roles.get() {
-            running.steering.stop().await;
+            running.controller_runner.stop().await;
         }
         tokio::time::sleep(self.config.shutdown_delay).await;
         self.servers.stop().await;

@@ -14,8 +14,8 @@ use crowsnest_component_base::tasks::Tasks;
 use http::StatusCode;
 use tokio::sync::watch;
 
-use crate::contact::Contact;
-use crowsnest_aggregated::request::middleware::Edge;
+use crate::contact::Connectivity;
+use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::search_crowsnest_io::cache;
 use crowsnest_runtime::roles::Roles;
 
@@ -32,12 +32,12 @@ pub(super) enum Phase {
 #[derive(Clone)]
 pub(super) struct Probes {
     pub(super) phase: watch::Receiver<Phase>,
-    pub(super) contact: watch::Receiver<Contact>,
+    pub(super) contact: watch::Receiver<Connectivity>,
     pub(super) servers: Tasks,
     pub(super) roles: Arc<Roles>,
     /// True if a role needs the parts in `roles`.
     pub(super) caches: bool,
-    pub(super) edge: Edge,
+    pub(super) edge: ApiMiddleware,
 }
 
 impl Probes {
@@ -114,16 +114,16 @@ mod tests {
     use super::*;
     use crowsnest_aggregated::request::limits::Limits;
     use crowsnest_apiserver::audit::Auditor;
-    use crowsnest_process::reload::Reloads;
+    use crowsnest_process::reload::ReloadCounters;
     use crowsnest_runtime::metrics::ProcessMetrics;
     use rstest::rstest;
     use std::time::Duration;
 
-    fn probes(phase: Phase, contact: Contact, caches: bool, servers: Tasks) -> Probes {
-        let edge = Edge {
+    fn probes(phase: Phase, contact: Connectivity, caches: bool, servers: Tasks) -> Probes {
+        let edge = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(1, 1),
-            reloads: Arc::new(Reloads::default()),
+            reloads: Arc::new(ReloadCounters::default()),
             metrics: Arc::new(ProcessMetrics::new()),
             timeout: Duration::from_secs(1),
         };
@@ -132,19 +132,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Phase::Starting("the control plane".to_owned()), Contact::Lost, true, "starting: the control plane")]
-    #[case::nothing_is_cached(Phase::Running, Contact::Responding, false, "")]
-    #[case::the_cache_has_not_been_opened(Phase::Running, Contact::Responding, true, "starting")]
+    #[case(Phase::Starting("the control plane".to_owned()), Connectivity::Lost, true, "starting: the control plane")]
+    #[case::nothing_is_cached(Phase::Running, Connectivity::Responding, false, "")]
+    #[case::the_cache_has_not_been_opened(Phase::Running, Connectivity::Responding, true, "starting")]
     #[case::control_plane_does_not_respond(
         Phase::Running,
-        Contact::Silent,
+        Connectivity::Unresponsive,
         false,
         "the control plane does not respond"
     )]
-    #[case(Phase::Stopping, Contact::Responding, false, "stopping")]
+    #[case(Phase::Stopping, Connectivity::Responding, false, "stopping")]
     fn readiness_reports_the_problem(
         #[case] phase: Phase,
-        #[case] contact: Contact,
+        #[case] contact: Connectivity,
         #[case] caches: bool,
         #[case] expected: &str,
     ) {
@@ -157,7 +157,7 @@ mod tests {
         servers.keep("--listen", std::future::ready(()));
         servers.passing().close();
         servers.passing().wait().await;
-        let probes = probes(Phase::Running, Contact::Responding, false, servers);
+        let probes = probes(Phase::Running, Connectivity::Responding, false, servers);
         let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task stopped unexpectedly".to_owned());
         assert_eq!(alive(State(probes.clone())).await, expected);
         assert_eq!(ready(State(probes)).await, expected);

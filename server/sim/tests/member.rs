@@ -32,7 +32,7 @@ async fn member(name: &str, profile: Profile) -> (Arc<Member>, Client) {
     (member, client)
 }
 
-/// A client that uses the socket.
+/// A client that connects through the network.
 async fn outside(member: &Member) -> Client {
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
     let options = kube::config::KubeConfigOptions::default();
@@ -73,7 +73,7 @@ where
     });
     match found.await {
         Ok(object) => object,
-        Err(_) => panic!("{what} of {name} never came; it is {:#?}", api.get(name).await),
+        Err(_) => panic!("timed out waiting for {what} of {name}; last state: {:#?}", api.get(name).await),
     }
 }
 
@@ -393,7 +393,7 @@ async fn pods_of_failed_nodes_are_evicted() {
 
 /// `kubectl taint` sets no `timeAdded`.
 #[tokio::test]
-async fn a_taint_without_a_time_evicts_when_the_toleration_runs_out() {
+async fn taints_without_time_evict_after_the_toleration() {
     let (member, client) = member("m1", Profile::Default).await;
     let tolerations = |seconds: Value| json!([{"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]);
     let pods = [("leaves", tolerations(json!(1))), ("stays", tolerations(Value::Null))];
@@ -460,7 +460,7 @@ async fn outages_hold_events_until_they_end() {
         assert!(!member.is_reachable().await);
         // The member's own controllers keep running.
         create::<ConfigMap>(&inside, json!({"metadata": {"name": name}})).await;
-        assert!(tokio::time::timeout(MOMENT, maps.get(name)).await.is_err(), "{outage:?}: it answers");
+        assert!(tokio::time::timeout(MOMENT, maps.get(name)).await.is_err(), "{outage:?}: the member responds");
         assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch continues");
         member.resume().await.unwrap();
         assert!(member.is_reachable().await);

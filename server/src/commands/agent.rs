@@ -8,7 +8,7 @@ use clap::Args;
 use crowsnest_members::Reported;
 use http::Uri;
 
-use super::estimator::{Listening, address};
+use super::estimator::{ListenAddress, address};
 use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::duration;
@@ -61,10 +61,10 @@ pub(crate) struct AgentArgs {
     pub(crate) report_secrets: Vec<Secret>,
     /// Address of /healthz, /livez and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
-    pub(crate) health_probe_bind_address: Listening,
+    pub(crate) health_probe_bind_address: ListenAddress,
     /// Address of /metrics; 0 disables it
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
-    pub(crate) metrics_bind_address: Listening,
+    pub(crate) metrics_bind_address: ListenAddress,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
 }

@@ -9,13 +9,13 @@ use crowsnest_kube_apiserver::http::InFlight;
 
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
-use super::place::PlaceArgs;
+use super::place::DataDirArgs;
 use crowsnest_up::ApiserverConfig;
 
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) place: DataDirArgs,
     /// Address to serve the API on
     #[arg(long, default_value = "127.0.0.1:7443")]
     pub(crate) listen: SocketAddr,

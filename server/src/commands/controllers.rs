@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use crowsnest_controllers::estimator::EstimatorOptions;
-    use crowsnest_plan::autoscaling::replicas::Counting;
+    use crowsnest_plan::autoscaling::replicas::ReplicaCalculator;
     use crowsnest_plan::scheduling::Plugin;
     use rstest::rstest;
 
@@ -343,7 +343,7 @@ mod tests {
         );
         let (cpu_initialization, initial_readiness_delay) =
             (SignedDuration::from_mins(1), SignedDuration::from_secs(10));
-        assert_eq!(said.counting, Counting { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
+        assert_eq!(said.counting, ReplicaCalculator { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
         assert_eq!(
             (periods.descheduling, periods.unschedulable_threshold),
             (Duration::from_secs(60), Duration::from_secs(90))

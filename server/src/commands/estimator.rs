@@ -45,27 +45,27 @@ pub(crate) struct EstimatorArgs {
     pub(crate) feature_gates: Gates,
     /// Address of /metrics; 0 disables it
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
-    pub(crate) metrics_bind_address: Listening,
+    pub(crate) metrics_bind_address: ListenAddress,
     /// Address of /healthz and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
-    pub(crate) health_probe_bind_address: Listening,
+    pub(crate) health_probe_bind_address: ListenAddress,
 }
 
 /// An address to listen on; `None` disables the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listening(pub(crate) Option<SocketAddr>);
+pub(crate) struct ListenAddress(pub(crate) Option<SocketAddr>);
 
 fn gates(list: &str) -> Result<Gates, String> {
     Gates::default().with(list).map_err(|error| error.to_string())
 }
 
-pub(super) fn address(text: &str) -> Result<Listening, String> {
+pub(super) fn address(text: &str) -> Result<ListenAddress, String> {
     let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     match text {
-        "0" => Ok(Listening(None)),
+        "0" => Ok(ListenAddress(None)),
         _ => whole
             .parse()
-            .map(|address| Listening(Some(address)))
+            .map(|address| ListenAddress(Some(address)))
             .map_err(|_| format!("invalid address {text:?}: expected an address such as 127.0.0.1:8080 or :8080")),
     }
 }
@@ -189,8 +189,8 @@ mod tests {
     fn karmada_flags_are_accepted() {
         let standard = parse("").unwrap();
         assert_eq!((standard.server_port, standard.insecure_skip_grpc_client_verify), (10352, false));
-        assert_eq!(standard.metrics_bind_address, Listening("0.0.0.0:8080".parse().ok()));
-        assert_eq!(standard.health_probe_bind_address, Listening("0.0.0.0:10351".parse().ok()));
+        assert_eq!(standard.metrics_bind_address, ListenAddress("0.0.0.0:8080".parse().ok()));
+        assert_eq!(standard.health_probe_bind_address, ListenAddress("0.0.0.0:10351".parse().ok()));
         let said = parse(
             "--kubeconfig /etc/m1-kubeconfig --grpc-auth-cert-file a.crt --grpc-auth-key-file a.key \
              --grpc-client-ca-file ca.crt --insecure-skip-grpc-client-verify=true --server-port 1234 \
@@ -199,7 +199,7 @@ mod tests {
         );
         let said = said.unwrap();
         assert!(said.insecure_skip_grpc_client_verify && said.feature_gates.resource_quota_estimate);
-        assert_eq!((said.server_port, said.health_probe_bind_address), (1234, Listening(None)));
+        assert_eq!((said.server_port, said.health_probe_bind_address), (1234, ListenAddress(None)));
     }
 
     #[rstest]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::duration::duration;
-use crowsnest_install::installation::{self, Record, Wish};
+use crowsnest_install::installation::{self, InstallRequest, Record};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         bail!("--host is required: the address at which the control plane reaches `crowsnest serve`");
     };
     let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
-    // Equal addresses mean that both run together.
+    // Equal addresses mean that one process serves both.
     let said = args.webhook_host.clone().zip(args.webhook_port);
     let webhooks_at = said.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
     let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));
@@ -103,7 +103,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    let wish = Wish {
+    let wish = InstallRequest {
         record: Record { webhooks_at, ..Record::new(host, port, metrics) },
         ca,
         take_over: args.take_over,

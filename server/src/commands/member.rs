@@ -10,7 +10,7 @@ use crowsnest_cli::data_dir::default_data_dir;
 use crowsnest_sim::load::Load;
 
 use super::up::Profile;
-use crowsnest_up::{MemberConfig, Place};
+use crowsnest_up::{DataDirConfig, MemberConfig};
 
 #[derive(Debug, Args)]
 #[command(
@@ -46,7 +46,7 @@ fn beside(default: &Path, name: &ClusterName) -> PathBuf {
 pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let data_dir = args.data_dir.unwrap_or_else(|| beside(&default_data_dir(), &args.name));
     let is_conformance = args.profile == Some(Profile::Conformance);
-    let place = Place { data_dir, reset: args.reset };
+    let place = DataDirConfig { data_dir, reset: args.reset };
     let config = MemberConfig { name: args.name, place, listen: args.listen, load: args.load, is_conformance };
     crowsnest_up::alone::run(config).await
 }

@@ -14,7 +14,7 @@ use crowsnest_controllers::runtime;
 use crowsnest_index::{IndexOptions, PostgresOptions, StoreOptions};
 
 use super::edge::WebhookArgs;
-use super::estimator::{Listening, address};
+use super::estimator::{ListenAddress, address};
 use super::keep;
 use super::process::{PartArgs, ProcessArgs};
 use crowsnest_runtime::leader_election::Times;
@@ -132,14 +132,14 @@ pub(crate) struct ServeArgs {
     pub(crate) tls_private_key_file: Option<PathBuf>,
     /// Address of /metrics; 0 disables it
     #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
-    pub(crate) metrics_bind_address: Listening,
+    pub(crate) metrics_bind_address: ListenAddress,
     /// Address of /healthz, /livez and /readyz; 0 disables it
     #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10357",
           value_parser = address)]
-    pub(crate) health_probe_bind_address: Listening,
+    pub(crate) health_probe_bind_address: ListenAddress,
     /// Address of the web UI: HTTP on loopback, HTTPS otherwise; 0 disables it
     #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = address)]
-    pub(crate) ui_listen: Listening,
+    pub(crate) ui_listen: ListenAddress,
     /// Allow loopback and link-local addresses as endpoints and proxies of Clusters
     #[arg(long, env = "CROWSNEST_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
@@ -147,7 +147,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
     pub(crate) shutdown_delay_duration: Duration,
     #[command(flatten)]
-    pub(crate) leading: LeadingArgs,
+    pub(crate) leading: LeaderElectionArgs,
     #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
     #[command(flatten)]
@@ -157,7 +157,7 @@ pub(crate) struct ServeArgs {
 /// Flags of leader election, named as those of Karmada's components.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Leader election")]
-pub(crate) struct LeadingArgs {
+pub(crate) struct LeaderElectionArgs {
     /// Run the controllers only while this process holds their Leases; set to false only if no other process ever runs
     /// them
     #[arg(long, env = "CROWSNEST_LEADER_ELECT", num_args = 0..=1, require_equals = true, default_value = "true",
@@ -182,7 +182,7 @@ pub(crate) struct LeadingArgs {
     leader_elect_retry_period: Duration,
 }
 
-impl LeadingArgs {
+impl LeaderElectionArgs {
     fn config(self) -> LeaderElection {
         LeaderElection {
             is_enabled: self.leader_elect,

@@ -10,7 +10,7 @@ use crowsnest_controllers::runtime;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
-use super::place::PlaceArgs;
+use super::place::DataDirArgs;
 use super::process::PartArgs;
 use crowsnest_cli::rights::RightsArgs;
 use crowsnest_up::Config;
@@ -33,7 +33,7 @@ pub(crate) enum Profile {
 --members takes groups, separated by ;. A group is a number or names, and, after a colon, their settings:
   nodes=N              nodes of each member [default: 3]
   region=R             region of the Cluster and the nodes [default: region-1, region-2, region-3 in turn]
-  zones=Z[+Z...]       zones that the nodes take in turn [default: REGION-a, REGION-b, REGION-c]
+  zones=Z[+Z...]       zones over which the nodes are spread [default: REGION-a, REGION-b, REGION-c]
   provider=P           spec.provider of the Cluster [default: sim]
   version=V            Kubernetes version that the member reports, as 1.35 or v1.35.4
   cpu=Q, memory=Q, ephemeral-storage=Q, pods=N
@@ -41,10 +41,10 @@ pub(crate) enum Profile {
   DOMAIN/RESOURCE=N    extended resource of each node, such as nvidia.com/gpu=4
   instance-type=T, label=KEY=VALUE, taint=KEY[=VALUE]:EFFECT
                        of each node; label and taint may be repeated
-A file has the same and several kinds of nodes per member; see docs/FLEET-SHAPES.md.")]
+A YAML file accepts the same settings, and several groups of nodes per member; see docs/FLEET-SHAPES.md.")]
 pub(crate) struct UpArgs {
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) place: DataDirArgs,
     /// Simulated members: a number, names, names with settings, or a YAML file [default: 3]
     #[arg(long, value_name = "COUNT|NAMES[:SETTINGS]|FILE", conflicts_with_all = ["no_members", "profile"])]
     pub(crate) members: Option<MembersArg>,

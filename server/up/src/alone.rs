@@ -11,12 +11,12 @@ use super::config::MemberConfig;
 use super::kubeconfigs::Kubeconfigs;
 use super::members::{self, PORTS};
 use crowsnest_process::data_dir::DataDir;
-use crowsnest_process::signals::Stop;
+use crowsnest_process::signals::StopSignals;
 
-/// Runs until the process receives a signal. The first line of output tells that it serves, and the path of its
+/// Runs until the process receives a signal. The first line of output is printed when it serves requests, and contains the path of its
 /// kubeconfig.
 pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
-    let mut stop = Stop::new()?;
+    let mut stop = StopSignals::new()?;
     let dir = DataDir::open(&config.place.data_dir, config.place.reset)?;
     let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
     let listen = config.listen.unwrap_or_else(|| members::local(ports.get(config.name.as_str()).copied()));

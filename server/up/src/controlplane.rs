@@ -7,7 +7,7 @@ use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
-use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_apiserver::authn::{Oidc, ServingCertificate};
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
@@ -23,8 +23,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crowsnest_aggregated::in_process::Local;
-use crowsnest_aggregated::request::authentication::Delegated;
-use crowsnest_aggregated::request::middleware::Edge;
+use crowsnest_aggregated::request::authentication::DelegatedAuth;
+use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
 use crowsnest_aggregated::server::{Aggregated, router};
 use crowsnest_install::{self, Endpoints};
@@ -124,7 +124,7 @@ impl ControlPlane {
     pub(super) async fn install(
         &self,
         roles: &Arc<Roles>,
-        edge: Edge,
+        edge: ApiMiddleware,
         (config, reloader): (&ApiConfig, &mut Reloader),
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         servers: &Tasks,
@@ -135,7 +135,7 @@ impl ControlPlane {
         // The aggregation layer verifies the Service's name, webhook clients the address.
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
-        let own = Serving::new(&authority.server(&names)?)?;
+        let own = ServingCertificate::new(&authority.server(&names)?)?;
         let told = trust::told(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
@@ -151,7 +151,7 @@ impl ControlPlane {
         let state = Aggregated {
             registry: &REGISTRY,
             control_plane: client.clone(),
-            delegated: Delegated::new(client.clone()),
+            delegated: DelegatedAuth::new(client.clone()),
             roles: Arc::clone(roles),
             edge,
             metrics_adapter,
@@ -165,7 +165,7 @@ impl ControlPlane {
         // Copy before webhooks are registered for the target kinds.
         let mut report = Vec::new();
         crowsnest_install::stored_kind_migration::copy(&client, &mut report).await?;
-        let mut manifests: Vec<Value> = crowsnest_install::foundations();
+        let mut manifests: Vec<Value> = crowsnest_install::base_manifests();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
         manifests.extend(crowsnest_install::definitions(&hooks, &ca));
         manifests.extend(crowsnest_install::admission(&hooks, &ca));
@@ -179,16 +179,16 @@ impl ControlPlane {
         let groups = crowsnest_install::groups(&client, metrics_adapter).await?;
         let aggregation = crowsnest_install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);
         crowsnest_install::apply_all(&client, &aggregation).await?;
-        crowsnest_install::aggregation_available(&client, &groups).await?;
+        crowsnest_install::wait_for_aggregation(&client, &groups).await?;
         Ok(())
     }
 
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
     async fn serve_webhooks(
         &self,
-        own: &Arc<Serving>,
+        own: &Arc<ServingCertificate>,
         controllers: &crowsnest_controllers::runtime::Config,
-        edge: &Edge,
+        edge: &ApiMiddleware,
         servers: &Tasks,
     ) -> anyhow::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;

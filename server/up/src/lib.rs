@@ -26,14 +26,14 @@ use crowsnest_component_base::tasks::Tasks;
 use crowsnest_index::IndexOptions;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::serving::{self, bind};
-use crowsnest_process::signals::Stop;
+use crowsnest_process::signals::StopSignals;
 use crowsnest_sim::member::admin;
 use tokio::net::TcpListener;
 
-pub use config::{ApiserverConfig, Config, MemberConfig, Members, Place};
+pub use config::{ApiserverConfig, Config, DataDirConfig, MemberConfig, Members};
 use controlplane::{ControlPlane, ControlPlaneOptions};
+use crowsnest_runtime::controller_runner::LeaderElectionMode;
 use crowsnest_runtime::roles::{Roles, RolesConfig};
-use crowsnest_runtime::steering::Steers;
 use crowsnest_ui::Ui;
 use crowsnest_ui::oidc::SignIn;
 use joined::Joined;
@@ -52,7 +52,7 @@ impl Server {
     /// Starts all parts, waits for a signal, and stops them in reverse order.
     pub async fn start(self) -> anyhow::Result<ExitCode> {
         let Self(config) = self;
-        let mut stop = Stop::new()?;
+        let mut stop = StopSignals::new()?;
         let progress = Progress::new();
         let joined = match &config.members {
             Members::Joined { kubeconfig, contexts, rights } => {
@@ -92,7 +92,7 @@ impl Server {
 
 /// Runs the control plane's API alone (`crowsnest apiserver`).
 pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> {
-    let mut stop = Stop::new()?;
+    let mut stop = StopSignals::new()?;
     let dir = open(&config.place)?;
     let listener = bind(config.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
@@ -117,7 +117,7 @@ async fn written(audit: Option<Writer>) {
     }
 }
 
-fn open(place: &Place) -> anyhow::Result<DataDir> {
+fn open(place: &DataDirConfig) -> anyhow::Result<DataDir> {
     Ok(DataDir::open(&place.data_dir, place.reset)?)
 }
 
@@ -192,7 +192,13 @@ impl Fleet {
 
         let cache = IndexOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
         let looks = controllers.controllers.is_enabled("clusterStatus");
-        let roles_config = RolesConfig { cache, controllers, steers: Steers::Always, requests, local_endpoints: true };
+        let roles_config = RolesConfig {
+            cache,
+            controllers,
+            leader_election_mode: LeaderElectionMode::Always,
+            requests,
+            local_endpoints: true,
+        };
         roles.start(control_plane.client(), roles_config).await?;
         if looks {
             members.looked_at(&control_plane.client(), progress).await;

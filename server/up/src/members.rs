@@ -28,11 +28,11 @@ use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
 
-/// How long a start waits for what the members have.
+/// Timeout of waiting for the first status of the members at start-up.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);
-/// Ports are kept, so that kubeconfigs stay good over restarts.
+/// State file with the ports of the members, so that kubeconfigs stay valid after a restart.
 pub(super) const PORTS: &str = "ports.json";
-/// Shapes are kept, so that a start without settings continues with the same fleet.
+/// State file with the shapes of the members, so that a start without settings continues with the same fleet.
 const SHAPES: &str = "shapes.json";
 
 pub(super) struct Members {
@@ -43,12 +43,12 @@ pub(super) struct Members {
 /// A simulated member.
 struct Simulated {
     member: Arc<Member>,
-    /// `None`: its Cluster is not changed.
+    /// Change of its shape; `None` leaves its Cluster unchanged.
     change: Option<ShapeChange>,
 }
 
 impl Members {
-    /// Starts the simulated ones; `joined` are there already.
+    /// Starts the simulated members; the clusters in `joined` run already.
     pub(super) async fn start(
         config: &Config,
         joined: Option<Joined>,
@@ -96,13 +96,13 @@ impl Members {
         self.simulated.iter().map(|Simulated { member, .. }| (member.name().to_owned(), member.clone())).collect()
     }
 
-    /// A member and the kubeconfig that has a context of its name; `own` is the fleet's.
+    /// The first member, and the kubeconfig with a context of its name; `own` is the fleet's kubeconfig.
     pub(super) fn first<'a>(&'a self, own: &'a Path) -> Option<(&'a str, &'a Path)> {
         let simulated = self.simulated.first().map(|first| (first.member.name(), own));
         simulated.or_else(|| self.joined.as_ref().and_then(|j| Some((j.names().next()?.as_str(), j.file()))))
     }
 
-    /// Registers every member with the control plane and writes the kubeconfigs of those that are ours.
+    /// Registers all members in the control plane, and writes the kubeconfigs of the simulated ones.
     pub(super) async fn join(
         &self,
         control_plane: &kube::Client,
@@ -128,7 +128,7 @@ impl Members {
         }
     }
 
-    /// Waits for what the controllers find in each member first: what is asked for before goes to those alone that were faster.
+    /// Waits until the controllers have reported the first status of each member. Objects that are scheduled earlier would be placed only in the members that were faster.
     pub(super) async fn looked_at(&self, control_plane: &kube::Client, progress: &Progress) {
         let simulated = self.simulated.iter().map(|Simulated { member, .. }| member.name().to_owned());
         let joined = self.joined.iter().flat_map(Joined::names).map(ToString::to_string);
@@ -144,7 +144,7 @@ impl Members {
                 })
             });
             if !matches!(tokio::time::timeout(LOOKED_AT_WITHIN, found).await, Ok(Ok(_))) {
-                progress.warn(&format!("what cluster {name} has is not known yet"));
+                progress.warn(&format!("the status of cluster {name} has not been reported yet"));
             }
         });
         join_all(looking).await;
@@ -153,12 +153,12 @@ impl Members {
     /// Fills the members with synthetic workloads, evenly.
     pub(super) async fn load(&self, load: &Load, progress: &Progress) -> anyhow::Result<()> {
         let count = self.simulated.len();
-        anyhow::ensure!(count > 0, "--load fills simulated members, and there are none");
+        anyhow::ensure!(count > 0, "--load requires simulated members");
         let shares = self.simulated.iter().enumerate();
         let shares = shares.map(|(number, Simulated { member, .. })| (member, load.share(number, count)));
         progress.begin(&format!("{} synthetic pods", load.pods));
         let filling = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
-        let reports = try_join_all(filling).await.context("filling the members")?;
+        let reports = try_join_all(filling).await.context("cannot fill the members with synthetic workloads")?;
         let written: usize = reports.iter().map(|report| report.written).sum();
         progress.done(&format!("{} synthetic pods, {written} of them new", load.pods));
         Ok(())
@@ -167,13 +167,13 @@ impl Members {
     pub(super) async fn stop(&self) -> anyhow::Result<()> {
         try_join_all(self.simulated.iter().map(|Simulated { member, .. }| member.stop()))
             .await
-            .context("stopping a member")?;
+            .context("cannot stop a member")?;
         Ok(())
     }
 }
 
 /// Registers a simulated member. Its shape is written to the Cluster where it differs from that of the last start, so that
-/// what users changed there stays.
+/// changes by users are kept.
 async fn join_simulated(
     control_plane: &kube::Client,
     name: ClusterName,
@@ -182,7 +182,7 @@ async fn join_simulated(
 ) -> anyhow::Result<()> {
     let mut options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let existing = clusters.get_opt(name.as_str()).await.with_context(|| format!("reading Cluster {name}"))?;
+    let existing = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read Cluster {name}"))?;
     let change = change.filter(|change| change.is_written(existing.as_ref()));
     if let Some(MemberShape { provider, region, zones, labels, .. }) = change.map(|change| &change.after) {
         options.provider = Some(provider.clone());
@@ -190,15 +190,15 @@ async fn join_simulated(
         options.zones = zones.clone();
         options.labels = labels.clone();
     }
-    join(control_plane, &config, &options).await.with_context(|| format!("joining {name}"))?;
+    join(control_plane, &config, &options).await.with_context(|| format!("cannot join member {name}"))?;
     if let Some(removed) = change.and_then(ShapeChange::removed) {
         let patched = clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(removed)).await;
-        patched.with_context(|| format!("writing Cluster {name}"))?;
+        patched.with_context(|| format!("cannot write Cluster {name}"))?;
     }
     Ok(())
 }
 
-/// On this machine alone. The port of last time may be taken by now; any other will do, the kubeconfig is written anew.
+/// Loopback address with this port, or with any free port if this one is in use; the kubeconfig is written again.
 pub(super) fn local(port: Option<u16>) -> SocketAddr {
     let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     SocketAddr::from((Ipv4Addr::LOCALHOST, port.filter(free).unwrap_or(0)))
@@ -220,5 +220,5 @@ pub(super) async fn start_one(
         kubernetes_version: shape.map_or(default.kubernetes_version.clone(), |shape| shape.kubernetes_version.clone()),
         ..default
     };
-    Member::start(config).await.with_context(|| format!("starting member {name}"))
+    Member::start(config).await.with_context(|| format!("cannot start member {name}"))
 }

@@ -19,7 +19,7 @@ use crowsnest_process::serving::{ClientChain, ServingError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
     /// The review may be forged.
-    Anybody,
+    Unauthenticated,
     /// The sender has authenticated as the API server.
     ApiServer,
 }
@@ -27,7 +27,7 @@ pub enum Caller {
 /// Accepted clients. Clones share changes.
 #[derive(Clone)]
 pub enum Clients {
-    Anybody,
+    Unauthenticated,
     /// The TLS handshake accepts the API server only.
     Handshake,
     /// Clients with a certificate of an authority; no client until the authority has been loaded.
@@ -41,7 +41,7 @@ impl Clients {
 
     /// Accepts clients with a certificate of this authority (PEM) and one of these names; an empty list accepts any
     /// name.
-    pub fn believe(&self, authority: &str, names: &[String]) -> Result<(), ServingError> {
+    pub fn set_trusted_cas(&self, authority: &str, names: &[String]) -> Result<(), ServingError> {
         if let Self::Certified(authorities) = self {
             let clients = Authorities::new(Some(authority), names.to_vec(), None)?;
             authorities.store(Some(Arc::new(clients)));
@@ -51,7 +51,7 @@ impl Clients {
 
     fn judge(&self, chain: Option<&ClientChain>) -> Option<Caller> {
         match self {
-            Self::Anybody => Some(Caller::Anybody),
+            Self::Unauthenticated => Some(Caller::Unauthenticated),
             Self::Handshake => Some(Caller::ApiServer),
             Self::Certified(authorities) => {
                 let judged = authorities.load_full()?.judge(&chain?.0, UnixTime::now());

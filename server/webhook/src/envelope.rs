@@ -204,7 +204,7 @@ mod tests {
             let sent = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
                               "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old}});
             let (review, request) = admission_review(&bytes(&sent)).map_err(|error| TestCaseError::fail(error.to_string()))?;
-            let world = crowsnest_admission::World {
+            let world = crowsnest_admission::AdmissionContext {
                 permanent_id: "id", gates: crowsnest_admission::Gates::default(), allow_no_execute_taint_policy: false,
                 customizations: &[], quotas: &[], compile_lua: &|_| Ok(()),
             };

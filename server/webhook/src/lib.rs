@@ -16,7 +16,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Extension, Router};
-use crowsnest_admission::{Gates, Refusal, Review, World};
+use crowsnest_admission::{AdmissionContext, Gates, Refusal, Review};
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_apimachinery::user::UserInfo;
@@ -35,7 +35,7 @@ mod quota;
 mod stored;
 
 use clients::{Caller, Clients};
-use crowsnest_aggregated::request::authentication::Delegated;
+use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::trace::{answered, of_webhook};
 use crowsnest_process::reply::{HandlerError, json as reply};
 use crowsnest_runtime::metrics::Admissions;
@@ -53,7 +53,7 @@ pub struct Webhooks {
 /// State that all requests share.
 struct Shared {
     webhooks: Webhooks,
-    delegated: Delegated,
+    delegated: DelegatedAuth,
     quotas: quota::Quotas,
     /// Limit of concurrent script compilations.
     compiling: ScriptPermits,
@@ -73,7 +73,7 @@ pub fn routes(
         local_endpoints,
     };
     let counting = from_fn_with_state(admissions.clone(), counted::count);
-    let delegated = Delegated::new(webhooks.control_plane.clone());
+    let delegated = DelegatedAuth::new(webhooks.control_plane.clone());
     let (quotas, compiling) = (quota::Quotas::default(), ScriptPermits::default());
     let shared = Shared { webhooks, delegated, quotas, compiling };
     let bounds = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
@@ -194,7 +194,7 @@ fn judge(
     quotas: &[FederatedResourceQuota],
 ) -> Option<crowsnest_admission::Review> {
     let permanent_id = uuid::Uuid::new_v4().to_string();
-    let world = World {
+    let world = AdmissionContext {
         permanent_id: &permanent_id,
         gates: webhooks.gates,
         allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,

@@ -14,7 +14,7 @@ use crowsnest_admission::{Refusal, Review};
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
-use crowsnest_controllers::runtime::write_turns::Turns;
+use crowsnest_controllers::runtime::write_turns::KeyedMutex;
 use crowsnest_plan::quota::{self as plan, Usage};
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ const PAGE_SIZE: u32 = 500;
 /// State that the reviews of one process share.
 #[derive(Default)]
 pub(super) struct Quotas {
-    turns: Turns,
+    turns: KeyedMutex,
     reservations: Mutex<Reservations>,
 }
 
@@ -123,7 +123,7 @@ impl QuotaReview<'_> {
         match tokio::time::timeout(REVIEW_TIMEOUT, self.decide_serialized()).await {
             Ok(review) => review,
             Err(_) => Ok(Some(Review::from(Err(Refusal::internal(format!(
-                "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many changes of bindings of the namespace at once",
+                "failed to count the use of FederatedResourceQuotas for RB {}/{}: too many concurrent writes of bindings in the namespace",
                 self.request.namespace, self.request.name
             )))))),
         }

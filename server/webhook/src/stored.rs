@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{allow, refuse, user_of};
 
-use crowsnest_aggregated::request::authentication::Delegated;
+use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::stored::writer::Writer;
 
 /// Rules that depend on the server's configuration.
@@ -31,7 +31,7 @@ pub(super) struct Rules {
 /// Refuses a Cluster or ResourceRegistry whose author lacks the required permissions. Writes through the aggregated API
 /// use the account of this process, which can read the Secrets that these objects name; their callers were authorized
 /// before.
-pub(super) async fn review_writer(delegated: &Delegated, resource: &str, request: &Value) -> Result<(), ApiError> {
+pub(super) async fn review_writer(delegated: &DelegatedAuth, resource: &str, request: &Value) -> Result<(), ApiError> {
     let user = user_of(request);
     if user.is_master() {
         return Ok(());

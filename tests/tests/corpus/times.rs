@@ -168,7 +168,7 @@ fn moment(text: &str) -> Option<i64> {
 }
 
 fn written(seconds: i64) -> Result<String> {
-    Ok(Timestamp::from_second(seconds).with_context(|| format!("{seconds} is no time"))?.to_string())
+    Ok(Timestamp::from_second(seconds).with_context(|| format!("invalid time {seconds}"))?.to_string())
 }
 
 #[test]

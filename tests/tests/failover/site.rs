@@ -26,7 +26,7 @@ use crate::failover::fault::Fault;
 use crate::failover::look::{self, Copies, Members, Plans};
 use crate::failover::workload::Workload;
 
-/// Half a fleet that fails at once is evicted one workload after another, which takes time on few cores.
+/// Timeout of evictions: if half of the fleet fails at once, its workloads are evicted one after another.
 const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
 const FLEET: &str = include_str!("fleet.yaml");
@@ -121,7 +121,7 @@ impl Site {
     }
 
     fn start_agent(&mut self, name: &'static str) -> Result<()> {
-        let member = self.members.get(name).with_context(|| format!("{name} is no member"))?;
+        let member = self.members.get(name).with_context(|| format!("unknown member {name}"))?;
         let agent = self.runtime.block_on(Agent::start(self.dir.path(), member, self.up()?))?;
         self.agents.insert(name, agent);
         Ok(())
@@ -137,7 +137,7 @@ impl Site {
     }
 
     pub fn kill_control_plane(&mut self) -> Result<()> {
-        self.up.take().context("it does not run")?.kill()
+        self.up.take().context("the control plane is not running")?.kill()
     }
 
     /// Sends SIGSTOP, and SIGCONT after a number of checks.
@@ -158,7 +158,7 @@ impl Site {
     }
 
     fn up(&self) -> Result<&Fleet> {
-        self.up.as_ref().context("it does not run")
+        self.up.as_ref().context("the control plane is not running")
     }
 
     /// Creates the workloads, waits until they run, and starts checking them.
@@ -202,7 +202,7 @@ impl Site {
         for name in names {
             match self.agents.get(name).filter(|_| fault == Fault::Partition) {
                 Some(agent) => agent.cut(true),
-                None => struck.push(self.members.get(name).with_context(|| format!("{name} is no member"))?),
+                None => struck.push(self.members.get(name).with_context(|| format!("unknown member {name}"))?),
             }
         }
         self.runtime.block_on(async {
@@ -292,7 +292,7 @@ impl Site {
 
     pub fn stop(mut self) -> Result<()> {
         self.unviolated()?;
-        let status = self.up.take().context("it does not run")?.stop()?;
+        let status = self.up.take().context("the control plane is not running")?.stop()?;
         ensure!(status.success(), "it stopped with {status}");
         self.looking.abort();
         self.runtime.block_on(try_join_all(self.members.values().map(|member| member.stop())))?;
@@ -308,7 +308,7 @@ async fn time_of(kubeconfig: &Path) -> Result<Timestamp> {
         .body(serde_json::to_vec(&created)?)?;
     let created: Value = client(kubeconfig, None).await?.request(request).await?;
     let stamp = created["metadata"]["creationTimestamp"].as_str().context("no time of creation")?;
-    stamp.parse().with_context(|| format!("{stamp} is no time"))
+    stamp.parse().with_context(|| format!("invalid time {stamp}"))
 }
 
 /// Checks repeatedly until an invariant is violated, which is recorded.
@@ -324,7 +324,7 @@ async fn keep_looking(members: Members, rules: Arc<watch::Sender<Rules>>, tell: 
         if let Some(unmoved) = &rules.unmoved
             && *unmoved != look::identities(&copies)
         {
-            violations.push(format!("something has moved: {unmoved:?} before"));
+            violations.push(format!("objects moved; before: {unmoved:?}"));
         }
         let ends = !violations.is_empty();
         tell.send_modify(|seen| *seen = Seen { looks: seen.looks + 1, copies, violations });

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{Process, Said, binary, free_port, until};
+use crowsnest_tests::{CommandOutput, Process, binary, free_port, until};
 
 use crate::least_rights::pods::{Charts, agent, arguments, deployment, estimator, list};
 use crate::least_rights::world::{MEMBERS, World};
@@ -81,7 +81,7 @@ fn register(world: &World) -> Result<Process> {
     let patch =
         ["patch", "deployment", "karmada-agent", "-n", "karmada-system", "--subresource=status", "--type=merge", "-p"];
     west.kubectl.ok(&[&patch[..], &[available]].concat(), "")?;
-    let said = Said::of(&registering.wait_with_output()?)?;
+    let said = CommandOutput::of(&registering.wait_with_output()?)?;
     ensure!(said.code == Some(0), "{said:?}");
     until("another certificate", || Ok(kept(world, "karmada-system")? != first))
         .with_context(|| world.log_of("registered"))?;
@@ -205,7 +205,7 @@ fn make_credentials(world: &World, charts: &Charts) -> Result<()> {
     for more in [&[][..], &["--renew-before", "8761h"]] {
         let mut command = Command::new(binary()?);
         command.args(["credentials", "--namespace", INSTALLED_IN, "--file"]).arg(&file);
-        let said = Said::of(&command.arg("--kubeconfig").arg(&account).args(more).output()?)?;
+        let said = CommandOutput::of(&command.arg("--kubeconfig").arg(&account).args(more).output()?)?;
         ensure!(said.code == Some(0), "{said:?}");
     }
     Ok(())

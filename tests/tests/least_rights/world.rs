@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Apiserver, Kubectl, Process, Said, binary, free_port, kubectl, until};
+use crowsnest_tests::{Apiserver, CommandOutput, Kubectl, Process, binary, free_port, kubectl, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -136,10 +136,10 @@ impl World {
     }
 
     /// Runs the CLI as an administrator of the control plane.
-    pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+    pub fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
         let mut command = Command::new(binary()?);
         command.args(args).env("KUBECONFIG", self.at("cp").kubeconfig());
-        Said::of(&command.output()?)
+        CommandOutput::of(&command.output()?)
     }
 
     /// Starts a background process with its own log.

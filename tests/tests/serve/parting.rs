@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::serve::relay::Balancer;
-use crate::serve::site::{Replica, Said, Site, client, crowsnest, free_port};
+use crate::serve::site::{CommandOutput, Replica, Site, client, crowsnest, free_port};
 use crate::serve::world::{object, objects};
 use crate::serve::written::writes;
 
@@ -32,7 +32,7 @@ impl Left {
         Ok(Self { runtime, control_plane, member, cp, m1, dir, port: free_port()? })
     }
 
-    fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+    fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
         crowsnest(&self.control_plane.kubeconfig, args)
     }
 
@@ -88,7 +88,7 @@ impl Left {
             said = self.crowsnest(&["uninstall", "--members"])?.err;
             Ok(!said.contains("`crowsnest serve` must be running"))
         })?;
-        ensure!(said.contains("its namespace karmada-cluster was not made by `crowsnest join`"), "{said}");
+        ensure!(said.contains("its namespace karmada-cluster was not created by `crowsnest join`"), "{said}");
         ensure!(self.there("", "ConfigMap", Some("default"), "goes")?, "{said}");
         labelled("true".into())?;
         Ok(())

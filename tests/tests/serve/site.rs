@@ -19,22 +19,22 @@ pub const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Exit code and output of a CLI call.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub ok: bool,
     pub out: String,
     pub err: String,
 }
 
-pub fn run(args: &[&str]) -> Result<Said> {
+pub fn run(args: &[&str]) -> Result<CommandOutput> {
     run_with(args, &[])
 }
 
 /// The same with environment variables.
-pub fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Result<Said> {
+pub fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Result<CommandOutput> {
     let mut command = Command::new(binary()?);
     command.args(args).env_remove("KUBECONFIG").envs(environment.iter().copied());
     let output = command.output()?;
-    Ok(Said {
+    Ok(CommandOutput {
         ok: output.status.success(),
         out: String::from_utf8(output.stdout)?,
         err: String::from_utf8(output.stderr)?,
@@ -42,7 +42,7 @@ pub fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Result<Said> {
 }
 
 /// Runs the CLI against a control plane.
-pub fn crowsnest(kubeconfig: &Path, args: &[&str]) -> Result<Said> {
+pub fn crowsnest(kubeconfig: &Path, args: &[&str]) -> Result<CommandOutput> {
     run(&[args, &["--kubeconfig", &kubeconfig.display().to_string()]].concat())
 }
 

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::serve::postgres::Database;
 use crate::serve::relay::Balancer;
-use crate::serve::site::{Replica, Said, Site, client, crowsnest, free_port, run_with};
+use crate::serve::site::{CommandOutput, Replica, Site, client, crowsnest, free_port, run_with};
 use crate::serve::written::writes;
 
 /// ConfigMaps of all members, from the cache.
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Runs the CLI against the database of the cache.
-    pub fn crowsnest_cache(&self, args: &[&str]) -> Result<Said> {
+    pub fn crowsnest_cache(&self, args: &[&str]) -> Result<CommandOutput> {
         run_with(&[&["cache"], args].concat(), &[("CROWSNEST_DB", &self.site().database)])
     }
 
@@ -110,7 +110,7 @@ impl World {
         Ok(Some(Self { control_plane, member, database, dir, to_cp, to_m1, port: free_port()?, runtime }))
     }
 
-    pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+    pub fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
         crowsnest(&self.control_plane.kubeconfig, args)
     }
 
@@ -137,7 +137,7 @@ impl World {
         Ok((replicas, balancer))
     }
 
-    pub fn install(&self) -> Result<Said> {
+    pub fn install(&self) -> Result<CommandOutput> {
         self.crowsnest(&["install", "--host", "127.0.0.1", "--port", &self.port.to_string()])
     }
 

@@ -53,7 +53,7 @@ impl<'a> Source<'a> for &'a Value {
 /// Properties of an object in addition to its metadata. Empty fields do not apply to the kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Printed {
+pub struct PrintedObject {
     /// The value of kubectl's STATUS column, or the closest equivalent of the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
@@ -93,10 +93,10 @@ pub struct Printed {
     pub memory_limit: Option<i64>,
     /// The object of an Event.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub about: Option<About>,
+    pub about: Option<InvolvedObject>,
     /// The related object of an Event.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub related: Option<About>,
+    pub related: Option<InvolvedObject>,
     /// Type of an Event, a Service or a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
@@ -122,7 +122,7 @@ pub struct Printed {
 
 /// The object of an Event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct InvolvedObject {
     pub kind: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
@@ -132,7 +132,7 @@ pub struct About {
 }
 
 /// Prints one object. For an object of an unexpected form, only the available fields are printed.
-pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
+pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
     // Most objects are pods, so only their printed fields are parsed.
     if let Some(pod) = ((group, kind) == ("", "Pod")).then(|| source.read::<view::Pod<'a>>()).flatten() {
         return in_order(pod::print(pod));
@@ -145,7 +145,7 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
 }
 
 /// Everything except cells and the results of [`references`].
-fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
+fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
     let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),
         ("", "Node") => source.read::<view::Node<'a>>().map(view::Node::print),
@@ -161,7 +161,7 @@ fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
     printed.or_else(|| source.read::<view::Any<'a>>().map(view::Any::print)).unwrap_or_default()
 }
 
-fn in_order(mut printed: Printed) -> Printed {
+fn in_order(mut printed: PrintedObject) -> PrintedObject {
     for names in [&mut printed.reasons, &mut printed.images, &mut printed.uses] {
         names.sort_unstable();
         names.dedup();
@@ -240,7 +240,7 @@ mod tests {
     #[case("x.io", "Thing", json!({"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no"}]}}), Some("NotReady"))]
     #[case("x.io", "Thing", json!({"spec": null, "status": null}), None)]
     #[case("x.io", "Thing", json!({"status": "a word where an object should be"}), None)]
-    fn other_kinds_say_how_they_are(
+    fn other_kinds_have_a_status(
         #[case] group: &str,
         #[case] kind: &str,
         #[case] mut object: Value,

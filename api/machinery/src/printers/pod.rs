@@ -1,11 +1,11 @@
 //! STATUS of a pod by kubectl's rules: the most significant container state has precedence over the phase.
 
 use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceSpec};
-use super::{Cell, Printed};
+use super::{Cell, PrintedObject};
 
-pub(super) fn print(pod: Pod<'_>) -> Printed {
+pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
     let Row { status, ready, containers, restarts, last_restart } = Row::of(&pod);
-    let mut printed = Printed {
+    let mut printed = PrintedObject {
         phase: pod.status.phase.as_deref().map(str::to_owned),
         conditions: pod.status.conditions.iter().map(|c| (c.type_.to_string(), c.status.to_string())).collect(),
         ready: Some(ready),
@@ -13,7 +13,7 @@ pub(super) fn print(pod: Pod<'_>) -> Printed {
         restarts: Some(restarts),
         node: pod.spec.node_name.as_deref().filter(|node| !node.is_empty()).map(str::to_owned),
         message: pod.status.message.as_deref().map(str::to_owned),
-        ..Printed::default()
+        ..PrintedObject::default()
     };
     reasons_and_codes(&pod, &mut printed);
     printed.images = pod.spec.all_containers().filter_map(|c| c.image.as_deref()).map(str::to_owned).collect();
@@ -160,7 +160,7 @@ fn main_status(pod: &Pod<'_>, mut status: String, ready: &mut i64, restarts: &mu
     status
 }
 
-fn reasons_and_codes(pod: &Pod<'_>, printed: &mut Printed) {
+fn reasons_and_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
     printed.reasons.extend(pod.status.reason.as_deref().map(str::to_owned));
     printed.reasons.extend(pod.status.conditions.iter().filter_map(|c| c.reason.as_deref()).map(str::to_owned));
     for container in pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses) {
@@ -183,7 +183,7 @@ fn reasons_and_codes(pod: &Pod<'_>, printed: &mut Printed) {
 }
 
 /// Init containers run sequentially, so their maximum counts; sidecars run concurrently with the other containers.
-fn requests(pod: &Pod<'_>, printed: &mut Printed) {
+fn requests(pod: &Pod<'_>, printed: &mut PrintedObject) {
     type Pick = for<'x> fn(&'x ResourceSpec<'_>) -> Option<i64>;
     let sum = |pick: Pick| {
         let mut total: Option<i64> = None;
@@ -259,7 +259,7 @@ mod tests {
     {"name": "b", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "NotReady", 1, 0)]
     #[case::terminating(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running"}}), "Terminating", 0, 0)]
     #[case::lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
-    fn rows_say_what_kubectl_says(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
+    fn rows_equal_kubectls(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
         let row = Row::of(&Pod::deserialize(&pod).expect("a pod"));
         assert_eq!((row.status.as_str(), row.ready, row.restarts), (status, ready, restarts));
     }

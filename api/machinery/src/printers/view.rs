@@ -1,7 +1,7 @@
 //! Borrowed structures with the printed fields of supported kinds; all fields are optional.
 
 use super::borrowed::{Str, null_as_default};
-use super::{About, Printed, unix_seconds};
+use super::{InvolvedObject, PrintedObject, unix_seconds};
 use crate::views;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -271,14 +271,14 @@ impl PodSpec<'_> {
     }
 }
 
-pub(super) fn conditions(conditions: &[Condition<'_>], printed: &mut Printed) {
+pub(super) fn conditions(conditions: &[Condition<'_>], printed: &mut PrintedObject) {
     printed.conditions = conditions.iter().map(|c| (c.type_.to_string(), c.status.to_string())).collect();
     let reasons = conditions.iter().filter_map(|c| c.reason.as_deref()).filter(|reason| !reason.is_empty());
     printed.reasons.extend(reasons.map(str::to_owned));
 }
 
 impl Service<'_> {
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let spec = &self.spec;
         let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
         let ingress = self.status.load_balancer.ingress.iter();
@@ -290,18 +290,18 @@ impl Service<'_> {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut ips: Vec<String> = cluster_ip.filter(|ip| *ip != "None").map(str::to_owned).into_iter().collect();
         ips.extend(external);
-        Printed {
+        PrintedObject {
             status: pending.then(|| "Pending".to_owned()),
             type_: Some(type_.to_owned()),
             fields: vec![field("spec.clusterIP", cluster_ip.unwrap_or_default()), field("spec.type", type_)],
             ips,
-            ..Printed::default()
+            ..PrintedObject::default()
         }
     }
 }
 
 impl Node<'_> {
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let ready = self.status.conditions.iter().find(|c| c.type_ == "Ready");
         let mut word = match ready.map(|c| c.status.as_ref()) {
             Some("True") => "Ready",
@@ -314,12 +314,12 @@ impl Node<'_> {
         }
         let ips = self.status.addresses.iter().filter(|address| address.type_.ends_with("IP"));
         let unschedulable = if self.spec.unschedulable { "true" } else { "false" };
-        let mut printed = Printed {
+        let mut printed = PrintedObject {
             status: Some(word),
             node: Some(self.metadata.name.to_string()),
             ips: ips.map(|address| address.address.to_string()).collect(),
             fields: vec![("spec.unschedulable".to_owned(), unschedulable.to_owned())],
-            ..Printed::default()
+            ..PrintedObject::default()
         };
         conditions(&self.status.conditions, &mut printed);
         printed
@@ -327,7 +327,7 @@ impl Node<'_> {
 }
 
 impl Event<'_> {
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let about = if self.regarding.name.is_empty() { &self.involved_object } else { &self.regarding };
         let time = |texts: &[&Text<'_>]| texts.iter().find_map(|t| t.as_deref().and_then(unix_seconds));
         let series_time =
@@ -343,13 +343,13 @@ impl Event<'_> {
         let component = component.into_iter().find_map(|c| c.as_deref().filter(|c| !c.is_empty())).unwrap_or_default();
         let text = |text: &Text<'_>| text.as_deref().unwrap_or_default().to_owned();
         let field = |name: &str, value: String| (name.to_owned(), value);
-        let object_of = |object: &Involved<'_>| About {
+        let object_of = |object: &Involved<'_>| InvolvedObject {
             kind: object.kind.to_string(),
             namespace: text(&object.namespace),
             name: object.name.to_string(),
             uid: text(&object.uid),
         };
-        Printed {
+        PrintedObject {
             status: self.type_.as_deref().map(str::to_owned),
             type_: self.type_.as_deref().map(str::to_owned),
             reasons: self.reason.as_deref().map(str::to_owned).into_iter().collect(),
@@ -371,21 +371,25 @@ impl Event<'_> {
                 field("source", component.to_owned()),
             ],
             message: (!message.is_empty()).then_some(message),
-            ..Printed::default()
+            ..PrintedObject::default()
         }
     }
 }
 
 impl Secret<'_> {
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let type_ = self.type_.as_deref().unwrap_or("Opaque").to_owned();
-        Printed { fields: vec![("type".to_owned(), type_.clone())], type_: Some(type_), ..Printed::default() }
+        PrintedObject {
+            fields: vec![("type".to_owned(), type_.clone())],
+            type_: Some(type_),
+            ..PrintedObject::default()
+        }
     }
 }
 
 impl Any<'_> {
     /// Phase, otherwise the Ready condition, otherwise the first condition that reports a problem.
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let status = &self.status;
         let phase = status.phase.as_deref().filter(|phase| !phase.is_empty());
         let ready =
@@ -397,12 +401,12 @@ impl Any<'_> {
             (None, Some(c)) => Some(format!("Not{}", c.type_)),
             (None, None) => None,
         };
-        let mut printed = Printed {
+        let mut printed = PrintedObject {
             phase: phase.map(str::to_owned),
             fields: phase.map(|phase| ("status.phase".to_owned(), phase.to_owned())).into_iter().collect(),
             message: ready.filter(|c| c.status != "True").and_then(|c| c.message.as_deref()).map(str::to_owned),
             status: word,
-            ..Printed::default()
+            ..PrintedObject::default()
         };
         conditions(&status.conditions, &mut printed);
         printed

@@ -1,20 +1,20 @@
 //! Rows of workloads: desired and ready replicas, images, and the state of jobs.
 
-use super::Printed;
+use super::PrintedObject;
 use super::view::{CronJob, Job, Workload, conditions};
 
 impl Workload<'_> {
-    pub(super) fn print(self, kind: &str) -> Printed {
+    pub(super) fn print(self, kind: &str) -> PrintedObject {
         let status = &self.status;
         let daemon = kind == "DaemonSet";
         let desired = if daemon { status.desired_number_scheduled } else { self.spec.replicas.unwrap_or(1) };
         let ready = if daemon { status.number_ready } else { status.ready_replicas };
-        let mut printed = Printed {
+        let mut printed = PrintedObject {
             ready: Some(ready),
             desired: Some(desired),
             images: self.spec.template.spec.images(),
             uses: self.spec.template.spec.uses(),
-            ..Printed::default()
+            ..PrintedObject::default()
         };
         if kind == "ReplicationController" {
             printed.fields = vec![("status.replicas".to_owned(), status.replicas.to_string())];
@@ -33,14 +33,14 @@ impl Workload<'_> {
 }
 
 impl Job<'_> {
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let status = &self.status;
-        let mut printed = Printed {
+        let mut printed = PrintedObject {
             ready: Some(status.succeeded),
             desired: self.spec.completions.or(self.spec.parallelism),
             images: self.spec.template.spec.images(),
             uses: self.spec.template.spec.uses(),
-            ..Printed::default()
+            ..PrintedObject::default()
         };
         conditions(&status.conditions, &mut printed);
         let is = |type_: &str| status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
@@ -59,14 +59,14 @@ impl Job<'_> {
 }
 
 impl CronJob<'_> {
-    pub(super) fn print(self) -> Printed {
+    pub(super) fn print(self) -> PrintedObject {
         let template = &self.spec.job_template.spec.template;
         let status = if self.spec.suspend { "Suspended" } else { "Active" };
-        Printed {
+        PrintedObject {
             status: Some(status.to_owned()),
             images: template.spec.images(),
             uses: template.spec.uses(),
-            ..Printed::default()
+            ..PrintedObject::default()
         }
     }
 }

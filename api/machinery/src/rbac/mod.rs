@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_say_why() {
+    fn decisions_name_the_rule() {
         let rbac = snapshot();
         let allowed = |reason: &str| Decision::Allowed { reason: reason.into() };
         let refused = |reason: &str| Decision::NoOpinion { reason: reason.into() };

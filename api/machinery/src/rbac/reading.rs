@@ -271,7 +271,7 @@ mod tests {
     #[case::namesake("system:serviceaccount:shop:robot", "", "", "pods", "ops", Readable::Nothing)]
     #[case::everybody("eve", "", "", "pods", "open", Readable::All)]
     #[case::nobody("system:anonymous", "", "", "pods", "open", Readable::Nothing)]
-    fn readers_see_what_their_bindings_say(
+    fn readable_objects_follow_from_the_bindings(
         #[case] user: &str,
         #[case] group: &str,
         #[case] api_group: &str,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_is_what_is_readable_in_each_namespace() {
+    fn an_extent_equals_the_readable_objects_of_each_namespace() {
         let rbac = rules();
         let robot = "system:serviceaccount:ops:robot";
         for (user, groups) in

@@ -6,8 +6,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 /// (k8s.io/apiserver, `authentication/request/websocket`).
 pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Connection-specific headers (RFC 9110 §7.6.1). Only these are dropped as such: the client chooses which headers its
-/// `Connection` header names, and could name one that carries an identity.
+/// Connection-specific headers (RFC 9110 §7.6.1). Headers that only the client's `Connection` header names are not dropped:
+/// the client could name a header that carries an identity.
 pub const HOP_BY_HOP: [HeaderName; 12] = [
     header::CONNECTION,
     header::EXPECT,
@@ -167,7 +167,7 @@ mod tests {
     )]
     #[case::token_alone(&[("Sec-WebSocket-Protocol", "BASE64URL.bearer.authorization.k8s.io.dG9rZW4")], &[])]
     #[case::token_among_bytes(&[("Sec-WebSocket-Protocol", "ä, base64url.bearer.authorization.k8s.io.dG9rZW4")], &[])]
-    fn what_goes_on(#[case] received: &[(&str, &str)], #[case] expected: &[&str]) {
+    fn forwarded_headers(#[case] received: &[(&str, &str)], #[case] expected: &[&str]) {
         assert_eq!(lines(&upstream_headers(&headers(received))), expected);
     }
 
@@ -179,7 +179,7 @@ mod tests {
     #[case(" system:masters", false)]
     #[case("system:masters\t", false)]
     #[case("a\nb", false)]
-    fn identities_are_carried_as_they_are(#[case] text: &str, #[case] expected: bool) {
+    fn identity_values_are_forwarded_unchanged_or_refused(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(identity_value(text).is_some(), expected);
     }
 
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         /// No identity is forwarded, and the client's `Connection` header affects nothing but the upgrade.
         #[test]
-        fn no_identity_goes_on(lines in prop::collection::vec(any_header(), 0..12), connection in "[a-zA-Z, -]{0,60}") {
+        fn no_identity_is_forwarded(lines in prop::collection::vec(any_header(), 0..12), connection in "[a-zA-Z, -]{0,60}") {
             let received = built(&lines);
             let sent = upstream_headers(&received);
             prop_assert!(!sent.keys().any(is_identity_header), "{sent:?}");

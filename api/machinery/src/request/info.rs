@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_say_what_they_are_about() {
+    fn attributes_are_derived_from_method_and_path() {
         // method, path, (verb, group, namespace, resource, name, subresource)
         let cases = [
             ("GET", "/api/v1/pods", ("list", "", "", "pods", "", "")),
@@ -260,7 +260,7 @@ mod tests {
     #[case("PATCH", "/apis/apps/v1/proxy/namespaces/a/deployments/d/scale", "proxy", "d", Some(Unserved::Path))]
     #[case("GET", "/api/v1/pods?watch=true", "watch", "", None)]
     #[case("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale?watch=true", "patch", "d", None)]
-    fn prefixes(
+    fn deprecated_prefixes(
         #[case] method: &str,
         #[case] path: &str,
         #[case] verb: &str,

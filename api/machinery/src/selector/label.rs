@@ -159,7 +159,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// True if one expression of an object holds, without compiling it: node selectors, field selectors of policies. An unknown
+/// True if an expression of a node selector or of a policy's field selector holds. It is not compiled. An unknown
 /// operator or a number of values that the operator does not allow matches nothing.
 pub fn expression_matches(operator: &str, value: Option<&str>, values: &[String]) -> bool {
     Operator::of_expression(operator).is_some_and(|operator| {

@@ -167,7 +167,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// The requirements of a selector, as written.
+/// Parses the requirements of a selector, in the order of the text.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut parser = Parser { tokens: tokens(text), position: 0 };
     let mut requirements = Vec::new();

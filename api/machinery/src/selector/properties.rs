@@ -55,7 +55,7 @@ fn holds(requirement: &Requirement, labels: &BTreeMap<String, String>) -> bool {
 
 proptest! {
     #[test]
-    fn selectors_mean_what_they_say(all in prop::collection::vec(requirement(), 0..4), labels in labels()) {
+    fn selectors_match_like_their_requirements(all in prop::collection::vec(requirement(), 0..4), labels in labels()) {
         let text = all.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(",");
         let selector = Selector::parse(&text).unwrap();
         let wanted = all.iter().all(|(_, requirement)| holds(requirement, &labels));

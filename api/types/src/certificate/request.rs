@@ -224,7 +224,7 @@ mod tests {
     #[case(SanType::IpAddress([127, 0, 0, 1].into()), [false, false, true, false])]
     #[case(SanType::URI("spiffe://x/y".try_into().unwrap()), [false, false, false, true])]
     #[case(SanType::OtherName((vec![1, 2, 3], "x".into())), [false, false, false, false])]
-    fn other_names_are_told_apart(#[case] name: SanType, #[case] expected: [bool; 4]) {
+    fn types_of_alternative_names_are_distinguished(#[case] name: SanType, #[case] expected: [bool; 4]) {
         let request = SigningRequest::parse(pem("o".into(), vec![name]).as_bytes()).unwrap();
         let found = [request.has_dns_names(), request.has_emails(), request.has_addresses(), request.has_uris()];
         assert_eq!(found, expected);
@@ -235,14 +235,14 @@ mod tests {
     #[case::nothing("")]
     #[case::certificate("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")]
     #[case::old("-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n")]
-    fn other_blocks_are_none(#[case] pem: &str) {
+    fn other_pem_blocks_are_refused(#[case] pem: &str) {
         let refused = SigningRequest::parse(pem.as_bytes());
         assert_eq!(refused, Err(SigningRequestError::Malformed(NOT_A_REQUEST)));
     }
 
     /// Go skips a damaged block and reads the next one; other parsers read the damaged block.
     #[test]
-    fn there_is_one_block() {
+    fn several_blocks_are_refused() {
         let (one, other) = (pem("a".into(), Vec::new()), pem("b".into(), Vec::new()));
         assert!(SigningRequest::parse(format!("subject: ann\n{one}\n").as_bytes()).is_ok());
         let damaged = one.replace("-----END CERTIFICATE REQUEST-----", "-----END SOMETHING-----");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_key_has_signed_is_refused() {
+    fn wrong_signatures_are_refused() {
         let pem = pem("o".into(), Vec::new());
         let mut block = block(pem.as_bytes()).unwrap();
         let verified = |block: &Pem| verify(&decode(block).unwrap());

@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_without_common_name_identifies_nobody() {
+    fn a_subject_without_common_name_has_no_user() {
         for given in [name(&[]), name(&[&[text(O, "system:masters")]])] {
             assert_eq!(CertificateSubject::from_der(&given).unwrap().user(), None);
         }
     }
 
     #[test]
-    fn users_become_subjects() {
+    fn subjects_are_built_from_users() {
         let groups = ["dev".to_owned(), "équipe".to_owned()];
         let subject = CertificateSubject::of_user("ann", &groups).unwrap();
         assert_eq!(subject.organizations(), groups);

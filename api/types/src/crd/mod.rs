@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_sorted() {
+    fn required_fields_are_sorted() {
         let taints =
             crds(None).into_iter().find(|crd| crd["spec"]["names"]["plural"] == "clustertaintpolicies").unwrap();
         let spec = &taints["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_need_nothing_and_are_described_as_if() {
+    fn required_fields_of_registries_are_only_in_the_served_schema() {
         let crds = crds(None);
         let registry = |crd: &&Value| crd["spec"]["names"]["plural"] == "storedresourceregistries";
         let stored = crds.iter().find(registry).unwrap()["spec"]["versions"][0]["schema"].to_string();

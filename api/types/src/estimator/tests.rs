@@ -34,7 +34,7 @@ fn claimed(claim: Value) -> Value {
     json!({"namespace": "shop", "priorityClassName": "high"}),
     r#"1a 04 "shop" | 22 04 "high""#
 )]
-// A map's entries are messages; the quantity is one inside the entry's bytes.
+// Map entries are messages. The value of an entry is an encoded Quantity message.
 #[case::requests(
     json!({"resourceRequest": {"cpu": "100m", "memory": "256Mi"}}),
     r#"2a 0d | 0a 03 "cpu" 12 06 0a 04 "100m" | 2a 11 | 0a 06 "memory" 12 07 0a 05 "256Mi""#
@@ -49,12 +49,12 @@ fn claimed(claim: Value) -> Value {
     ]}})),
     r#"0a 16 | 22 14 | 0a 12 0a 10 0a 04 "zone" 12 02 "In" 1a 01 "a" 1a 01 "b""#
 )]
-// Gogo writes the empty value and effect.
+// gogo also encodes an empty value and effect.
 #[case::toleration(
     claimed(json!({"tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]})),
     r#"0a 15 | 2a 13 | 0a 03 "gpu" 12 06 "Exists" 1a 00 22 00 28 3c"#
 )]
-fn requirements_are_written_as_karmada_writes_them(#[case] given: Value, #[case] wire: &str) {
+fn requirements_have_karmadas_encoding(#[case] given: Value, #[case] wire: &str) {
     let given = requirements(given);
     let sent = ReplicaRequirements::from(&given).encode_to_vec();
     assert_eq!(sent, bytes(wire));
@@ -65,7 +65,7 @@ fn requirements_are_written_as_karmada_writes_them(#[case] given: Value, #[case]
 #[rstest]
 #[case::empty_texts_are_written(r#"0a 03 "gpu" 12 06 "Exists" 1a 00 22 00"#)]
 #[case::empty_texts_are_left_out(r#"0a 03 "gpu" 12 06 "Exists""#)]
-fn tolerations_are_read_either_way(#[case] wire: &str) {
+fn tolerations_are_decoded_with_and_without_empty_strings(#[case] wire: &str) {
     let claim = NodeClaim { tolerations_bytes: vec![bytes(wire)], ..NodeClaim::default() };
     let read = work::NodeClaim::try_from(&claim).unwrap();
     let expected: work::NodeClaim =
@@ -76,7 +76,7 @@ fn tolerations_are_read_either_way(#[case] wire: &str) {
 #[rstest]
 #[case::written(r#"0a 00"#)]
 #[case::left_out("")]
-fn an_empty_quantity_is_nothing(#[case] wire: &str) {
+fn an_empty_quantity_is_zero(#[case] wire: &str) {
     let needs = ReplicaRequirements {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(wire))]),
         ..ReplicaRequirements::default()
@@ -114,12 +114,12 @@ fn an_empty_quantity_is_nothing(#[case] wire: &str) {
     },
     "cannot decode tolerationsBytes"
 )]
-fn what_cannot_be_read_is_said(#[case] wire: ReplicaRequirements, #[case] expected: &str) {
+fn decoding_errors_name_the_field(#[case] wire: ReplicaRequirements, #[case] expected: &str) {
     assert_eq!(work::ReplicaRequirements::try_from(&wire).unwrap_err().to_string(), expected);
 }
 
 #[test]
-fn requests_and_answers_are_as_on_karmadas_wire() {
+fn requests_and_responses_have_karmadas_encoding() {
     let component: work::Component = serde_json::from_value(json!({
         "name": "tm", "replicas": 2,
         "replicaRequirements": {"priorityClassName": "high", "resourceRequest": {"cpu": "1"}},
@@ -159,7 +159,7 @@ fn requests_and_answers_are_as_on_karmadas_wire() {
 }
 
 #[test]
-fn the_methods_are_the_services() {
+fn method_paths_begin_with_the_service() {
     for method in [MAX_AVAILABLE_REPLICAS, MAX_AVAILABLE_COMPONENT_SETS, GET_UNSCHEDULABLE_REPLICAS] {
         assert!(method.starts_with(&format!("/{SERVICE}/")), "{method}");
     }

@@ -17,7 +17,7 @@ pub type Noted = (Timestamp, i32);
 
 /// Recent recommendations and scale events of one autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct ScaleHistory {
     /// Recommendations as computed from the metrics, before any limit.
     pub recommended: Vec<Noted>,
     /// Scale-up and scale-down events, as positive changes in replicas.
@@ -34,36 +34,38 @@ pub struct Bounds {
 }
 
 /// Reason and message of a condition.
-pub type Why = (&'static str, &'static str);
+pub type ConditionReason = (&'static str, &'static str);
 
 /// A recommendation after stabilization and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounded {
+pub struct LimitedRecommendation {
     pub replicas: i32,
     /// Effect of stabilization, for the condition `AbleToScale`.
-    pub able: Why,
+    pub able: ConditionReason,
     /// True if limits changed the stabilized recommendation, for the condition `ScalingLimited`.
     pub limited: bool,
-    pub limit: Why,
+    pub limit: ConditionReason,
 }
 
-const READY: Why = ("ReadyForNewScale", "recommended size matches current size");
-const UP_STABILIZED: Why = (
+const READY: ConditionReason = ("ReadyForNewScale", "recommended size matches current size");
+const UP_STABILIZED: ConditionReason = (
     "ScaleUpStabilized",
     "recent recommendations were lower than current one, applying the lowest recent recommendation",
 );
-const DOWN_STABILIZED: Why = (
+const DOWN_STABILIZED: ConditionReason = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 );
-const IN_RANGE: Why = ("DesiredWithinRange", "the desired count is within the acceptable range");
-const TOO_MANY: Why = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
-const TOO_FEW: Why = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
-const UP_LIMIT: Why = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
-const DOWN_LIMIT: Why =
+const IN_RANGE: ConditionReason = ("DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: ConditionReason =
+    ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: ConditionReason = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: ConditionReason =
+    ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
+const DOWN_LIMIT: ConditionReason =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
-impl Past {
+impl ScaleHistory {
     /// Records the current replicas as the first recommendation, so that a new autoscaler does not scale down
     /// immediately.
     pub fn begin(&mut self, current: i32, now: Timestamp) {
@@ -80,12 +82,12 @@ impl Past {
         wanted: i32,
         window: SignedDuration,
         now: Timestamp,
-    ) -> Bounded {
+    ) -> LimitedRecommendation {
         let Some(behavior) = behavior else {
             let stable = self.stable(wanted, window, now);
             let able = if stable == wanted { READY } else { DOWN_STABILIZED };
             let (replicas, limit) = by_default(bounds, stable);
-            return Bounded { replicas, able, limited: replicas != stable, limit };
+            return LimitedRecommendation { replicas, able, limited: replicas != stable, limit };
         };
         let (up, down) = rules(behavior);
         let up_window = seconds(up.stabilization_window_seconds.unwrap_or_default());
@@ -97,10 +99,10 @@ impl Past {
             (false, false) => DOWN_STABILIZED,
         };
         let (replicas, limit) = self.by_rules(&up, &down, bounds, stable, now);
-        Bounded { replicas, able, limited: replicas != stable, limit }
+        LimitedRecommendation { replicas, able, limited: replicas != stable, limit }
     }
 
-    /// Records a scale event. Only the limits of a behavior read it.
+    /// Records a scale event, for the scaling policies of a behavior. Without a behavior nothing is recorded.
     pub fn rescaled(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
@@ -155,7 +157,7 @@ impl Past {
         bounds: Bounds,
         wanted: i32,
         now: Timestamp,
-    ) -> (i32, Why) {
+    ) -> (i32, ConditionReason) {
         let Bounds { current, least, most } = bounds;
         if wanted > current {
             let limit = self.most_by(up, current, now).max(current);
@@ -217,8 +219,8 @@ impl Past {
     }
 }
 
-/// Limits that apply without a behavior.
-fn by_default(bounds: Bounds, wanted: i32) -> (i32, Why) {
+/// Applies the limits of an autoscaler without a behavior.
+fn by_default(bounds: Bounds, wanted: i32) -> (i32, ConditionReason) {
     let limit = bounds.current.saturating_mul(UP_FACTOR).max(UP_LEAST);
     let (most, why) = if bounds.most > limit { (limit, UP_LIMIT) } else { (bounds.most, TOO_MANY) };
     if wanted < bounds.least {

@@ -38,9 +38,9 @@ pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
     claim.ok_or("no label of policy permanent-id found")
 }
 
-/// Outcome of comparing the current replicas with the limits, before any metric is read.
+/// Result of checking the current replicas against minimum and maximum, before any metric is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
+pub enum LimitCheck {
     /// Autoscaling is disabled, because the target is scaled to zero.
     Disabled,
     /// The current replicas are outside of minimum and maximum.
@@ -48,15 +48,15 @@ pub enum Bound {
     Metrics,
 }
 
-pub fn bound(template: i32, in_clusters: i32, least: i32, most: i32) -> Bound {
+pub fn bound(template: i32, in_clusters: i32, least: i32, most: i32) -> LimitCheck {
     if in_clusters == 0 && least != 0 {
-        Bound::Disabled
+        LimitCheck::Disabled
     } else if template > most {
-        Bound::Replicas(most, "Current number of replicas above Spec.MaxReplicas")
+        LimitCheck::Replicas(most, "Current number of replicas above Spec.MaxReplicas")
     } else if template < least {
-        Bound::Replicas(least, "Current number of replicas below Spec.MinReplicas")
+        LimitCheck::Replicas(least, "Current number of replicas below Spec.MinReplicas")
     } else {
-        Bound::Metrics
+        LimitCheck::Metrics
     }
 }
 
@@ -110,7 +110,7 @@ pub fn tell(
     metrics: Vec<MetricStatus>,
     rescaled: Option<Timestamp>,
 ) {
-    tell_current(status, current);
+    set_current_replicas(status, current);
     status.desired_replicas = desired;
     status.current_metrics = (!metrics.is_empty()).then_some(metrics);
     if let Some(at) = rescaled {
@@ -119,7 +119,7 @@ pub fn tell(
 }
 
 /// Writes the current replicas. Zero is omitted.
-pub fn tell_current(status: &mut HorizontalPodAutoscalerStatus, current: i32) {
+pub fn set_current_replicas(status: &mut HorizontalPodAutoscalerStatus, current: i32) {
     status.current_replicas = (current != 0).then_some(current);
 }
 
@@ -130,17 +130,17 @@ mod tests {
     use serde_json::json;
 
     #[rstest]
-    #[case(3, 6, 1, 10, Bound::Metrics)]
-    #[case(3, 0, 1, 10, Bound::Disabled)]
-    #[case(3, 0, 0, 10, Bound::Metrics)]
-    #[case(11, 22, 1, 10, Bound::Replicas(10, "Current number of replicas above Spec.MaxReplicas"))]
-    #[case(1, 2, 2, 10, Bound::Replicas(2, "Current number of replicas below Spec.MinReplicas"))]
+    #[case(3, 6, 1, 10, LimitCheck::Metrics)]
+    #[case(3, 0, 1, 10, LimitCheck::Disabled)]
+    #[case(3, 0, 0, 10, LimitCheck::Metrics)]
+    #[case(11, 22, 1, 10, LimitCheck::Replicas(10, "Current number of replicas above Spec.MaxReplicas"))]
+    #[case(1, 2, 2, 10, LimitCheck::Replicas(2, "Current number of replicas below Spec.MinReplicas"))]
     fn bounds_before_metrics(
         #[case] template: i32,
         #[case] in_clusters: i32,
         #[case] least: i32,
         #[case] most: i32,
-        #[case] expected: Bound,
+        #[case] expected: LimitCheck,
     ) {
         assert_eq!(bound(template, in_clusters, least, most), expected);
     }

@@ -11,11 +11,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::jiff::Timestamp;
 
 use super::pods::Sample;
-use super::replicas::{Count, Counting, Workload};
+use super::replicas::{Count, ReplicaCalculator, Workload};
 
 /// Query to a metrics API.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Question<'a> {
+pub enum MetricQuery<'a> {
     /// Resource usage of pods, or of one container of each.
     Resource { resource: &'a str, container: Option<&'a str> },
     /// A metric of each pod.
@@ -26,7 +26,7 @@ pub enum Question<'a> {
 
 /// Result of a query, in milli-units.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum MetricResult {
     Samples(Vec<Sample>),
     Value(i64),
 }
@@ -62,7 +62,7 @@ impl Invalid {
 
 /// Combined proposal of all metrics.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
+pub enum CombinedProposal {
     /// The largest proposal and its metric. `failed` describes metrics without a valid proposal.
     Replicas { replicas: i32, metric: String, statuses: Vec<MetricStatus>, failed: Option<String> },
     /// No recommendation: no metric has a valid proposal, or some have none and the others would scale down.
@@ -76,21 +76,21 @@ const PODS: (&str, &str) = ("FailedGetPodsMetric", "failed to get pods metric va
 pub const INVALID_SOURCE: &str = "InvalidMetricSourceType";
 
 /// The query for a metric.
-pub fn question(spec: &MetricSpec) -> Result<Question<'_>, Invalid> {
+pub fn question(spec: &MetricSpec) -> Result<MetricQuery<'_>, Invalid> {
     let kind = spec.type_.as_str();
     if let ("Resource", Some(source)) = (kind, &spec.resource) {
-        return Ok(Question::Resource { resource: &source.name, container: None });
+        return Ok(MetricQuery::Resource { resource: &source.name, container: None });
     }
     if let ("ContainerResource", Some(source)) = (kind, &spec.container_resource) {
-        return Ok(Question::Resource { resource: &source.name, container: Some(&source.container) });
+        return Ok(MetricQuery::Resource { resource: &source.name, container: Some(&source.container) });
     }
     if let ("Pods", Some(source)) = (kind, &spec.pods) {
         let selector = selector(&source.metric).map_err(|error| Invalid::new(PODS.0, PODS.1, error.to_string()))?;
-        return Ok(Question::Pods { metric: &source.metric.name, selector });
+        return Ok(MetricQuery::Pods { metric: &source.metric.name, selector });
     }
     if let ("Object", Some(source)) = (kind, &spec.object) {
         let selector = selector(&source.metric).map_err(|error| Invalid::new(OBJECT.0, OBJECT.1, error.to_string()))?;
-        return Ok(Question::Object { metric: &source.metric.name, selector, object: &source.described_object });
+        return Ok(MetricQuery::Object { metric: &source.metric.name, selector, object: &source.described_object });
     }
     let cause = format!("unknown metric source type {kind:?}");
     Err(Invalid::new(INVALID_SOURCE, "", cause))
@@ -111,20 +111,20 @@ fn quantity(milli: i64) -> Option<WireQuantity> {
 /// Proposes replicas from the result of a query. `namespace` is that of the FederatedHPA.
 pub fn propose(
     spec: &MetricSpec,
-    answer: Result<Answer, String>,
+    answer: Result<MetricResult, String>,
     workload: &Workload<'_>,
-    counting: &Counting,
+    counting: &ReplicaCalculator,
     namespace: &str,
     now: Timestamp,
 ) -> Result<Proposal, Invalid> {
     match (question(spec)?, answer) {
-        (Question::Resource { resource, container }, answer) => {
+        (MetricQuery::Resource { resource, container }, answer) => {
             let target = spec.resource.as_ref().map(|source| &source.target);
             let target = target.or(spec.container_resource.as_ref().map(|source| &source.target));
             let target = target.cloned().unwrap_or_default();
             of_resource((resource, container), &target, answer, workload, counting, now)
         }
-        (Question::Pods { metric, .. }, answer) => {
+        (MetricQuery::Pods { metric, .. }, answer) => {
             let invalid = |cause: String| Invalid::new(PODS.0, PODS.1, cause);
             let target = spec.pods.as_ref().map(|source| milli(source.target.average_value.as_ref()));
             let samples = answer.map_err(|error| invalid(format!("unable to get metric {metric}: {error}")))?;
@@ -140,25 +140,25 @@ pub fn propose(
             };
             Ok(Proposal { replicas: count.replicas, metric: format!("pods metric {metric}"), status })
         }
-        (Question::Object { .. }, answer) => {
+        (MetricQuery::Object { .. }, answer) => {
             let source = spec.object.clone().unwrap_or_default();
             of_object(&source, answer, workload, counting, namespace)
         }
     }
 }
 
-impl Answer {
+impl MetricResult {
     fn samples(self) -> Vec<Sample> {
         match self {
-            Answer::Samples(samples) => samples,
-            Answer::Value(_) => Vec::new(),
+            MetricResult::Samples(samples) => samples,
+            MetricResult::Value(_) => Vec::new(),
         }
     }
 
     fn value(self) -> i64 {
         match self {
-            Answer::Value(value) => value,
-            Answer::Samples(_) => 0,
+            MetricResult::Value(value) => value,
+            MetricResult::Samples(_) => 0,
         }
     }
 }
@@ -166,9 +166,9 @@ impl Answer {
 fn of_resource(
     (resource, container): (&str, Option<&str>),
     target: &MetricTarget,
-    answer: Result<Answer, String>,
+    answer: Result<MetricResult, String>,
     workload: &Workload<'_>,
-    counting: &Counting,
+    counting: &ReplicaCalculator,
     now: Timestamp,
 ) -> Result<Proposal, Invalid> {
     let (reason, what) = match container {
@@ -217,9 +217,9 @@ fn of_resource(
 
 fn of_object(
     source: &ObjectMetricSource,
-    answer: Result<Answer, String>,
+    answer: Result<MetricResult, String>,
     workload: &Workload<'_>,
-    counting: &Counting,
+    counting: &ReplicaCalculator,
     namespace: &str,
 ) -> Result<Proposal, Invalid> {
     let (metric, object) = (&source.metric.name, &source.described_object);
@@ -236,7 +236,7 @@ fn of_object(
         false => format!("{}: failed to get {metric} object metric", OBJECT.1),
     };
     let invalid = |cause: String| Invalid::new(OBJECT.0, what.clone(), cause);
-    let value = answer.map(Answer::value).map_err(|error| {
+    let value = answer.map(MetricResult::value).map_err(|error| {
         let (kind, name) = (&object.kind, &object.name);
         invalid(format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"))
     })?;
@@ -257,7 +257,7 @@ fn of_object(
 }
 
 /// Selects the largest proposal. If any metric is invalid, a proposal below the template's replicas is discarded.
-pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish {
+pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> CombinedProposal {
     let all = proposals.len();
     let (mut best, mut statuses, mut first, mut wrong) = (None::<(i32, String)>, Vec::new(), None, 0);
     for proposal in proposals {
@@ -276,15 +276,15 @@ pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish
     }
     let message = |first: &Invalid| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
     match (best, first) {
-        (Some((replicas, metric)), None) => Wish::Replicas { replicas, metric, statuses, failed: None },
+        (Some((replicas, metric)), None) => CombinedProposal::Replicas { replicas, metric, statuses, failed: None },
         (Some((replicas, metric)), Some(first)) if replicas >= template => {
-            Wish::Replicas { replicas, metric, statuses, failed: Some(message(&first)) }
+            CombinedProposal::Replicas { replicas, metric, statuses, failed: Some(message(&first)) }
         }
-        (_, Some(first)) => Wish::Unknown { failed: message(&first), first },
-        // Admission gives a FederatedHPA without metrics one.
+        (_, Some(first)) => CombinedProposal::Unknown { failed: message(&first), first },
+        // Admission adds a default metric to a FederatedHPA without metrics.
         (None, None) => {
             let first = Invalid::new("InvalidMetricSourceType", "", "no metric is specified");
-            Wish::Unknown { failed: message(&first), first }
+            CombinedProposal::Unknown { failed: message(&first), first }
         }
     }
 }

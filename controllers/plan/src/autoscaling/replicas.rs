@@ -9,7 +9,7 @@ use super::pods::{Pod, PodKey, PodUsage, Sample, by_pod};
 
 /// Settings of the replica calculation. `Default` has Kubernetes' defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Counting {
+pub struct ReplicaCalculator {
     /// A usage ratio within this distance of 1 changes nothing.
     pub tolerance: f64,
     /// CPU samples within this time after a pod's start count only once the pod is ready.
@@ -18,9 +18,9 @@ pub struct Counting {
     pub initial_readiness_delay: SignedDuration,
 }
 
-impl Default for Counting {
+impl Default for ReplicaCalculator {
     fn default() -> Self {
-        Counting {
+        ReplicaCalculator {
             tolerance: 0.1,
             cpu_initialization: SignedDuration::from_mins(5),
             initial_readiness_delay: SignedDuration::from_secs(30),
@@ -51,7 +51,7 @@ pub struct Count {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Uncountable {
+pub enum ReplicaCountError {
     #[error("no pods returned by selector while calculating replica count")]
     NoPods,
     #[error("did not receive metrics for any ready pods")]
@@ -89,7 +89,7 @@ enum Aim {
     Usage(i64),
 }
 
-impl Counting {
+impl ReplicaCalculator {
     /// Replicas for a target utilization of a resource, in one container or in all.
     pub fn for_utilization(
         &self,
@@ -99,9 +99,9 @@ impl Counting {
         percent: i32,
         workload: &Workload<'_>,
         now: Timestamp,
-    ) -> Result<Count, Uncountable> {
+    ) -> Result<Count, ReplicaCountError> {
         if workload.pods.is_empty() {
-            return Err(Uncountable::NoPods);
+            return Err(ReplicaCountError::NoPods);
         }
         let requests = requests(workload.pods, resource, container)?;
         self.by_pods(samples, resource, &Aim::Utilization { percent, requests }, workload, now)
@@ -115,15 +115,15 @@ impl Counting {
         target: i64,
         workload: &Workload<'_>,
         now: Timestamp,
-    ) -> Result<Count, Uncountable> {
+    ) -> Result<Count, ReplicaCountError> {
         if workload.pods.is_empty() {
-            return Err(Uncountable::NoPods);
+            return Err(ReplicaCountError::NoPods);
         }
         self.by_pods(samples, resource, &Aim::Usage(target), workload, now)
     }
 
     /// Replicas for the value of an object metric.
-    pub fn for_value(&self, value: i64, target: i64, workload: &Workload<'_>) -> Result<Count, Uncountable> {
+    pub fn for_value(&self, value: i64, target: i64, workload: &Workload<'_>) -> Result<Count, ReplicaCountError> {
         let ratio = value as f64 / target as f64;
         let count = |replicas| Count { replicas, utilization: None, usage: value };
         if workload.replicas == 0 {
@@ -133,7 +133,7 @@ impl Counting {
             return Ok(count(workload.replicas));
         }
         if workload.pods.is_empty() {
-            return Err(Uncountable::NoPods);
+            return Err(ReplicaCountError::NoPods);
         }
         let ready = workload.pods.iter().filter(|pod| pod.is_running_and_ready()).count();
         Ok(count(whole(ratio * ready as f64 / workload.calibration)))
@@ -163,12 +163,12 @@ impl Counting {
         aim: &Aim,
         workload: &Workload<'_>,
         now: Timestamp,
-    ) -> Result<Count, Uncountable> {
+    ) -> Result<Count, ReplicaCountError> {
         let mut uses = by_pod(samples, workload.pods);
         let groups = self.group(workload.pods, &uses, resource, now);
         uses.retain(|key, _| !groups.ignored.contains(key) && !groups.unready.contains(key));
         if uses.is_empty() {
-            return Err(Uncountable::NoMetrics);
+            return Err(ReplicaCountError::NoMetrics);
         }
         let measured = aim.measure(&uses)?;
         let ratio = measured.ratio;
@@ -232,7 +232,7 @@ impl Counting {
 }
 
 impl Aim {
-    fn measure(&self, uses: &Uses) -> Result<Ratio, Uncountable> {
+    fn measure(&self, uses: &Uses) -> Result<Ratio, ReplicaCountError> {
         match self {
             Aim::Utilization { percent, requests } => {
                 let known = uses.iter().filter_map(|(key, used)| Some((used.value, *requests.get(key)?)));
@@ -243,7 +243,7 @@ impl Aim {
                     pods += 1;
                 }
                 if requested == 0 {
-                    return Err(Uncountable::NoKnownPods);
+                    return Err(ReplicaCountError::NoKnownPods);
                 }
                 let utilization = i32::try_from(used * 100 / requested).unwrap_or(i32::MAX);
                 let ratio = f64::from(utilization) / f64::from(*percent);
@@ -277,14 +277,14 @@ fn fill(uses: &mut Uses, pods: &BTreeSet<PodKey>, at: Timestamp, value: impl Fn(
 }
 
 /// Requests per pod. Every container must have a request.
-fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTreeMap<PodKey, i64>, Uncountable> {
+fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTreeMap<PodKey, i64>, ReplicaCountError> {
     let mut requests = BTreeMap::new();
     for pod in pods {
         let mut sum = 0_i64;
         for of in pod.containers.iter().filter(|of| container.is_none_or(|name| name == of.name)) {
             let Some(request) = of.requests.get(resource) else {
                 let (resource, container, pod) = (resource.to_owned(), of.name.clone(), pod.key.name.clone());
-                return Err(Uncountable::NoRequest { resource, container, pod });
+                return Err(ReplicaCountError::NoRequest { resource, container, pod });
             };
             sum = sum.saturating_add(*request);
         }

@@ -8,14 +8,14 @@ use crowsnest_api::work::{Component, ComponentReplicaRequirements, ReplicaRequir
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::Mutex;
 
-use super::ask::{Amount, Part};
+use super::ask::{Amount, PodSet};
 use crate::scheduling::{ClusterFacts, Estimate};
 
 /// Results by cluster. `None` for an estimator that was queried and returned no result.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answers(BTreeMap<String, Option<i32>>);
+pub struct EstimatorResponses(BTreeMap<String, Option<i32>>);
 
-impl Answers {
+impl EstimatorResponses {
     /// Karmada's estimators return a negative number if they cannot estimate.
     pub fn note(&mut self, cluster: String, answer: Option<i32>) {
         self.0.insert(cluster, answer.filter(|fits| *fits >= 0));
@@ -34,13 +34,13 @@ impl Answers {
 pub struct Accurate<'a> {
     own: &'a dyn Estimate,
     clusters: &'a [Arc<ClusterFacts>],
-    answers: &'a Answers,
+    answers: &'a EstimatorResponses,
     /// Indexes of clusters that were estimated without a result of their scheduler estimator.
     unasked: Mutex<BTreeSet<usize>>,
 }
 
 impl<'a> Accurate<'a> {
-    pub fn new(own: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], answers: &'a Answers) -> Self {
+    pub fn new(own: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], answers: &'a EstimatorResponses) -> Self {
         Accurate { own, clusters, answers, unasked: Mutex::default() }
     }
 
@@ -83,7 +83,7 @@ pub struct Assumed {
 }
 
 /// A component of identical pods.
-pub(super) fn component(part: &Part, pods: i32) -> Component {
+pub(super) fn component(part: &PodSet, pods: i32) -> Component {
     let amount = |amount: &Amount| {
         let text = if amount.name == "cpu" { format!("{}m", amount.units) } else { amount.units.to_string() };
         (amount.name.clone(), Quantity(text))
@@ -137,7 +137,7 @@ mod tests {
         #[case] unasked: &[&str],
     ) {
         let (own, clusters) = (Own(own), [facts("m1"), facts("m2")]);
-        let mut answers = Answers::default();
+        let mut answers = EstimatorResponses::default();
         if let Some(theirs) = theirs {
             answers.note("m2".to_owned(), theirs);
         }

@@ -3,29 +3,31 @@
 
 use crowsnest_api::work::{Component, ReplicaRequirements};
 
-use super::ask::Ask;
+use super::ask::EstimateRequest;
 use super::ledger::Promise;
-use super::room::Known;
+use super::room::CapacityFacts;
 
 /// Number of replicas that fit.
-pub fn replicas(known: &Known, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
+pub fn replicas(known: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
-    answer(known, &Ask::replicas(requirements), namespace, assumed, |nodes, ask| {
+    answer(known, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, ask| {
         ask.parts.iter().map(|part| nodes.replicas(part)).sum()
     })
 }
 
 /// Number of whole component sets that fit.
-pub fn component_sets(known: &Known, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
-    answer(known, &Ask::sets(components), namespace, assumed, |nodes, ask| nodes.sets(&ask.parts, i64::from(i32::MAX)))
+pub fn component_sets(known: &CapacityFacts, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
+    answer(known, &EstimateRequest::sets(components), namespace, assumed, |nodes, ask| {
+        nodes.sets(&ask.parts, i64::from(i32::MAX))
+    })
 }
 
 fn answer(
-    known: &Known,
-    ask: &Ask,
+    known: &CapacityFacts,
+    ask: &EstimateRequest,
     namespace: &str,
     assumed: &[Promise],
-    fits: impl FnOnce(&super::nodes::Nodes, &Ask) -> i64,
+    fits: impl FnOnce(&super::nodes::Nodes, &EstimateRequest) -> i64,
 ) -> i32 {
     let Some(nodes) = known.nodes.as_deref().filter(|nodes| !nodes.is_empty()) else { return 0 };
     let fits = match assumed {
@@ -123,7 +125,7 @@ mod tests {
         #[case] expected: i32,
     ) {
         let quotas = bound.map(|(hard, used)| quota(hard, used));
-        let known = Known { nodes: Some(Arc::new(karmadas_nodes())), quotas };
+        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas };
         assert_eq!(replicas(&known, requirements.as_ref(), &[]), expected);
     }
 
@@ -140,14 +142,14 @@ mod tests {
 
     #[test]
     fn sets_that_fit() {
-        let known = Known { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
         // The untainted nodes have 3 and 8 free CPUs; a set takes 5.
         assert_eq!(component_sets(&known, &parts(), "team", &[]), 2);
         let assumed = [Promise::assumed("team", &parts())];
         assert_eq!(component_sets(&known, &parts(), "team", &assumed), 1);
         // Without requests there is no limit.
         assert_eq!(component_sets(&known, &[], "team", &[]), i32::MAX);
-        let known = Known { quotas: Some(quota("6", "0")), ..known };
+        let known = CapacityFacts { quotas: Some(quota("6", "0")), ..known };
         assert_eq!(component_sets(&known, &parts(), "team", &[]), 1);
         assert_eq!(component_sets(&known, &parts(), "team", &assumed), 0);
         assert_eq!(component_sets(&known, &parts(), "", &[]), 2);
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn assumed_workloads_reduce_the_estimate() {
-        let known = Known { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
         let given = components(json!([{"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}]));
         let left =
             replicas(&known, requirements_with_claim(Value::Null).as_ref(), &[Promise::assumed("other", &given)]);
@@ -163,9 +165,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::none(Known { nodes: Some(Arc::default()), quotas: None })]
-    #[case::unknown(Known::default())]
-    fn without_nodes_nothing_fits(#[case] known: Known) {
+    #[case::none(CapacityFacts { nodes: Some(Arc::default()), quotas: None })]
+    #[case::unknown(CapacityFacts::default())]
+    fn without_nodes_nothing_fits(#[case] known: CapacityFacts) {
         assert_eq!(replicas(&known, None, &[]), 0);
         assert_eq!(component_sets(&known, &[], "team", &[]), 0);
     }

@@ -10,7 +10,7 @@ use super::resources::Resources;
 
 /// Identical pods: their number and the requests of each.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Part {
+pub struct PodSet {
     /// Name of the component. Empty for a workload with one pod template.
     pub name: String,
     pub replicas: i32,
@@ -55,12 +55,12 @@ fn amounts(list: &ResourceList) -> Vec<Amount> {
     list.iter().filter_map(amount).collect()
 }
 
-impl Part {
+impl PodSet {
     fn new(name: &str, replicas: i32, request: &ResourceList, claim: Option<&NodeClaim>, priority_class: &str) -> Self {
         let listed = amounts(request);
         let mut request = Resources::of_list(request);
         request.pods = 1;
-        Part {
+        PodSet {
             name: name.to_owned(),
             replicas,
             request,
@@ -74,45 +74,45 @@ impl Part {
     pub fn of_replica(requirements: Option<&ReplicaRequirements>) -> Self {
         match requirements {
             Some(needs) => {
-                Part::new("", 1, &needs.resource_request, needs.node_claim.as_ref(), &needs.priority_class_name)
+                PodSet::new("", 1, &needs.resource_request, needs.node_claim.as_ref(), &needs.priority_class_name)
             }
-            None => Part::new("", 1, &ResourceList::new(), None, ""),
+            None => PodSet::new("", 1, &ResourceList::new(), None, ""),
         }
     }
 
     pub fn of_component(component: &Component) -> Self {
         match &component.replica_requirements {
-            Some(needs) => Part::new(
+            Some(needs) => PodSet::new(
                 &component.name,
                 component.replicas,
                 &needs.resource_request,
                 needs.node_claim.as_ref(),
                 &needs.priority_class_name,
             ),
-            None => Part::new(&component.name, component.replicas, &ResourceList::new(), None, ""),
+            None => PodSet::new(&component.name, component.replicas, &ResourceList::new(), None, ""),
         }
     }
 
     /// Pods of a binding's workload: one part, or one per component.
     pub fn of_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
         match spec.components.as_slice() {
-            [] => vec![Part::of_replica(spec.replica_requirements.as_ref())],
-            components => components.iter().map(Part::of_component).collect(),
+            [] => vec![PodSet::of_replica(spec.replica_requirements.as_ref())],
+            components => components.iter().map(PodSet::of_component).collect(),
         }
     }
 }
 
-/// Estimate request: how many fit? Equal requests have equal results as long as a cluster's free capacity does not
+/// Request for an estimate. Equal requests have equal results as long as a cluster's free capacity does not
 /// change.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    pub(super) parts: Vec<Part>,
-    pub(super) what: What,
+pub struct EstimateRequest {
+    pub(super) parts: Vec<PodSet>,
+    pub(super) what: EstimateKind,
     hash: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum EstimateKind {
     /// Replicas with known requirements.
     Replicas,
     /// Replicas without known requirements: only pod slots are counted.
@@ -121,17 +121,17 @@ pub(super) enum What {
     Sets,
 }
 
-impl Ask {
+impl EstimateRequest {
     pub fn replicas(requirements: Option<&ReplicaRequirements>) -> Self {
-        let what = if requirements.is_some() { What::Replicas } else { What::Pods };
-        Ask::new(vec![Part::of_replica(requirements)], what)
+        let what = if requirements.is_some() { EstimateKind::Replicas } else { EstimateKind::Pods };
+        EstimateRequest::new(vec![PodSet::of_replica(requirements)], what)
     }
 
     pub fn sets(components: &[Component]) -> Self {
-        Ask::new(components.iter().map(Part::of_component).collect(), What::Sets)
+        EstimateRequest::new(components.iter().map(PodSet::of_component).collect(), EstimateKind::Sets)
     }
 
-    fn new(parts: Vec<Part>, what: What) -> Self {
+    fn new(parts: Vec<PodSet>, what: EstimateKind) -> Self {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         for part in &parts {
@@ -140,14 +140,14 @@ impl Ask {
             part.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
         }
         let hash = hasher.finish();
-        Ask { parts, what, hash }
+        EstimateRequest { parts, what, hash }
     }
 }
 
 /// All fields are strings and integers, so equality is reflexive.
-impl Eq for Ask {}
+impl Eq for EstimateRequest {}
 
-impl Hash for Ask {
+impl Hash for EstimateRequest {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.hash.hash(state);
     }

@@ -6,12 +6,12 @@ use crowsnest_api::work::ResourceBindingSpec;
 use serde::Serialize;
 
 use super::Estimator;
-use super::room::{Remembered, Room};
+use super::room::{EstimateCache, FreeCapacity};
 use crate::scheduling::Estimate;
 
 /// The source of the smallest estimate for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Bound {
+pub enum LimitingFactor {
     /// Free resources of its nodes.
     Nodes,
     /// Resource models in its status.
@@ -29,13 +29,19 @@ pub enum Bound {
 impl Estimator<'_> {
     /// The limiting factor for the cluster at an index, including `answer`, the result of its scheduler estimator.
     /// `None` for a binding without replicas.
-    pub fn bound(&self, place: usize, spec: &ResourceBindingSpec, sets: bool, answer: Option<i32>) -> Option<Bound> {
+    pub fn bound(
+        &self,
+        place: usize,
+        spec: &ResourceBindingSpec,
+        sets: bool,
+        answer: Option<i32>,
+    ) -> Option<LimitingFactor> {
         if spec.replicas == 0 && spec.components.is_empty() {
             return None;
         }
         let room = self.rooms.get(place)?;
-        let ask = |room: Room| {
-            let remembered = Remembered::default();
+        let ask = |room: FreeCapacity| {
+            let remembered = EstimateCache::default();
             let estimator = Estimator { rooms: vec![Arc::new(room)], remembered: &remembered };
             let answers = match sets {
                 true => estimator.component_sets(&[0], &spec.components, &spec.resource.namespace),
@@ -45,18 +51,18 @@ impl Estimator<'_> {
         };
         let whole = ask(room.as_ref().clone());
         if answer.is_some_and(|answer| whole.is_none_or(|own| answer < own)) {
-            return Some(Bound::Estimator);
+            return Some(LimitingFactor::Estimator);
         }
         if whole < ask(room.unpromised()) {
-            return Some(Bound::Promised);
+            return Some(LimitingFactor::Promised);
         }
         if whole < ask(room.unlimited()) {
-            return Some(Bound::Quota);
+            return Some(LimitingFactor::Quota);
         }
         if whole < ask(room.told()) {
-            return Some(Bound::Nodes);
+            return Some(LimitingFactor::Nodes);
         }
-        Some(if room.is_modelled() { Bound::Models } else { Bound::Summary })
+        Some(if room.is_modelled() { LimitingFactor::Models } else { LimitingFactor::Summary })
     }
 }
 
@@ -66,7 +72,7 @@ mod tests {
     use crate::estimation::capacity::{NodeFacts, free_nodes};
     use crate::estimation::ledger::Ledger;
     use crate::estimation::nodes::Nodes;
-    use crate::estimation::room::Known;
+    use crate::estimation::room::CapacityFacts;
     use crate::gates::Gates;
     use crate::scheduling::ClusterFacts;
     use crowsnest_api::keys::BindingKey;
@@ -106,18 +112,18 @@ mod tests {
 
     #[rstest]
     #[case::nothing_is_needed(json!({}), &["4"], Some(0), None)]
-    #[case::two_halves_do_not_add_up(replicas_with_cpu(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
-    #[case::the_sum_is_what_nodes_say(replicas_with_cpu(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
-    #[case::an_estimator_says_less(replicas_with_cpu(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
+    #[case::free_cpu_is_split_across_nodes(replicas_with_cpu(2, "3"), &["2", "2"], None, Some(LimitingFactor::Nodes))]
+    #[case::nodes_and_summary_agree(replicas_with_cpu(2, "1"), &["4"], Some(4), Some(LimitingFactor::Summary))]
+    #[case::the_estimator_is_smallest(replicas_with_cpu(2, "1"), &["4"], Some(3), Some(LimitingFactor::Estimator))]
     fn smallest_estimate_is_the_bound(
         #[case] fields: Value,
         #[case] cpus: &[&str],
         #[case] answer: Option<i32>,
-        #[case] expected: Option<Bound>,
+        #[case] expected: Option<LimitingFactor>,
     ) {
-        let known = Known { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
+        let known = CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
         let room = Ledger::new(Gates::default()).room(&facts("4"), &known, &BindingKey::default());
-        let remembered = Remembered::default();
+        let remembered = EstimateCache::default();
         let estimator = Estimator { rooms: vec![room], remembered: &remembered };
         assert_eq!(estimator.bound(0, &spec(fields), false, answer), expected);
     }

@@ -17,8 +17,8 @@ use crowsnest_api::work::{
 };
 
 use super::accurate::{Assumed, component};
-use super::ask::Part;
-use super::room::{Known, Room};
+use super::ask::PodSet;
+use super::room::{CapacityFacts, FreeCapacity};
 use super::summary::Summary;
 use crate::gates::Gates;
 use crate::scheduling::ClusterFacts;
@@ -34,20 +34,20 @@ pub const LIFE: Duration = Duration::from_secs(300);
 pub struct Promise {
     /// Namespace of the pods.
     pub namespace: String,
-    parts: Arc<[Part]>,
+    parts: Arc<[PodSet]>,
     pods: Vec<i32>,
 }
 
 impl Promise {
     /// Reservation of another scheduler, for pods that it assigned.
     pub fn assumed(namespace: &str, components: &[Component]) -> Self {
-        let parts: Arc<[Part]> = components.iter().map(Part::of_component).collect();
+        let parts: Arc<[PodSet]> = components.iter().map(PodSet::of_component).collect();
         let pods = components.iter().map(|component| component.replicas).collect();
         Promise { namespace: namespace.to_owned(), parts, pods }
     }
 
     /// The reserved parts with the number of pods of each.
-    pub fn parts(&self) -> impl Iterator<Item = (&Part, i32)> {
+    pub fn parts(&self) -> impl Iterator<Item = (&PodSet, i32)> {
         self.parts.iter().zip(self.pods.iter().copied()).filter(|(_, pods)| *pods > 0)
     }
 
@@ -81,7 +81,7 @@ impl Share {
 #[derive(Debug, Clone)]
 struct Decision {
     namespace: String,
-    parts: Arc<[Part]>,
+    parts: Arc<[PodSet]>,
     shares: BTreeMap<String, Share>,
     /// Generation of the binding with this decision. Status of older generations is ignored.
     generation: i64,
@@ -108,10 +108,10 @@ struct Account {
 #[derive(Debug, Clone)]
 struct Made {
     facts: Arc<ClusterFacts>,
-    known: Known,
+    known: CapacityFacts,
     summary: Option<Arc<Summary>>,
     /// With the number of the last reservation in it (0 for none). `None` after a reservation was released.
-    room: Option<(Arc<Room>, u64)>,
+    room: Option<(Arc<FreeCapacity>, u64)>,
 }
 
 /// All reservations, and the free capacity per cluster. A clone serves what-if questions; both number their rooms
@@ -149,7 +149,7 @@ impl Ledger {
         if !self.gates.scheduling_overcommit_protection || !spec.is_workload() {
             return;
         }
-        let parts: Arc<[Part]> = Part::of_workload(spec).into();
+        let parts: Arc<[PodSet]> = PodSet::of_workload(spec).into();
         let before = self.entries.get(key).and_then(|entry| entry.kept.as_ref());
         let mut shares = BTreeMap::new();
         for target in targets {
@@ -302,7 +302,7 @@ impl Ledger {
     }
 
     /// Free capacity of a cluster for a binding. Its own reservations are not subtracted.
-    pub fn room(&mut self, facts: &Arc<ClusterFacts>, known: &Known, key: &BindingKey) -> Arc<Room> {
+    pub fn room(&mut self, facts: &Arc<ClusterFacts>, known: &CapacityFacts, key: &BindingKey) -> Arc<FreeCapacity> {
         let own = self.entries.get(key).and_then(|entry| entry.counted.get(facts.name())).copied();
         let account = match self.clusters.get_mut(facts.name()) {
             Some(account) => account,
@@ -366,14 +366,14 @@ impl Account {
 }
 
 impl Made {
-    fn whole(&self, id: u64) -> Room {
-        Room::new(id, self.summary.clone(), self.known.clone())
+    fn whole(&self, id: u64) -> FreeCapacity {
+        FreeCapacity::new(id, self.summary.clone(), self.known.clone())
     }
 }
 
 impl Decision {
     /// Reported pods of a part. Components are identified by name.
-    fn shown(&self, share: &Share, part: &Part) -> i32 {
+    fn shown(&self, share: &Share, part: &PodSet) -> i32 {
         let place = self.parts.iter().position(|own| own.name == part.name);
         place.and_then(|place| share.shown.get(place)).copied().unwrap_or_default()
     }
@@ -408,7 +408,7 @@ fn ready(item: Option<&AggregatedStatusItem>) -> Option<i32> {
 }
 
 /// Number of pods of a part that a target is assigned.
-fn pods(spec: &ResourceBindingSpec, part: &Part, target: &TargetCluster) -> i32 {
+fn pods(spec: &ResourceBindingSpec, part: &PodSet, target: &TargetCluster) -> i32 {
     match spec.components.as_slice() {
         [] => target.replicas,
         [_] if target.replicas > 0 => target.replicas,

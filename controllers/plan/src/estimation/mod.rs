@@ -2,8 +2,8 @@
 //! resource summary and models in the Cluster's status, less reservations for other bindings; the smaller estimate
 //! counts. ResourceQuotas of the member limit it further.
 //!
-//! A decision evaluates one [`ask::Ask`] for every cluster. [`ledger::Ledger`] keeps a [`room::Room`] per cluster,
-//! which stays the same until something changes there, so that [`room::Remembered`] can cache results. [`accurate`]
+//! A decision evaluates one [`ask::EstimateRequest`] for every cluster. [`ledger::Ledger`] keeps a [`room::FreeCapacity`] per cluster,
+//! which stays the same until something changes there, so that [`room::EstimateCache`] can cache results. [`accurate`]
 //! adds the results of scheduler estimators; [`answering`] is the decision of Crowsnest's own scheduler estimator.
 
 pub mod accurate;
@@ -24,31 +24,31 @@ use std::sync::Arc;
 
 use crowsnest_api::work::{Component, ReplicaRequirements};
 
-use self::ask::Ask;
-use self::room::{Remembered, Room};
+use self::ask::EstimateRequest;
+use self::room::{EstimateCache, FreeCapacity};
 use super::scheduling::Estimate;
 
 /// The estimator for one snapshot of the clusters.
 #[derive(Debug, Clone)]
 pub struct Estimator<'a> {
     /// Free capacity per cluster, in the order of the clusters. Empty for bindings without replicas.
-    pub rooms: Vec<Arc<Room>>,
-    pub remembered: &'a Remembered,
+    pub rooms: Vec<Arc<FreeCapacity>>,
+    pub remembered: &'a EstimateCache,
 }
 
 impl Estimate for Estimator<'_> {
     fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
         let namespace = requirements.map_or("", |requirements| &requirements.namespace);
-        self.estimate(among, Ask::replicas(requirements), namespace)
+        self.estimate(among, EstimateRequest::replicas(requirements), namespace)
     }
 
     fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
-        self.estimate(among, Ask::sets(components), namespace)
+        self.estimate(among, EstimateRequest::sets(components), namespace)
     }
 }
 
 impl Estimator<'_> {
-    fn estimate(&self, among: &[usize], ask: Ask, namespace: &str) -> Vec<Option<i32>> {
+    fn estimate(&self, among: &[usize], ask: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
         let (ask, fits) = self.remembered.fits(ask, &self.rooms, among);
         let bounded = |(place, fits): (&usize, i64)| {
             let room = self.rooms.get(*place)?;

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
-use super::ask::Part;
+use super::ask::PodSet;
 use super::capacity::{FreeNode, NodeFacts};
 use super::resources::Resources;
 
@@ -23,12 +23,12 @@ struct Alike {
 }
 
 impl Alike {
-    fn accepts(&self, part: &Part) -> bool {
+    fn accepts(&self, part: &PodSet) -> bool {
         self.facts.as_ref().is_none_or(|facts| accepts(facts, part.claim.as_ref()))
     }
 
     /// Number of pods that fit on one of these nodes.
-    fn fits(&self, part: &Part) -> i64 {
+    fn fits(&self, part: &PodSet) -> i64 {
         if self.accepts(part) { self.free.fits(&part.request).unwrap_or_default() } else { 0 }
     }
 }
@@ -77,13 +77,13 @@ impl Nodes {
     }
 
     /// Number of pods that fit, summed over the nodes that accept the node claim.
-    pub fn replicas(&self, part: &Part) -> i64 {
+    pub fn replicas(&self, part: &PodSet) -> i64 {
         let fits = |alike: &Alike| alike.fits(part).saturating_mul(alike.count);
         self.alike.iter().map(fits).fold(0, i64::saturating_add)
     }
 
     /// Places pods first-fit. Pods that fit nowhere are ignored.
-    pub fn put(&mut self, part: &Part, mut pods: i64) {
+    pub fn put(&mut self, part: &PodSet, mut pods: i64) {
         let mut index = 0;
         while pods > 0 && index < self.alike.len() {
             let alike = &self.alike[index];
@@ -92,7 +92,7 @@ impl Nodes {
                 index += 1;
                 continue;
             }
-            // Either whole nodes are filled, or the rest goes to one node.
+            // Either whole nodes are filled, or the remaining pods are placed on one node.
             let filled = (pods / each).min(alike.count);
             let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
             self.split(index, nodes);
@@ -113,7 +113,7 @@ impl Nodes {
     }
 
     /// Number of whole component sets that fit, placed component by component, up to `most`.
-    pub fn sets(&self, parts: &[Part], most: i64) -> i64 {
+    pub fn sets(&self, parts: &[PodSet], most: i64) -> i64 {
         if parts.iter().all(|part| part.replicas <= 0) {
             return most;
         }
@@ -131,7 +131,7 @@ impl Nodes {
 /// State while sets are placed. Free resources only shrink, so a node that cannot hold a pod of a part never can
 /// again, and each part continues at its last node.
 struct Filling<'a> {
-    parts: &'a [Part],
+    parts: &'a [PodSet],
     facts: Vec<Option<&'a NodeFacts>>,
     free: Vec<Resources>,
     /// Index of the current node of each part.
@@ -147,7 +147,7 @@ struct Put {
 }
 
 impl<'a> Filling<'a> {
-    fn new(nodes: &'a Nodes, parts: &'a [Part]) -> Self {
+    fn new(nodes: &'a Nodes, parts: &'a [PodSet]) -> Self {
         let single = |alike: &'a Alike| {
             let count = usize::try_from(alike.count).unwrap_or_default();
             std::iter::repeat_n((alike.facts.as_deref(), &alike.free), count)
@@ -211,7 +211,7 @@ impl Put {
 /// True if a node accepts pods with this node claim. Without a claim, no taint is tolerated.
 fn accepts(node: &NodeFacts, claim: Option<&NodeClaim>) -> bool {
     let tolerations = claim.map_or(&[][..], |claim| &claim.tolerations);
-    let tolerated = || taints::first_untolerated(&node.taints, tolerations, taints::keeps_away).is_none();
+    let tolerated = || taints::first_untolerated(&node.taints, tolerations, taints::prevents_scheduling).is_none();
     let Some(claim) = claim else { return tolerated() };
     let selected = claim.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let affine = || claim.hard_node_affinity.as_ref().is_none_or(|affinity| matches_affinity(node, affinity));

@@ -7,7 +7,7 @@ use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
 use serde_json::Value;
 
-use super::ask::{Ask, Part, What, in_units};
+use super::ask::{EstimateKind, EstimateRequest, PodSet, in_units};
 use super::ledger::Promise;
 use super::resources::is_extended;
 use crowsnest_apimachinery::quantity::Quantity;
@@ -47,12 +47,12 @@ impl QuotaFacts {
         QuotaFacts { free, scopes }
     }
 
-    fn counts(&self, part: &Part) -> bool {
+    fn counts(&self, part: &PodSet) -> bool {
         self.scopes.is_empty() || self.scopes.iter().any(|scope| selects(scope, &part.priority_class))
     }
 
     /// Number of replicas or sets that the quota allows. `None` if it limits no requested resource.
-    fn allows(&self, ask: &Ask, promises: &[&Promise]) -> Option<i64> {
+    fn allows(&self, ask: &EstimateRequest, promises: &[&Promise]) -> Option<i64> {
         let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
         for part in ask.parts.iter().filter(|part| self.counts(part)) {
             for amount in part.listed.iter().filter(|amount| self.free.contains_key(&amount.name)) {
@@ -108,9 +108,14 @@ pub struct Quotas {
 impl Quotas {
     /// Number of replicas or sets that the quotas of a namespace allow, less reservations there. `None` without a
     /// limit.
-    pub fn allow<'p>(&self, ask: &Ask, namespace: &str, promises: impl Iterator<Item = &'p Promise>) -> Option<i64> {
+    pub fn allow<'p>(
+        &self,
+        ask: &EstimateRequest,
+        namespace: &str,
+        promises: impl Iterator<Item = &'p Promise>,
+    ) -> Option<i64> {
         let quotas = self.namespaces.get(namespace).filter(|quotas| !quotas.is_empty())?;
-        if ask.what == What::Pods {
+        if ask.what == EstimateKind::Pods {
             return None;
         }
         let promises: Vec<&Promise> = promises.filter(|promise| promise.namespace == namespace).collect();

@@ -6,24 +6,24 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::ask::{Ask, Part, What};
+use super::ask::{EstimateKind, EstimateRequest, PodSet};
 use super::ledger::Promise;
 use super::nodes::Nodes;
 use super::quotas::Quotas;
 use super::resources::Resources;
-use super::summary::{Promised, Summary};
+use super::summary::{PromisedTotal, Summary};
 
 /// Facts about a cluster, without reservations. Equality is by pointer.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct CapacityFacts {
     /// Nodes less the requests of their pods. `None` until nodes and pods have been listed.
     pub nodes: Option<Arc<Nodes>>,
     /// ResourceQuotas. `None` if they are not considered.
     pub quotas: Option<Arc<Quotas>>,
 }
 
-impl Known {
-    pub(super) fn is(&self, other: &Known) -> bool {
+impl CapacityFacts {
+    pub(super) fn is(&self, other: &CapacityFacts) -> bool {
         fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
             a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
         }
@@ -37,29 +37,29 @@ impl Known {
 
 /// Free capacity of a cluster. Rooms with the same id are equal.
 #[derive(Debug, Clone, Default)]
-pub struct Room {
+pub struct FreeCapacity {
     id: u64,
     summary: Option<Arc<Summary>>,
-    known: Known,
+    known: CapacityFacts,
     /// Reservations in namespaces with quotas.
     promises: Vec<Arc<Promise>>,
     /// Nodes less reservations. `None` without reservations or without known nodes.
     nodes: Option<Nodes>,
     /// Nodes of the resource models, less reservations.
     models: Option<Nodes>,
-    promised: Promised,
+    promised: PromisedTotal,
 }
 
-impl Room {
-    pub(super) fn new(id: u64, summary: Option<Arc<Summary>>, known: Known) -> Self {
-        Room { id, summary, known, ..Room::default() }
+impl FreeCapacity {
+    pub(super) fn new(id: u64, summary: Option<Arc<Summary>>, known: CapacityFacts) -> Self {
+        FreeCapacity { id, summary, known, ..FreeCapacity::default() }
     }
 
     /// Subtracts reservations. Identical pods are placed together, in the order of their first occurrence, so that
     /// the cost depends on the number of distinct pod shapes.
     pub(super) fn less<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
         self.id = id;
-        let mut alike: Vec<(&Part, i64)> = Vec::new();
+        let mut alike: Vec<(&PodSet, i64)> = Vec::new();
         let mut places: HashMap<&Resources, Vec<usize>> = HashMap::new();
         for promise in promises {
             for (part, pods) in promise.parts() {
@@ -93,17 +93,17 @@ impl Room {
 
     /// Free capacity if there were no reservations.
     pub fn unpromised(&self) -> Self {
-        Room::new(0, self.summary.clone(), self.known.clone())
+        FreeCapacity::new(0, self.summary.clone(), self.known.clone())
     }
 
     /// Free capacity if there were no quotas.
     pub fn unlimited(&self) -> Self {
-        Room { id: 0, known: Known { quotas: None, ..self.known.clone() }, ..self.clone() }
+        FreeCapacity { id: 0, known: CapacityFacts { quotas: None, ..self.known.clone() }, ..self.clone() }
     }
 
     /// Free capacity by the Cluster's status alone, without nodes.
     pub fn told(&self) -> Self {
-        Room { id: 0, known: Known { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
+        FreeCapacity { id: 0, known: CapacityFacts { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
     }
 
     /// True if the status has counts per resource model.
@@ -116,18 +116,18 @@ impl Room {
     }
 
     /// The estimate: the smaller of what fits by status and by nodes.
-    pub fn fits(&self, ask: &Ask) -> i64 {
+    pub fn fits(&self, ask: &EstimateRequest) -> i64 {
         let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
         let told = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
         match self.nodes() {
             None => told,
-            Some(nodes) if ask.what == What::Sets => nodes.sets(&ask.parts, told),
+            Some(nodes) if ask.what == EstimateKind::Sets => nodes.sets(&ask.parts, told),
             Some(nodes) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(told),
         }
     }
 
     /// Number that the quotas of a namespace allow. `None` without a limit.
-    pub fn allows(&self, ask: &Ask, namespace: &str) -> Option<i64> {
+    pub fn allows(&self, ask: &EstimateRequest, namespace: &str) -> Option<i64> {
         let promises = self.promises.iter().map(AsRef::as_ref);
         self.known.quotas.as_ref()?.allow(ask, namespace, promises)
     }
@@ -136,24 +136,29 @@ impl Room {
 /// Maximum number of cached results, 16 bytes each.
 const KEPT: usize = 1 << 20;
 
-/// Room id and result, by index of the cluster.
+/// FreeCapacity id and result, by index of the cluster.
 type Answers = Vec<(u64, i64)>;
 
 /// Cache of estimates. While a cluster's room keeps its id, a cached estimate costs one comparison.
 #[derive(Debug)]
-pub struct Remembered {
-    answers: Mutex<LruCache<Arc<Ask>, Arc<Answers>>>,
+pub struct EstimateCache {
+    answers: Mutex<LruCache<Arc<EstimateRequest>, Arc<Answers>>>,
 }
 
-impl Default for Remembered {
+impl Default for EstimateCache {
     fn default() -> Self {
-        Remembered { answers: Mutex::new(LruCache::unbounded()) }
+        EstimateCache { answers: Mutex::new(LruCache::unbounded()) }
     }
 }
 
-impl Remembered {
+impl EstimateCache {
     /// Estimates for the rooms at these indexes, together with the shared request.
-    pub(super) fn fits(&self, ask: Ask, rooms: &[Arc<Room>], among: &[usize]) -> (Arc<Ask>, Vec<i64>) {
+    pub(super) fn fits(
+        &self,
+        ask: EstimateRequest,
+        rooms: &[Arc<FreeCapacity>],
+        among: &[usize],
+    ) -> (Arc<EstimateRequest>, Vec<i64>) {
         let known =
             self.answers.lock().get_key_value(&ask).map(|(ask, answers)| (Arc::clone(ask), Arc::clone(answers)));
         let (ask, answers) = known.unwrap_or_else(|| (Arc::new(ask), Arc::default()));

@@ -6,7 +6,7 @@ use crowsnest_api::cluster::{Cluster, ResourceSummary};
 use crowsnest_api::policy::ResourceList;
 use crowsnest_apimachinery::quantity::Quantity;
 
-use super::ask::{Ask, Part, What, in_units, on_its_scale};
+use super::ask::{EstimateKind, EstimateRequest, PodSet, in_units, on_its_scale};
 use super::nodes::Nodes;
 use super::resources::Resources;
 
@@ -28,14 +28,14 @@ struct Free {
 
 /// Sum of the reservations in a cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Promised {
+pub struct PromisedTotal {
     pub pods: i64,
     units: Resources,
     scaled: BTreeMap<String, i64>,
 }
 
-impl Promised {
-    pub fn add(&mut self, part: &Part, pods: i64) {
+impl PromisedTotal {
+    pub fn add(&mut self, part: &PodSet, pods: i64) {
         self.pods = self.pods.saturating_add(pods);
         self.units.add_times(&part.request, pods);
         for amount in &part.listed {
@@ -64,16 +64,20 @@ impl Summary {
     }
 
     /// The estimate less reservations. `models` are the nodes of the resource models less reservations.
-    pub fn fits(&self, ask: &Ask, promised: &Promised, models: Option<&Nodes>) -> i64 {
+    pub fn fits(&self, ask: &EstimateRequest, promised: &PromisedTotal, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - promised.pods;
         if pods <= 0 {
             return 0;
         }
         match (ask.what, models) {
-            (What::Pods, _) => pods,
-            (What::Replicas, Some(nodes)) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods),
-            (What::Replicas, None) => ask.parts.iter().map(|part| self.replicas(part, promised)).sum::<i64>().min(pods),
-            (What::Sets, models) => {
+            (EstimateKind::Pods, _) => pods,
+            (EstimateKind::Replicas, Some(nodes)) => {
+                ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods)
+            }
+            (EstimateKind::Replicas, None) => {
+                ask.parts.iter().map(|part| self.replicas(part, promised)).sum::<i64>().min(pods)
+            }
+            (EstimateKind::Sets, models) => {
                 let sets = self.sets(&ask.parts, promised, pods);
                 models.map_or(sets, |nodes| nodes.sets(&ask.parts, sets))
             }
@@ -81,7 +85,7 @@ impl Summary {
     }
 
     /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
-    fn replicas(&self, part: &Part, promised: &Promised) -> i64 {
+    fn replicas(&self, part: &PodSet, promised: &PromisedTotal) -> i64 {
         let bound = |wanted: &super::ask::Amount| match self.free.get(&wanted.name) {
             Some(free) => (free.units - promised.units.get(&wanted.name)).max(0) / wanted.units,
             None => 0,
@@ -90,7 +94,7 @@ impl Summary {
     }
 
     /// Number of sets by pods and by each resource. Zero if a requested resource is exhausted.
-    fn sets(&self, parts: &[Part], promised: &Promised, pods: i64) -> i64 {
+    fn sets(&self, parts: &[PodSet], promised: &PromisedTotal, pods: i64) -> i64 {
         let per_set: i64 = parts.iter().map(|part| i64::from(part.replicas)).sum();
         if per_set <= 0 {
             return pods;

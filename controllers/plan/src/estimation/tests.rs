@@ -12,12 +12,12 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::ask::{Ask, Part};
+use super::ask::{EstimateRequest, PodSet};
 use super::capacity::{NodeFacts, PodFacts, free_nodes};
 use super::ledger::Ledger;
 use super::nodes::Nodes;
 use super::quotas::{QuotaFacts, Quotas};
-use super::room::Known;
+use super::room::CapacityFacts;
 use super::summary::Summary;
 use crate::gates::Gates;
 use crate::scheduling::ClusterFacts;
@@ -48,12 +48,12 @@ fn nodes(cpus: &[&str]) -> Nodes {
     free_nodes(&cpus.iter().enumerate().map(node).collect::<Vec<_>>(), &[]).into()
 }
 
-fn known(cpus: &[&str]) -> Known {
-    Known { nodes: Some(Arc::new(nodes(cpus))), quotas: None }
+fn known(cpus: &[&str]) -> CapacityFacts {
+    CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None }
 }
 
-fn parts(text: &str) -> Vec<Part> {
-    Part::of_workload(&yaml::<ResourceBindingSpec>(text))
+fn parts(text: &str) -> Vec<PodSet> {
+    PodSet::of_workload(&yaml::<ResourceBindingSpec>(text))
 }
 
 const NODES: &str = "
@@ -97,7 +97,7 @@ fn replicas_on_nodes(#[case] requirements: &str, #[case] expected: i64) {
     let pods: Vec<PodFacts> = read(PODS).iter().map(PodFacts::of).collect();
     let nodes = Nodes::from(free_nodes(&facts, &pods));
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
-    assert_eq!(nodes.replicas(&Part::of_replica(requirements.as_ref())), expected);
+    assert_eq!(nodes.replicas(&PodSet::of_replica(requirements.as_ref())), expected);
 }
 
 const SUMMARY: &str = "
@@ -130,8 +130,8 @@ fn replicas_by_summary(#[case] requirements: &str, #[case] counts: &str, #[case]
     }));
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
     let mut ledger = Ledger::new(Gates::all());
-    let room = ledger.room(&cluster, &Known::default(), &BindingKey::default());
-    assert_eq!(room.fits(&Ask::replicas(requirements.as_ref())), expected);
+    let room = ledger.room(&cluster, &CapacityFacts::default(), &BindingKey::default());
+    assert_eq!(room.fits(&EstimateRequest::replicas(requirements.as_ref())), expected);
     assert!(Summary::of(&cluster.cluster, false).expect("told").models.is_none());
 }
 
@@ -177,8 +177,8 @@ fn quotas_bound(#[case] namespace: &str, #[case] requirements: &str, #[case] exp
         named.insert(text("name"), QuotaFacts::of(&quota));
     }
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
-    let ask = Ask::replicas(requirements.as_ref());
-    let known = Known { nodes: None, quotas: Some(Arc::new(quotas)) };
+    let ask = EstimateRequest::replicas(requirements.as_ref());
+    let known = CapacityFacts { nodes: None, quotas: Some(Arc::new(quotas)) };
     let (facts, mut ledger) = (cluster("m", "100"), Ledger::new(Gates::all()));
     let room = ledger.room(&facts, &known, &BindingKey::default());
     assert_eq!(room.allows(&ask, namespace), expected);
@@ -199,7 +199,7 @@ fn quotas_bound(#[case] namespace: &str, #[case] requirements: &str, #[case] exp
 }
 
 /// Number of replicas that fit into the rest of a quota of 10 CPUs, of which 4 are used and 2 reserved.
-fn ask_with(ask: &Ask, rest: i64) -> i64 {
+fn ask_with(ask: &EstimateRequest, rest: i64) -> i64 {
     let cpu = ask.parts[0].listed.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
     (rest - 2) * 1000 / cpu
 }
@@ -244,7 +244,7 @@ fn one_by_one(cpus: &[i64], components: &[(i32, i64)], most: i64) -> i64 {
     most
 }
 
-fn components(components: &[(i32, i64)]) -> Vec<Part> {
+fn components(components: &[(i32, i64)]) -> Vec<PodSet> {
     let component = |(nth, (replicas, cpu)): (usize, &(i32, i64))| {
         json!({
             "name": nth.to_string(), "replicas": replicas,
@@ -252,7 +252,7 @@ fn components(components: &[(i32, i64)]) -> Vec<Part> {
         })
     };
     let spec = json!({"components": components.iter().enumerate().map(component).collect::<Vec<_>>()});
-    Part::of_workload(&serde_json::from_value(spec).expect("a spec"))
+    PodSet::of_workload(&serde_json::from_value(spec).expect("a spec"))
 }
 
 fn milli(cpus: &[i64]) -> Nodes {

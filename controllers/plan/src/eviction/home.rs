@@ -23,22 +23,22 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Failback settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Return {
+pub struct FailbackOptions {
     /// Time for which the original clusters must have been healthy.
     pub after: Duration,
     /// Interval between two failbacks in the fleet.
     pub every: Duration,
 }
 
-impl Default for Return {
+impl Default for FailbackOptions {
     fn default() -> Self {
-        Return { after: Duration::from_secs(600), every: Duration::from_secs(60) }
+        FailbackOptions { after: Duration::from_secs(600), every: Duration::from_secs(60) }
     }
 }
 
 /// Invalid failback settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReturnError {
+pub enum FailbackOptionsError {
     #[error("invalid failback setting {0:?}: must be after=DURATION or rate=NUMBER/UNIT, as in after=10m,rate=1/m")]
     Unknown(String),
     #[error("invalid duration after={0}: must be such as 10m or 1h30m, and at most a year (8784h)")]
@@ -47,23 +47,23 @@ pub enum ReturnError {
     Rate(String),
 }
 
-impl FromStr for Return {
-    type Err = ReturnError;
+impl FromStr for FailbackOptions {
+    type Err = FailbackOptionsError;
 
-    fn from_str(text: &str) -> Result<Self, ReturnError> {
-        let mut read = Return::default();
+    fn from_str(text: &str) -> Result<Self, FailbackOptionsError> {
+        let mut read = FailbackOptions::default();
         for part in text.split(',').map(str::trim) {
             match part.split_once('=') {
                 Some(("after", after)) => {
                     let duration = after.parse::<SignedDuration>().ok();
                     let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
                     let duration = duration.filter(|duration| *duration <= LONGEST);
-                    read.after = duration.ok_or_else(|| ReturnError::After(after.to_owned()))?;
+                    read.after = duration.ok_or_else(|| FailbackOptionsError::After(after.to_owned()))?;
                 }
                 Some(("rate", rate)) => {
-                    read.every = interval(rate).ok_or_else(|| ReturnError::Rate(rate.to_owned()))?
+                    read.every = interval(rate).ok_or_else(|| FailbackOptionsError::Rate(rate.to_owned()))?
                 }
-                _ => return Err(ReturnError::Unknown(part.to_owned())),
+                _ => return Err(FailbackOptionsError::Unknown(part.to_owned())),
             }
         }
         Ok(read)
@@ -85,7 +85,7 @@ fn interval(rate: &str) -> Option<Duration> {
 /// Placement of a workload before its first eviction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Home {
+pub struct OriginalPlacement {
     pub clusters: Vec<TargetCluster>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replicas: i32,
@@ -97,10 +97,10 @@ fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-impl Home {
+impl OriginalPlacement {
     /// Records the current placement.
     pub fn of(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Self {
-        Home {
+        OriginalPlacement {
             clusters: spec.clusters.clone(),
             replicas: spec.replicas,
             affinity_name: status.scheduler_observed_affinity_name.clone(),
@@ -132,7 +132,7 @@ impl Home {
     pub fn is_open(cluster: &Cluster, tolerations: &[Toleration]) -> bool {
         let ready = conditions::is_true(&cluster.status.conditions, condition::READY);
         let taints = &cluster.spec.taints;
-        let free = taints::first_untolerated(taints, tolerations, taints::keeps_away).is_none();
+        let free = taints::first_untolerated(taints, tolerations, taints::prevents_scheduling).is_none();
         ready && free && cluster.metadata.deletion_timestamp.is_none()
     }
 

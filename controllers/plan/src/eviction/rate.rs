@@ -1,6 +1,6 @@
 //! Eviction rate of the taint manager. Karmada limits the rate of each of its two queues. Safe evictions additionally
 //! slow down and halt for clusters that are not Ready, if many clusters are not ready or the control plane itself is
-//! suspected to be at fault. Evictions from Ready clusters, that is drains by an administrator, continue.
+//! suspected to be at fault. Evictions from Ready clusters (drains by an administrator) continue.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,7 +18,7 @@ use crate::conditions;
 
 /// State of a cluster that determines the rate of evictions.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
+pub struct ClusterEvictionState {
     /// Status of the `Ready` condition. `None` before the first probe.
     pub ready: Option<bool>,
     /// True if its readiness is doubted.
@@ -31,14 +31,14 @@ pub struct Standing {
     pub shows_halt: bool,
 }
 
-impl Standing {
+impl ClusterEvictionState {
     /// Reads the state from a Cluster.
     pub fn of(cluster: &Value) -> Result<Self, serde_json::Error> {
         let read = |path: &[&str]| unstructured::at(cluster, path).unwrap_or(&Value::Null);
         let shown = Option::<Vec<Condition>>::deserialize(read(&["status", "conditions"]))?.unwrap_or_default();
         let taints = Option::<Vec<Taint>>::deserialize(read(&["spec", "taints"]))?.unwrap_or_default();
         let signals = conditions::find(&shown, condition::HEALTH_SIGNALS);
-        Ok(Standing {
+        Ok(ClusterEvictionState {
             ready: conditions::find(&shown, condition::READY).map(|ready| ready.status == "True"),
             doubted: signals
                 .is_some_and(|one| one.status == "False" && one.reason == condition::HEALTH_SIGNALS_DOUBTED),
@@ -57,8 +57,8 @@ impl Standing {
     }
 
     /// True if its condition `EvictionsHalted` should be set.
-    pub fn is_halted(&self, pace: &Pace) -> bool {
-        matches!(pace, Pace::Halted(_)) && self.evicts() && !self.is_ready() && !self.leaving
+    pub fn is_halted(&self, pace: &EvictionRate) -> bool {
+        matches!(pace, EvictionRate::Halted(_)) && self.evicts() && !self.is_ready() && !self.leaving
     }
 }
 
@@ -79,7 +79,7 @@ impl Default for Limits {
 
 /// Eviction rate for clusters that are not Ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pace {
+pub enum EvictionRate {
     Full,
     Slow,
     Halted(Halt),
@@ -110,9 +110,9 @@ impl Halt {
     }
 }
 
-/// Rate for the fleet. A single cluster that is not ready is a normal failover; from two on, their share counts.
+/// Rate for the fleet. A single cluster that is not ready is a normal failover; with two or more, their share decides.
 /// Clusters that were never probed, or that are being deleted, are ignored.
-pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a Standing>, limits: &Limits) -> Pace {
+pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a ClusterEvictionState>, limits: &Limits) -> EvictionRate {
     let (mut clusters, mut not_ready, mut doubted) = (0_usize, 0_usize, false);
     for standing in fleet.into_iter().filter(|standing| !standing.leaving) {
         doubted |= standing.doubted;
@@ -121,17 +121,17 @@ pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a Standing>, limits: &Limits) 
     }
     let over = |share: f64| not_ready >= 2 && not_ready as f64 > share * clusters as f64;
     match doubted {
-        true => Pace::Halted(Halt::Doubted),
-        false if over(limits.halted) => Pace::Halted(Halt::NotReady { not_ready, clusters }),
-        false if over(limits.slow) => Pace::Slow,
-        false => Pace::Full,
+        true => EvictionRate::Halted(Halt::Doubted),
+        false if over(limits.halted) => EvictionRate::Halted(Halt::NotReady { not_ready, clusters }),
+        false if over(limits.slow) => EvictionRate::Slow,
+        false => EvictionRate::Full,
     }
 }
 
 /// Minimum rate, also for a configured rate of 0: one eviction in 30 minutes, as in Karmada.
 const SLOWEST: Duration = Duration::from_secs(1800);
 
-/// A token bucket with reservations: every caller gets the time when it may proceed.
+/// A token bucket with reservations: each caller receives the time at which it may proceed.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     /// Time between two tokens.
@@ -157,19 +157,19 @@ impl Bucket {
     }
 }
 
-/// A bucket with its waiting keys.
+/// A rate limiter: a token bucket, and the keys that wait for their token.
 #[derive(Debug, Clone)]
-pub struct Turns<K> {
+pub struct RateLimiter<K> {
     bucket: Bucket,
     later: HashMap<K, Instant>,
 }
 
-impl<K: Hash + Eq + Clone> Turns<K> {
+impl<K: Hash + Eq + Clone> RateLimiter<K> {
     pub fn new(bucket: Bucket) -> Self {
-        Turns { bucket, later: HashMap::new() }
+        RateLimiter { bucket, later: HashMap::new() }
     }
 
-    /// Takes the key's token if its time has come, otherwise returns the remaining time.
+    /// Takes the key's token if it is valid already; otherwise returns the remaining wait.
     pub fn take(&mut self, key: &K, now: Instant) -> Result<(), Duration> {
         let at = match self.later.get(key) {
             Some(at) => *at,
@@ -222,8 +222,8 @@ impl Rates {
     }
 
     /// Rate that the state of the fleet allows, with a burst of one second.
-    pub fn safe(&self, pace: &Pace) -> Bucket {
-        let rate = if *pace == Pace::Slow { self.slow.min(self.full) } else { self.full };
+    pub fn safe(&self, pace: &EvictionRate) -> Bucket {
+        let rate = if *pace == EvictionRate::Slow { self.slow.min(self.full) } else { self.full };
         Bucket::new(rate, rate.clamp(1.0, 1000.0) as u32)
     }
 }

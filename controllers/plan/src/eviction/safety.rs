@@ -1,5 +1,5 @@
 //! When an eviction task may complete: once the copy is replaced (`--failover-safety=safe`), or by Karmada's weaker
-//! rule. Also when a task is cancelled, because its taint is gone and nothing has replaced the copy yet.
+//! rule. Also cancels tasks whose cause no longer exists before the copy was replaced.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, eviction};
@@ -7,7 +7,7 @@ use crowsnest_api::policy::{ClusterAffinity, ClusterAffinityTerm, PurgeMode, Rep
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceHealth, TargetCluster};
 use k8s_openapi::jiff::Timestamp;
 
-use super::tasks::Evicting;
+use super::tasks::EvictionInput;
 use super::{TaintDecision, by_taints};
 use crate::conditions;
 use crate::scheduling::scheduling_type;
@@ -42,7 +42,7 @@ fn sum(replicas: impl Iterator<Item = i32>) -> i64 {
 
 /// True if the scheduler has observed the binding and all targets are healthy. In safe mode there must also be at
 /// least one target, and no fewer replicas than are being evicted, unless the template requests fewer.
-pub fn is_replaced(evicting: &Evicting<'_>) -> bool {
+pub fn is_replaced(evicting: &EvictionInput<'_>) -> bool {
     let (spec, status) = (evicting.spec, evicting.status);
     let seen = status.scheduler_observed_generation == evicting.generation;
     let all_well = spec.clusters.iter().all(|target| evicting.is_healthy(&target.name));
@@ -58,7 +58,7 @@ fn is_enough(spec: &ResourceBindingSpec) -> bool {
 /// True if the task may complete on timeout. In safe mode the last healthy copy is kept, unless the purge mode is
 /// `Directly`. A copy that is unhealthy in a Ready cluster is not worth keeping, and one in a cluster being deleted
 /// cannot be kept.
-pub fn may_time_out(evicting: &Evicting<'_>, task: &GracefulEvictionTask) -> bool {
+pub fn may_time_out(evicting: &EvictionInput<'_>, task: &GracefulEvictionTask) -> bool {
     let cluster = evicting.clusters.get(&task.from_cluster);
     let leaves = cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
     let unwell = evicting.health(&task.from_cluster) == Some(&ResourceHealth::Unhealthy);
@@ -71,7 +71,7 @@ pub fn may_time_out(evicting: &Evicting<'_>, task: &GracefulEvictionTask) -> boo
 
 /// Message of a task that is kept beyond its timeout. It does not depend on the scheduler's observed generation,
 /// because writing the message changes the generation.
-pub fn why_kept(evicting: &Evicting<'_>) -> String {
+pub fn why_kept(evicting: &EvictionInput<'_>) -> String {
     let scheduled = conditions::find(&evicting.status.conditions, condition::SCHEDULED);
     let targets: Vec<&str> = evicting.spec.clusters.iter().map(|target| target.name.as_str()).collect();
     let why = match scheduled {
@@ -93,9 +93,9 @@ pub struct Cancelled {
     pub affinity: Option<String>,
 }
 
-/// Cancels evictions by the taint manager whose cause is gone and whose copy has not been replaced. A copy that was
+/// Cancels evictions by the taint manager whose cause no longer exists and whose copy is not replaced yet. A copy that was
 /// being replaced by failback is kept if the original cluster fails again.
-pub fn cancelled(evicting: &Evicting<'_>, now: Timestamp) -> Option<Cancelled> {
+pub fn cancelled(evicting: &EvictionInput<'_>, now: Timestamp) -> Option<Cancelled> {
     if evicting.safety == Safety::Karmada || is_replaced(evicting) {
         return None;
     }
@@ -122,7 +122,7 @@ pub fn cancelled(evicting: &Evicting<'_>, now: Timestamp) -> Option<Cancelled> {
 
 /// The cluster of a task that can be cancelled: its copy still exists, the cluster is Ready, and no taint evicts the
 /// binding.
-fn returnable<'a>(evicting: &'a Evicting<'_>, task: &GracefulEvictionTask, now: Timestamp) -> Option<&'a Cluster> {
+fn returnable<'a>(evicting: &'a EvictionInput<'_>, task: &GracefulEvictionTask, now: Timestamp) -> Option<&'a Cluster> {
     let by_producer = match task.producer.as_str() {
         eviction::PRODUCER_TAINT_MANAGER => true,
         eviction::PRODUCER_GOING_HOME => evicting.spec.clusters.is_empty(),
@@ -153,19 +153,19 @@ fn term_of<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Optio
 }
 
 /// True if a target matches the term. Clusters that are neither targets nor sources of tasks count as not matching.
-fn is_of_term(evicting: &Evicting<'_>, term: &ClusterAffinityTerm, target: &str) -> bool {
+fn is_of_term(evicting: &EvictionInput<'_>, term: &ClusterAffinityTerm, target: &str) -> bool {
     evicting.clusters.get(target).is_some_and(|cluster| cluster_matches(cluster, &term.affinity))
 }
 
 /// True if returning to the term would remove a healthy copy.
-fn would_remove_healthy_copy(evicting: &Evicting<'_>, term: &ClusterAffinityTerm) -> bool {
+fn would_remove_healthy_copy(evicting: &EvictionInput<'_>, term: &ClusterAffinityTerm) -> bool {
     let mut good = evicting.spec.clusters.iter().filter(|target| evicting.is_healthy(&target.name));
     good.any(|target| !is_of_term(evicting, term, &target.name))
 }
 
 /// The spec with the copy as target again. Unhealthy replacements are removed.
 fn with_copy(
-    evicting: &Evicting<'_>,
+    evicting: &EvictionInput<'_>,
     spec: &ResourceBindingSpec,
     task: &GracefulEvictionTask,
     term: Option<&ClusterAffinityTerm>,

@@ -22,7 +22,7 @@ pub struct TaskPlan {
 }
 
 /// Input of the decision about a binding's eviction tasks.
-pub struct Evicting<'a> {
+pub struct EvictionInput<'a> {
     pub safety: Safety,
     pub generation: i64,
     pub spec: &'a ResourceBindingSpec,
@@ -35,7 +35,7 @@ pub struct Evicting<'a> {
     pub tolerations: Option<&'a [Toleration]>,
 }
 
-impl Evicting<'_> {
+impl EvictionInput<'_> {
     /// Aggregated status of a cluster. `None` once its Work is being deleted.
     pub(super) fn item(&self, cluster: &str) -> Option<&AggregatedStatusItem> {
         self.status.aggregated_status.iter().find(|item| item.cluster_name == cluster)
@@ -57,7 +57,7 @@ impl Evicting<'_> {
 
 /// Completes tasks whose replacement is healthy or whose time is over, and sets the creation time of new ones. A task
 /// that timed out without a replacement continues and reports why.
-pub fn tasks(evicting: &Evicting<'_>, now: Timestamp) -> TaskPlan {
+pub fn tasks(evicting: &EvictionInput<'_>, now: Timestamp) -> TaskPlan {
     let replaced = safety::is_replaced(evicting);
     let mut plan = TaskPlan { tasks: Vec::new(), look_again: None };
     for task in &evicting.spec.graceful_eviction_tasks {

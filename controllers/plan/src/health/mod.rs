@@ -40,7 +40,7 @@ impl Moment {
     }
 }
 
-/// Consecutive failed probes that are required regardless of the failure threshold.
+/// Minimum number of consecutive failed probes, in addition to the failure threshold.
 const LOOKS: u32 = 3;
 /// Missed probes after which the observation starts again.
 const MISSED: u32 = 3;
@@ -73,7 +73,7 @@ impl Source {
 pub struct Watches {
     pub all: usize,
     pub interrupted: usize,
-    /// Time of the last event on any of them. Only changes of it matter, so any clock will do.
+    /// Time of the last event on any of the watches. Only its changes are evaluated, so its clock is irrelevant.
     pub heard_at: i64,
     /// Error of one interrupted watch.
     pub why: String,
@@ -230,7 +230,7 @@ fn remember(
     }
 }
 
-/// Karmada's condition for an unready cluster, which only knows failures of the health endpoint.
+/// Karmada's condition for an unready cluster, which only distinguishes failures of the health endpoint.
 fn unready(signals: &Signals, now: Timestamp) -> Condition {
     match &signals.readyz {
         Health::Healthy => ready_condition(&Health::Unreachable(String::new()), now),
@@ -281,7 +281,7 @@ pub fn signals_condition(
     condition(words::HEALTH_SIGNALS, status, reason, message, now)
 }
 
-/// Describes which signals fail since when, and which do not.
+/// Describes the failing signals, with the time since when they fail, and the healthy ones.
 pub fn tell(signals: &Signals, history: &History) -> String {
     if history.failing.is_empty() {
         return "all signals are healthy".to_owned();

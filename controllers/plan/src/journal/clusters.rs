@@ -44,7 +44,7 @@ pub fn flip_id(cluster: &Cluster) -> Option<String> {
     Some(id_of(cluster, Action::ClusterFlipped, &[&ready.status, &since]))
 }
 
-/// Entry for a change of readiness. `told` is the reason.
+/// Entry for a change of readiness, with its reason.
 pub fn flipped(cluster: &Cluster, before: Option<&str>, told: &str, at: Timestamp) -> Option<Entry> {
     let ready = ready(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;

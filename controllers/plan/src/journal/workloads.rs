@@ -26,7 +26,7 @@ pub type Clusters = BTreeMap<String, Arc<Cluster>>;
 
 /// The binding of a change.
 #[derive(Debug, Clone)]
-pub struct Bound<'a> {
+pub struct BindingChange<'a> {
     /// UID of the binding, not of the template.
     pub uid: &'a str,
     /// Generation after the change.
@@ -37,7 +37,7 @@ pub struct Bound<'a> {
     pub at: Timestamp,
 }
 
-impl<'a> Bound<'a> {
+impl<'a> BindingChange<'a> {
     pub fn of(binding: &'a Value, spec: &'a ResourceBindingSpec, at: Timestamp) -> Self {
         let said = |key: &str| unstructured::annotation(binding, key).unwrap_or_default();
         let group = "policy.karmada.io/v1alpha1";
@@ -51,7 +51,7 @@ impl<'a> Bound<'a> {
                 }
             };
         let (uid, generation) = (unstructured::uid(binding), unstructured::generation(binding));
-        Bound { uid, generation, template: &spec.resource, policy, at }
+        BindingChange { uid, generation, template: &spec.resource, policy, at }
     }
 
     fn id(&self, action: Action, what: &[&str]) -> String {
@@ -109,7 +109,7 @@ fn shares_of(targets: &[TargetCluster]) -> Value {
 
 /// Entries for evictions that started between two specs of a binding.
 pub fn evicted(
-    bound: &Bound<'_>,
+    bound: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     clusters: &Clusters,
     tolerations: &[Toleration],
@@ -119,7 +119,7 @@ pub fn evicted(
 }
 
 fn begun(
-    bound: &Bound<'_>,
+    bound: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     cause: impl Fn(&GracefulEvictionTask) -> Cause,
 ) -> Vec<Entry> {
@@ -159,8 +159,8 @@ fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tole
 }
 
 /// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled (`called_off`).
-pub fn went_on(
-    bound: &Bound<'_>,
+pub fn ongoing_eviction_entries(
+    bound: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     status: &ResourceBindingStatus,
     called_off: &[String],
@@ -234,8 +234,8 @@ pub struct Move<'a> {
     pub asked_by: Option<&'a str>,
 }
 
-/// Entry for a workload that moved between clusters. The first scheduling and mere scaling have none.
-pub fn rescheduled(bound: &Bound<'_>, moved: &Move<'_>) -> Option<Entry> {
+/// Entry for a workload that moved between clusters. `None` for the first scheduling, and if only replicas changed.
+pub fn rescheduled(bound: &BindingChange<'_>, moved: &Move<'_>) -> Option<Entry> {
     let fled = fled(moved);
     let mut from = moved.before.clusters.clone();
     let share = |task: &GracefulEvictionTask| TargetCluster {
@@ -285,7 +285,7 @@ fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
     !from.is_empty() && (!same_names || (grew && shrank))
 }
 
-fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]) -> Cause {
+fn why_moved(bound: &BindingChange<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]) -> Cause {
     let asked = matches!(moved.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
     let newest = fled.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
     if let Some(task) = newest.filter(|_| !asked) {
@@ -317,7 +317,12 @@ fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]
 }
 
 /// Entry for replicas that were descheduled as unschedulable.
-pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetCluster], message: &str) -> Entry {
+pub fn descheduled(
+    bound: &BindingChange<'_>,
+    before: &[TargetCluster],
+    after: &[TargetCluster],
+    message: &str,
+) -> Entry {
     let less = |target: &TargetCluster| {
         let stays = after.iter().find(|stays| stays.name == target.name).map_or(0, |stays| stays.replicas);
         let taken = target.replicas.saturating_sub(stays);
@@ -336,7 +341,7 @@ pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetC
 
 /// Entries for a failback, and for the evictions of the replacements.
 pub fn returned(
-    bound: &Bound<'_>,
+    bound: &BindingChange<'_>,
     (before, going): (&ResourceBindingSpec, &ResourceBindingSpec),
     to: &[TargetCluster],
     clusters: &Clusters,
@@ -367,9 +372,9 @@ pub fn returned(
 
 /// Entry for a workload that is unhealthy for longer than tolerated and is not evicted, because no other cluster runs
 /// it.
-pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
+pub fn kept_unhealthy(bound: &BindingChange<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
-    // Unchanged situations have the same entry.
+    // An unchanged situation has the same id, so it is recorded once.
     let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
     let cause = Cause::new(why);
     let (cluster, cause) = match clusters {
@@ -382,7 +387,7 @@ pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message
 
 /// Entry for an exclusive workload that must not start, because its copies in these clusters were not confirmed to
 /// have stopped.
-pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry {
+pub fn fence_waits(bound: &BindingChange<'_>, clusters: &[&str], message: &str) -> Entry {
     let id = bound.id(Action::FenceWaits, &[&clusters.join(","), &bound.now()]);
     let text = format!("{} left before its copy was confirmed to have stopped", clusters.join(", "));
     let (cluster, cause) = match clusters {
@@ -398,7 +403,7 @@ pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry
 /// a change have the same entry.
 pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceeded: &Exceeded, at: Timestamp) -> Entry {
     let metadata = &binding.metadata;
-    let bound = Bound {
+    let bound = BindingChange {
         uid: metadata.uid.as_deref().or(metadata.name.as_deref()).unwrap_or_default(),
         generation: metadata.generation.unwrap_or_default(),
         template: &binding.spec.resource,

@@ -222,7 +222,7 @@ fn update(intent: &Intent<'_>, scope: Scope, spec: &ResourceBindingSpec, existin
     updated
 }
 
-/// Merges suspensions: the policy owns `dispatching`, whoever suspended scheduling owns `scheduling`.
+/// Merges suspensions: `dispatching` is set by the policy, `scheduling` is kept as other writers set it.
 fn merge_suspension(binding: &mut Value, wanted: Option<&Value>) {
     let scheduling = unstructured::at(binding, &["spec", "suspension", "scheduling"]).cloned();
     let mut merged = wanted.cloned().unwrap_or_else(|| json!({}));

@@ -10,7 +10,7 @@ use super::{ClusterFacts, Peer, Plugin, World};
 use crate::selector::cluster_matches;
 
 /// The binding being filtered.
-pub struct Subject<'a> {
+pub struct FilterInput<'a> {
     pub spec: &'a ResourceBindingSpec,
     /// The affinity term being tried. `None` for a placement without affinity terms.
     pub term: Option<&'a ClusterAffinityTerm>,
@@ -18,7 +18,7 @@ pub struct Subject<'a> {
 
 /// The cluster being filtered.
 #[derive(Clone, Copy)]
-pub struct Site<'a> {
+pub struct CandidateCluster<'a> {
     pub facts: &'a ClusterFacts,
     /// The binding's current target in this cluster.
     pub held: Option<&'a TargetCluster>,
@@ -26,7 +26,7 @@ pub struct Site<'a> {
 
 /// Reason of a rejection.
 type Reason = Cow<'static, str>;
-type Filter = fn(&World<'_>, &Subject<'_>, Site<'_>) -> Option<Reason>;
+type Filter = fn(&World<'_>, &FilterInput<'_>, CandidateCluster<'_>) -> Option<Reason>;
 
 const FILTERS: [(Plugin, Filter); 7] = [
     (Plugin::ClusterAffinity, cluster_affinity),
@@ -39,7 +39,11 @@ const FILTERS: [(Plugin, Filter); 7] = [
 ];
 
 /// The first enabled filter that rejects the cluster, with its reason.
-pub fn reject(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<(&'static str, Reason)> {
+pub fn reject(
+    world: &World<'_>,
+    subject: &FilterInput<'_>,
+    site: CandidateCluster<'_>,
+) -> Option<(&'static str, Reason)> {
     let on = FILTERS.iter().filter(|(filter, _)| world.plugins.has(*filter));
     on.into_iter().find_map(|(filter, check)| check(world, subject, site).map(|reason| (filter.name(), reason)))
 }
@@ -48,7 +52,7 @@ fn reject_if(rejected: bool, reason: &'static str) -> Option<Reason> {
     rejected.then_some(Cow::Borrowed(reason))
 }
 
-fn cluster_affinity(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn cluster_affinity(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     let placement = subject.spec.placement.as_ref()?;
     let cluster = &site.facts.cluster;
     let matches = match (&placement.cluster_affinity, subject.term) {
@@ -65,19 +69,19 @@ fn cluster_affinity(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Opt
     reject_if(!matches, "cluster(s) did not match the placement cluster affinity constraint")
 }
 
-fn api_enablement(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn api_enablement(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     let resource = &subject.spec.resource;
     let passes = site.held.is_some() || site.facts.serves(&resource.api_version, &resource.kind);
     reject_if(!passes, "cluster(s) did not have the API resource")
 }
 
-fn taint_toleration(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn taint_toleration(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     if site.held.is_some() {
         return None;
     }
     let tolerations = subject.spec.placement.as_ref().map_or(&[][..], |placement| &placement.cluster_tolerations);
     let taints = &site.facts.cluster.spec.taints;
-    let taint = taints::first_untolerated(taints, tolerations, taints::keeps_away)?;
+    let taint = taints::first_untolerated(taints, tolerations, taints::prevents_scheduling)?;
     let taint = match taint.value.as_deref() {
         None | Some("") => format!("{}:{}", taint.key, taint.effect),
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
@@ -85,11 +89,11 @@ fn taint_toleration(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Opt
     Some(Cow::Owned(format!("cluster(s) had untolerated taint {{{taint}}}")))
 }
 
-fn cluster_eviction(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn cluster_eviction(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     reject_if(subject.spec.evicts(site.facts.name()), "cluster(s) is in the process of eviction")
 }
 
-fn spread_constraint(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn spread_constraint(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     let spec = &site.facts.cluster.spec;
     let missing = |field: &SpreadFieldValue| match field {
         SpreadFieldValue::Provider if spec.provider.is_empty() => Some("provider"),
@@ -102,14 +106,14 @@ fn spread_constraint(_: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Op
     Some(Cow::Owned(format!("cluster(s) did not have {property} property")))
 }
 
-fn workload_affinity(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn workload_affinity(world: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     let group = &subject.spec.workload_affinity_groups.as_ref()?.affinity_group;
     let away = peers(world, site, group, |peer| &peer.affinity_group)
         .any(|peer| !peer.clusters.is_empty() && !peer.clusters.iter().any(|name| name == site.facts.name()));
     reject_if(away, "ResourceBinding with the same affinity group does not target this cluster")
 }
 
-fn workload_anti_affinity(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<Reason> {
+fn workload_anti_affinity(world: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {
     let group = &subject.spec.workload_affinity_groups.as_ref()?.anti_affinity_group;
     let taken = peers(world, site, group, |peer| &peer.anti_affinity_group)
         .any(|peer| peer.clusters.iter().any(|name| name == site.facts.name()));
@@ -120,7 +124,7 @@ fn workload_anti_affinity(world: &World<'_>, subject: &Subject<'_>, site: Site<'
 /// already.
 fn peers<'a>(
     world: &'a World<'a>,
-    site: Site<'_>,
+    site: CandidateCluster<'_>,
     group: &str,
     group_of: fn(&Peer) -> &String,
 ) -> impl Iterator<Item = &'a Peer> {

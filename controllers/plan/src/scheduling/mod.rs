@@ -33,7 +33,7 @@ pub use webster::{TieBreak, divide};
 use super::gates::Gates;
 use super::selector::cluster_matches;
 use assignment::Assignment;
-use filters::{Site, Subject};
+use filters::{CandidateCluster, FilterInput};
 use selection::{Candidate, Demand};
 
 /// Annotation with the placement of the current result.
@@ -300,7 +300,7 @@ fn run(
     entries: &mut Entries<'_>,
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let spec = binding.spec;
-    let subject = Subject { spec, term };
+    let subject = FilterInput { spec, term };
     let feasible = world.step(Step::Filter, || feasible(world, &subject, entries));
     if feasible.is_empty() {
         return Err(ScheduleError::NoFit(fit_message(world, &subject)));
@@ -360,14 +360,21 @@ impl<'a> Held<'a> {
 }
 
 /// Clusters that are not being deleted, with their indexes and the binding's current targets.
-fn sites<'a>(world: &World<'a>, spec: &'a ResourceBindingSpec) -> impl Iterator<Item = (usize, Site<'a>)> + use<'a> {
+fn sites<'a>(
+    world: &World<'a>,
+    spec: &'a ResourceBindingSpec,
+) -> impl Iterator<Item = (usize, CandidateCluster<'a>)> + use<'a> {
     let held = Held::of(spec);
     let staying = world.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
-    staying.map(move |(place, facts)| (place, Site { facts, held: held.get(facts.name()) }))
+    staying.map(move |(place, facts)| (place, CandidateCluster { facts, held: held.get(facts.name()) }))
 }
 
 /// Clusters that pass all filters.
-fn feasible<'a>(world: &World<'a>, subject: &Subject<'a>, entries: &mut Entries<'_>) -> Vec<(usize, Site<'a>)> {
+fn feasible<'a>(
+    world: &World<'a>,
+    subject: &FilterInput<'a>,
+    entries: &mut Entries<'_>,
+) -> Vec<(usize, CandidateCluster<'a>)> {
     let mut feasible = Vec::with_capacity(world.clusters.len());
     for (place, site) in sites(world, subject.spec) {
         let rejected = filters::reject(world, subject, site);
@@ -384,7 +391,7 @@ fn feasible<'a>(world: &World<'a>, subject: &Subject<'a>, entries: &mut Entries<
 }
 
 /// Message in Karmada's format: `0/3 clusters are available: 2 reason, 1 other reason.`
-fn fit_message(world: &World<'_>, subject: &Subject<'_>) -> String {
+fn fit_message(world: &World<'_>, subject: &FilterInput<'_>) -> String {
     let total = world.clusters.len();
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
     for (_, site) in sites(world, subject.spec) {
@@ -418,7 +425,7 @@ const LOCALITY_SCORE: i64 = 100;
 const NO_TIER: i32 = 1000;
 
 /// Scores of the feasible clusters.
-fn scores(world: &World<'_>, feasible: &[(usize, Site<'_>)]) -> Vec<i64> {
+fn scores(world: &World<'_>, feasible: &[(usize, CandidateCluster<'_>)]) -> Vec<i64> {
     let local = world.plugins.has(Plugin::ClusterLocality);
     feasible.iter().map(|(_, site)| if local && site.held.is_some() { LOCALITY_SCORE } else { 0 }).collect()
 }
@@ -427,7 +434,7 @@ fn scores(world: &World<'_>, feasible: &[(usize, Site<'_>)]) -> Vec<i64> {
 fn candidates<'a>(
     world: &World<'a>,
     spec: &ResourceBindingSpec,
-    feasible: &[(usize, Site<'a>)],
+    feasible: &[(usize, CandidateCluster<'a>)],
     scores: &[i64],
     term: Option<&ClusterAffinityTerm>,
     sets: bool,
@@ -439,7 +446,7 @@ fn candidates<'a>(
         _ => world.estimate.replicas(&places, spec.replica_requirements.as_ref()),
     };
     let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
-    let candidate = |(((place, site), score), estimate): ((&(usize, Site<'a>), &i64), Option<i32>)| {
+    let candidate = |(((place, site), score), estimate): ((&(usize, CandidateCluster<'a>), &i64), Option<i32>)| {
         let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
         Candidate {
             facts: site.facts,

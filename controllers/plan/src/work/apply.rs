@@ -35,7 +35,7 @@ impl ApplyPlan {
 
 /// Result of comparing a manifest with a member.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Meeting<'o> {
+pub enum ManifestComparison<'o> {
     /// No fields of a member object have to be retained.
     Planned(ApplyPlan),
     /// An update. The kind's interpreter must add the fields to retain to `desired` before [`finish`].
@@ -43,10 +43,10 @@ pub enum Meeting<'o> {
 }
 
 /// Compares a manifest with the existing member object, if any.
-pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) -> Meeting<'o> {
-    let Some(observed) = observed else { return Meeting::Planned(ApplyPlan::Create(manifest.clone())) };
+pub fn compare_with_member<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) -> ManifestComparison<'o> {
+    let Some(observed) = observed else { return ManifestComparison::Planned(ApplyPlan::Create(manifest.clone())) };
     if !may_update(manifest, observed) {
-        return Meeting::Planned(ApplyPlan::Conflict(format!(
+        return ManifestComparison::Planned(ApplyPlan::Conflict(format!(
             "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {} strategy value is empty, \
              Karmada will not manage this resource",
             unstructured::kind(manifest),
@@ -57,7 +57,7 @@ pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) ->
     }
     let mut desired = manifest.clone();
     keep_members_metadata(&mut desired, observed);
-    Meeting::Ours { desired, observed }
+    ManifestComparison::Ours { desired, observed }
 }
 
 /// Completes the plan after retention. `difference` is the difference from the last write of this manifest.
@@ -186,9 +186,9 @@ mod tests {
     }
 
     fn planned(manifest: &Value, live: &Value, difference: Option<&Value>) -> ApplyPlan {
-        match meet("m1", manifest, Some(live)) {
-            Meeting::Planned(planned) => planned,
-            Meeting::Ours { mut desired, observed } => {
+        match compare_with_member("m1", manifest, Some(live)) {
+            ManifestComparison::Planned(planned) => planned,
+            ManifestComparison::Ours { mut desired, observed } => {
                 crate::work::retain::service(&mut desired, observed);
                 finish(desired, observed, difference)
             }

@@ -14,15 +14,15 @@ use super::construct::DesiredWork;
 
 /// The object for which a Work was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum WorkOwner {
     Binding(BindingKey),
     /// A FederatedResourceQuota.
     Quota,
-    /// The object in the Work if it has neither, such as the Work of a Namespace.
+    /// The object in the Work, if the Work belongs to neither a binding nor a quota, such as that of a Namespace.
     Object(ObjectKey),
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for WorkOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Binding(key) => write!(f, "{} {key}", key.kind()),
@@ -48,20 +48,20 @@ fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<Bin
 impl DesiredWork {
     /// Returns the owner of the existing Work of this name if this Work must not replace it: Works of a binding do not replace those of
     /// another binding or of a FederatedResourceQuota, and no Work replaces one with another object, unless both are of the same binding.
-    pub fn held_by_another(&self, existing: &Value) -> Option<Holder> {
+    pub fn conflicting_owner(&self, existing: &Value) -> Option<WorkOwner> {
         let own = binding_of(|key| self.annotations.get(key).map(String::as_str));
         let holder = match unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME) {
-            Some(_) => Some(Holder::Quota),
-            None => binding_of_work(existing).map(Holder::Binding),
+            Some(_) => Some(WorkOwner::Quota),
+            None => binding_of_work(existing).map(WorkOwner::Binding),
         };
-        let is_own = own.as_ref().is_some_and(|own| matches!(&holder, Some(Holder::Binding(key)) if key == own));
+        let is_own = own.as_ref().is_some_and(|own| matches!(&holder, Some(WorkOwner::Binding(key)) if key == own));
         if is_own {
             return None;
         }
         let other = self.other_object(existing);
         match holder {
             Some(holder) => (own.is_some() || other.is_some()).then_some(holder),
-            None => other.map(Holder::Object),
+            None => other.map(WorkOwner::Object),
         }
     }
 
@@ -86,8 +86,8 @@ mod tests {
     const NAME: &str = annotation::RESOURCE_BINDING_NAME;
     const CLUSTER_NAME: &str = annotation::CLUSTER_RESOURCE_BINDING_NAME;
 
-    fn binding(namespace: &str, name: &str) -> Option<Holder> {
-        Some(Holder::Binding(BindingKey::new(namespace, name)))
+    fn binding(namespace: &str, name: &str) -> Option<WorkOwner> {
+        Some(WorkOwner::Binding(BindingKey::new(namespace, name)))
     }
 
     fn object(api_version: &str, namespace: &str, name: &str) -> Value {
@@ -106,39 +106,39 @@ mod tests {
     #[case::other_binding(json!({NAMESPACE: "shop", NAME: "db-deployment"}), json!({}), binding("shop", "db-deployment"))]
     #[case::other_namespace(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"))]
     #[case::cluster_scoped(json!({CLUSTER_NAME: "web"}), json!({}), binding("", "web"))]
-    #[case::quota(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota))]
+    #[case::quota(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(WorkOwner::Quota))]
     fn works_of_other_bindings_are_not_replaced(
         #[case] annotations: Value,
         #[case] labels: Value,
-        #[case] expected: Option<Holder>,
+        #[case] expected: Option<WorkOwner>,
     ) {
         let desired = desired(object("apps/v1", "shop", "web"));
         let mut existing = json!({"metadata": {"annotations": annotations, "labels": labels}});
         for manifests in [json!([]), json!([object("apps/v1beta1", "shop", "web")])] {
             existing["spec"] = json!({"workload": {"manifests": manifests}});
-            assert_eq!(desired.held_by_another(&existing), expected);
+            assert_eq!(desired.conflicting_owner(&existing), expected);
             let unbound = DesiredWork { annotations: BTreeMap::new(), ..desired.clone() };
-            assert_eq!(unbound.held_by_another(&existing), None, "the Work of the same object can be replaced");
+            assert_eq!(unbound.conflicting_owner(&existing), None, "the Work of the same object can be replaced");
         }
     }
 
     #[rstest]
     #[case::same_binding(json!({NAMESPACE: "shop", NAME: "web-deployment"}), json!({}), None, binding("shop", "web-deployment"))]
     #[case::other_binding(json!({NAMESPACE: "bank", NAME: "web-deployment"}), json!({}), binding("bank", "web-deployment"), binding("bank", "web-deployment"))]
-    #[case::quota(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(Holder::Quota), Some(Holder::Quota))]
-    #[case::without_owner(json!({}), json!({}), Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))),
-        Some(Holder::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))))]
+    #[case::quota(json!({}), json!({label::FEDERATED_RESOURCE_QUOTA_NAME: "q"}), Some(WorkOwner::Quota), Some(WorkOwner::Quota))]
+    #[case::without_owner(json!({}), json!({}), Some(WorkOwner::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))),
+        Some(WorkOwner::Object(ObjectKey::new("example.dev", "Deployment", "bank", "web"))))]
     fn works_of_other_objects_are_not_replaced(
         #[case] annotations: Value,
         #[case] labels: Value,
-        #[case] for_binding: Option<Holder>,
-        #[case] for_others: Option<Holder>,
+        #[case] for_binding: Option<WorkOwner>,
+        #[case] for_others: Option<WorkOwner>,
     ) {
         let desired = desired(object("apps/v1", "shop", "web"));
         let manifests = json!([object("example.dev/v1", "bank", "web")]);
         let existing = json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": {"workload": {"manifests": manifests}}});
-        assert_eq!(desired.held_by_another(&existing), for_binding);
+        assert_eq!(desired.conflicting_owner(&existing), for_binding);
         let unbound = DesiredWork { annotations: BTreeMap::new(), ..desired };
-        assert_eq!(unbound.held_by_another(&existing), for_others);
+        assert_eq!(unbound.conflicting_owner(&existing), for_others);
     }
 }

@@ -25,8 +25,10 @@ use crate::runtime::dynamic_client::{Resource, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::autoscaling::behavior::Bounds;
-use crowsnest_plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound, SCALING_ACTIVE, SCALING_LIMITED};
-use crowsnest_plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
+use crowsnest_plan::autoscaling::federated::{
+    self as plan, ABLE_TO_SCALE, LimitCheck, SCALING_ACTIVE, SCALING_LIMITED,
+};
+use crowsnest_plan::autoscaling::metrics::{CombinedProposal, INVALID_SOURCE, Invalid, combine, propose, question};
 use crowsnest_plan::autoscaling::pods::Pod;
 use crowsnest_plan::autoscaling::replicas::Workload;
 use crowsnest_plan::conditions;
@@ -123,13 +125,15 @@ impl Evaluation<'_> {
         self.all.past.lock().entry(self.key.clone()).or_default().begin(replicas, self.now);
         let (least, most) = (self.spec.min_replicas.unwrap_or(1), self.spec.max_replicas);
         let decision = match plan::bound(replicas, in_clusters.replicas, least, most) {
-            Bound::Disabled => {
+            LimitCheck::Disabled => {
                 let message = "scaling is disabled since the replica count of the target is zero";
                 self.set(SCALING_ACTIVE, false, "ScalingDisabled", message);
                 Decision { replicas, reason: String::new(), metrics: Vec::new() }
             }
-            Bound::Replicas(replicas, reason) => Decision { replicas, reason: reason.to_owned(), metrics: Vec::new() },
-            Bound::Metrics => {
+            LimitCheck::Replicas(replicas, reason) => {
+                Decision { replicas, reason: reason.to_owned(), metrics: Vec::new() }
+            }
+            LimitCheck::Metrics => {
                 let bounds = Bounds { current: replicas, least, most };
                 self.by_metrics(&in_clusters, bounds).await?
             }
@@ -259,14 +263,14 @@ impl Evaluation<'_> {
             pods: &in_clusters.pods,
         };
         match self.wish(&selector, &workload).await {
-            Wish::Unknown { first, failed } => {
+            CombinedProposal::Unknown { first, failed } => {
                 let message = format!("the HPA was unable to compute the replica count: {}", first.cause);
                 self.set(SCALING_ACTIVE, false, first.reason, message);
                 Err(self.uncounted(current, failed))
             }
-            Wish::Replicas { replicas, metric, statuses, failed } => {
+            CombinedProposal::Replicas { replicas, metric, statuses, failed } => {
                 if let Some(failed) = failed {
-                    tracing::debug!(autoscaler = ?self.key, failed, "some metrics are not counted");
+                    tracing::debug!(autoscaler = ?self.key, failed, "some metrics have no valid proposal");
                 }
                 let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
                 self.set(SCALING_ACTIVE, true, "ValidMetricFound", message);
@@ -282,7 +286,7 @@ impl Evaluation<'_> {
 
     /// Reports the unchanged scale with the reason.
     fn uncounted(&mut self, current: i32, why: String) -> Stop {
-        plan::tell_current(&mut self.status, current);
+        plan::set_current_replicas(&mut self.status, current);
         self.warn("FailedComputeMetricsReplicas", why);
         Stop::Uncounted
     }
@@ -310,7 +314,7 @@ impl Evaluation<'_> {
         Ok(selector)
     }
 
-    async fn wish(&mut self, selector: &Selector, workload: &Workload<'_>) -> Wish {
+    async fn wish(&mut self, selector: &Selector, workload: &Workload<'_>) -> CombinedProposal {
         let (context, namespace) = (&self.all.context, &self.key.namespace);
         let metrics = Metrics { context, namespace, selector };
         let mut proposals = Vec::with_capacity(self.spec.metrics.len());
@@ -371,7 +375,7 @@ impl Evaluation<'_> {
                 self.warn("FailedRescale", format!("New size: {replicas}; reason: {reason}; error: {why}"));
                 let message = format!("the HPA controller was unable to update the target scale: {why}");
                 self.set(ABLE_TO_SCALE, false, "FailedUpdateScale", message);
-                plan::tell_current(&mut self.status, before);
+                plan::set_current_replicas(&mut self.status, before);
                 return Err(Stop::Uncounted);
             }
         }

@@ -18,7 +18,7 @@ use crate::Error;
 use crate::autoscaling::resource_of;
 use crate::runtime::context::Context;
 
-use crowsnest_plan::autoscaling::metrics::{Answer, Question};
+use crowsnest_plan::autoscaling::metrics::{MetricQuery, MetricResult};
 use crowsnest_plan::autoscaling::pods::Sample;
 
 const RESOURCE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
@@ -73,14 +73,14 @@ struct Described {
 }
 
 impl Metrics<'_> {
-    pub async fn ask(&self, question: &Question<'_>) -> Result<Answer, String> {
+    pub async fn ask(&self, question: &MetricQuery<'_>) -> Result<MetricResult, String> {
         let began = Instant::now();
         let (kind, answer) = match question {
-            Question::Resource { resource, container } => {
+            MetricQuery::Resource { resource, container } => {
                 ("ResourceMetric", self.of_resource(resource, *container).await)
             }
-            Question::Pods { metric, selector } => ("RawMetric", self.of_pods(metric, selector).await),
-            Question::Object { metric, selector, object } => {
+            MetricQuery::Pods { metric, selector } => ("RawMetric", self.of_pods(metric, selector).await),
+            MetricQuery::Object { metric, selector, object } => {
                 ("ObjectMetric", self.of_object(metric, selector, object).await)
             }
         };
@@ -88,7 +88,7 @@ impl Metrics<'_> {
         answer
     }
 
-    async fn of_resource(&self, resource: &str, container: Option<&str>) -> Result<Answer, String> {
+    async fn of_resource(&self, resource: &str, container: Option<&str>) -> Result<MetricResult, String> {
         let selector = self.selector.to_string();
         let selector = percent_encoded(&selector);
         let path = format!("{RESOURCE_METRICS}/namespaces/{}/pods?labelSelector={selector}", self.namespace);
@@ -108,10 +108,10 @@ impl Metrics<'_> {
         for pod in &list.items {
             samples.extend(pod.sample(resource, container)?);
         }
-        Ok(Answer::Samples(samples))
+        Ok(MetricResult::Samples(samples))
     }
 
-    async fn of_pods(&self, metric: &str, selector: &Selector) -> Result<Answer, String> {
+    async fn of_pods(&self, metric: &str, selector: &Selector) -> Result<MetricResult, String> {
         let path = format!(
             "{CUSTOM_METRICS}/namespaces/{}/pods/*/{}?labelSelector={}&metricLabelSelector={}",
             self.namespace,
@@ -130,7 +130,7 @@ impl Metrics<'_> {
             at: value.timestamp,
             window: value.window_seconds.map_or(WINDOW, SignedDuration::from_secs),
         };
-        Ok(Answer::Samples(values.into_iter().map(sample).collect()))
+        Ok(MetricResult::Samples(values.into_iter().map(sample).collect()))
     }
 
     async fn of_object(
@@ -138,7 +138,7 @@ impl Metrics<'_> {
         metric: &str,
         selector: &Selector,
         object: &CrossVersionObjectReference,
-    ) -> Result<Answer, String> {
+    ) -> Result<MetricResult, String> {
         let failed = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
         let api_version = object.api_version.as_deref().unwrap_or("v1");
         let about = if object.kind == "Namespace" && api_version == "v1" {
@@ -157,7 +157,7 @@ impl Metrics<'_> {
             percent_encoded(&selector.to_string()),
         );
         match self.values(&path).await?.as_slice() {
-            [one] => Ok(Answer::Value(one.value.milli_value())),
+            [one] => Ok(MetricResult::Value(one.value.milli_value())),
             several => Err(failed(format!(
                 "the custom metrics API server returned {} results when we asked for exactly one",
                 several.len()

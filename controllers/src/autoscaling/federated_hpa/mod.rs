@@ -1,7 +1,7 @@
 //! FederatedHPA controller: periodically computes the replicas of a template from the metrics of its pods in all clusters, and
 //! writes the template's scale and the status of the FederatedHPA.
 //!
-//! Past recommendations and scale events are in memory: after a restart, stabilization begins with the current replicas, as in
+//! Earlier recommendations and scale events are kept in memory: after a restart, stabilization begins with the current replicas, as in
 //! Karmada.
 
 mod evaluation;
@@ -29,7 +29,7 @@ use crate::runtime::dynamic_client::{Objects, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crowsnest_plan::autoscaling::behavior::Past;
+use crowsnest_plan::autoscaling::behavior::ScaleHistory;
 use crowsnest_plan::autoscaling::pods::Pod;
 
 /// Timeout for getting a cluster's scale. Clusters that exceed it are omitted.
@@ -37,7 +37,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct FederatedHpaController {
     context: Arc<Context>,
-    past: Mutex<HashMap<NamespacedName, Past>>,
+    past: Mutex<HashMap<NamespacedName, ScaleHistory>>,
     /// Selectors of all FederatedHPAs, to detect ambiguous ones. `None` for one that has found no pods yet.
     selectors: Mutex<BTreeMap<NamespacedName, Option<Selector>>>,
 }
@@ -105,7 +105,7 @@ impl Controller for FederatedHpaController {
             (Err(Stop::Uncounted), _) if failure == Failure::None => Failure::Internal,
             _ => failure,
         };
-        context.metrics.autoscaling.looked(action, failure, began.elapsed());
+        context.metrics.autoscaling.record_evaluation(action, failure, began.elapsed());
         told?;
         match ended {
             Ok(()) | Err(Stop::Uncounted) => Ok(Outcome::Again(context.config.periods.autoscaling_sync)),

@@ -3,7 +3,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
-use crowsnest_members::Through;
+use crowsnest_members::MemberRoute;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::ClusterController;
@@ -23,7 +23,7 @@ pub(in crate::cluster) struct Recorded {
 impl Recorded {
     fn of(cluster: &Cluster) -> Self {
         let ready = conditions::find(&cluster.status.conditions, condition::READY);
-        let ready = ready.filter(|_| Through::of(cluster) == Through::AgentIfThere);
+        let ready = ready.filter(|_| MemberRoute::of(cluster) == MemberRoute::AgentIfConnected);
         Recorded { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
     }
 }

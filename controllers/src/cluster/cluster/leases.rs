@@ -5,7 +5,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
-use crowsnest_members::Through;
+use crowsnest_members::MemberRoute;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ impl ClusterController {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;
-        if unstructured::is_terminating(&cluster) || Through::of(&typed) != Through::AgentIfThere {
+        if unstructured::is_terminating(&cluster) || MemberRoute::of(&typed) != MemberRoute::AgentIfConnected {
             return Ok(Outcome::Done);
         }
         let periods = &context.config.periods;

@@ -9,7 +9,7 @@ use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::execution_namespace;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
-use crowsnest_members::Through;
+use crowsnest_members::MemberRoute;
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -186,7 +186,7 @@ impl ClusterController {
 
     /// Works of a cluster being removed, with the reasons why they still exist.
     async fn remaining_works(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
-        let is_agents = Through::of(cluster) == Through::AgentIfThere;
+        let is_agents = MemberRoute::of(cluster) == MemberRoute::AgentIfConnected;
         let mut left = Vec::new();
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
-use crowsnest_members::{ApiResources, Through};
+use crowsnest_members::{ApiResources, MemberRoute};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ use crowsnest_plan::clusters::Observed;
 use crowsnest_plan::health::doubt::{self, Doubt};
 use crowsnest_plan::health::{History, lease};
 
-/// In Karmada, Leases belong to the cluster controller.
+/// Switch of both controllers: in Karmada, Leases belong to the cluster controller.
 const CLUSTER: Switch = Switch::OnByDefault(&["cluster"]);
 
 /// Creates execution namespaces and taints of clusters, and finalizes their removal.
@@ -47,7 +47,7 @@ pub(in crate::cluster) struct Known {
     /// Observation for Karmada's rule.
     pub(in crate::cluster) observed: Option<Observed>,
     pub(in crate::cluster) beat: Option<lease::Beat>,
-    /// Monotonic time of its loss, unless it is confirmed to be down.
+    /// Monotonic time at which the cluster was lost. `None` if it is confirmed to be down.
     pub(in crate::cluster) lost: Option<Duration>,
     /// API resources in its status.
     pub(in crate::cluster) reported: Option<Arc<ApiResources>>,
@@ -86,10 +86,10 @@ impl ClusterController {
     pub(in crate::cluster) fn reached_anew(
         &self,
         change: &Change,
-        is_meant: fn(Option<Through>) -> bool,
+        is_meant: fn(Option<MemberRoute>) -> bool,
     ) -> Requests<ClusterName> {
         let Some(name) = change.cluster_key().filter(|_| self.track(change)) else { return Requests::none() };
-        let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| Through::of(&cluster));
+        let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| MemberRoute::of(&cluster));
         let now = through(change.object());
         let differs = change.old.is_none() || change.old().is_some_and(|old| through(old) != now);
         Requests::one_if(differs && is_meant(now), || name)
@@ -179,7 +179,7 @@ impl Controller for ClusterLeaseController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let clusters = Source::of([&self.clusters.context.kinds.cluster]);
         vec![clusters.map(|one: &Self, change| {
-            one.clusters.reached_anew(change, |through| through == Some(Through::AgentIfThere))
+            one.clusters.reached_anew(change, |through| through == Some(MemberRoute::AgentIfConnected))
         })]
     }
 

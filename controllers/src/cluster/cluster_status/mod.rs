@@ -9,7 +9,7 @@ use crowsnest_api::constants::{condition, finalizer};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use crowsnest_component_base::retry::jitter;
-use crowsnest_members::{ApiResources, Member, Through};
+use crowsnest_members::{ApiResources, Member, MemberRoute};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -54,7 +54,7 @@ impl Controller for ClusterStatusController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let clusters = Source::of([&self.clusters.context.kinds.cluster]);
         vec![clusters.map(|one: &Self, change| {
-            one.clusters.reached_anew(change, |through| through != Some(Through::AgentIfThere))
+            one.clusters.reached_anew(change, |through| through != Some(MemberRoute::AgentIfConnected))
         })]
     }
 
@@ -125,7 +125,7 @@ impl ClusterController {
         let name = member.as_str();
         let Some((cluster, typed)) = context.full_cluster(name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports its cluster; Crowsnest's agent only provides the tunnel.
-        if unstructured::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
+        if unstructured::is_terminating(&cluster) || MemberRoute::of(&typed) == MemberRoute::AgentIfConnected {
             return Ok(Outcome::Done);
         }
         if !unstructured::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
@@ -184,8 +184,8 @@ impl ClusterController {
     }
 
     async fn look(&self, name: &ClusterName, member: &Member) -> Look {
-        let tunnel =
-            (Through::of(member.cluster()) == Through::AgentOnly).then(|| self.context.fleet.tunnels().is_open(name));
+        let tunnel = (MemberRoute::of(member.cluster()) == MemberRoute::AgentOnly)
+            .then(|| self.context.fleet.tunnels().is_open(name));
         let watches = self.context.cache.watches(name);
         let probe = member.probe().await;
         let readyz = match (member.connection(), probe.online, probe.healthy) {

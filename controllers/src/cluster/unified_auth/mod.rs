@@ -36,7 +36,7 @@ pub struct UnifiedAuthController {
     restricted: Mutex<HashSet<ClusterName>>,
 }
 
-/// Roles are often created in groups, which are processed together.
+/// Delay of a reconciliation, so that roles that are created together are processed once.
 const GATHER: Duration = Duration::from_millis(100);
 
 impl UnifiedAuthController {
@@ -47,7 +47,7 @@ impl UnifiedAuthController {
         Requests::from(change.cluster_key().filter(|_| differs)).after(GATHER)
     }
 
-    /// The Work's status shows if the role exists in the member.
+    /// Cluster of a Work with Crowsnest's own role. The Work's status shows if the role exists in the member.
     fn on_work(&self, change: &Change) -> Requests<ClusterName> {
         let is_role = self.context.config.impersonate_whole
             && unstructured::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);

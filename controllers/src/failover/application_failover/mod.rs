@@ -29,9 +29,9 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::Scheduler;
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::eviction::application::{self as plan, Switches};
-use crowsnest_plan::eviction::rate::Standing;
+use crowsnest_plan::eviction::rate::ClusterEvictionState;
 use crowsnest_plan::eviction::{Safety, evict};
-use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
 use crowsnest_plan::scheduling::Plan;
 
 /// Requeue delay while no other cluster fits the last copy.
@@ -51,7 +51,7 @@ impl ApplicationFailoverController {
 
     /// Bindings of a cluster whose readiness changed, because its status counts only while it is ready.
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
-        let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
+        let ready = |cluster: &Value| ClusterEvictionState::of(cluster).is_ok_and(|standing| standing.is_ready());
         match change.old().map(ready) != change.current().map(ready) {
             true => self.context.placements.within(unstructured::name(change.object())).into_iter().collect(),
             false => Requests::none(),
@@ -123,7 +123,7 @@ impl Controller for ApplicationFailoverController {
         if !due.is_empty() {
             if let Some(why) = self.why_kept(&key, &binding, &typed, &due).await? {
                 let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
-                let bound = Bound::of(&binding, &typed.spec, self.context.config.clock.wall());
+                let bound = BindingChange::of(&binding, &typed.spec, self.context.config.clock.wall());
                 context.journal.note(journal::kept_unhealthy(&bound, &due, &why, &text)).await;
                 context.events.note(&binding, Severity::Warning, event::EVICTION_WAITS, text);
                 return Ok(Outcome::Again(rest.map_or(NO_FIT_RETRY, |rest| rest.min(NO_FIT_RETRY))));
@@ -239,7 +239,7 @@ impl ApplicationFailoverController {
         let clusters = (!spec.clusters.is_empty()).then_some(&spec.clusters);
         let patch = json!({"spec": {"clusters": clusters, "gracefulEvictionTasks": spec.graceful_eviction_tasks}});
         let written = self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
-        let bound = Bound::of(&written, before, self.context.config.clock.wall());
+        let bound = BindingChange::of(&written, before, self.context.config.clock.wall());
         let entries = journal::evicted(&bound, (before, spec), &journal::Clusters::new(), &[]);
         self.context.journal.note_all(entries).await;
         Ok(())

@@ -26,8 +26,8 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::Scheduler;
 use crowsnest_plan::eviction;
-use crowsnest_plan::eviction::home::{Home, Return, Step};
-use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::eviction::home::{FailbackOptions, OriginalPlacement, Step};
+use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
 use crowsnest_plan::scheduling::{self as plan, Plan};
 
 /// Requeue delay while the original clusters lack capacity, since no event announces capacity.
@@ -100,7 +100,7 @@ impl Controller for FailbackController {
         };
         let Some(home) = unstructured::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
-        let home = serde_json::from_str::<Home>(home);
+        let home = serde_json::from_str::<OriginalPlacement>(home);
         let (Ok(home), Some(wish)) = (home, wish(context, &binding).await?) else {
             return self.forget_home(&key, &binding).await;
         };
@@ -140,7 +140,7 @@ impl Controller for FailbackController {
         };
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let text = format!("Failing back to {}: healthy again for long enough.", names.join(", "));
-        let bound = Bound::of(&written, &typed.spec, self.context.config.clock.wall());
+        let bound = BindingChange::of(&written, &typed.spec, self.context.config.clock.wall());
         let entries = journal::returned(&bound, (&typed.spec, &going), &targets, &homes, &text);
         context.journal.note_all(entries).await;
         context.events.note(&binding, Severity::Normal, event::RETURN_HOME, text);
@@ -165,7 +165,7 @@ impl FailbackController {
 
     /// Takes the turn for a failback, and returns the time of the previous one. Otherwise returns the remaining time
     /// until the original clusters have been healthy for long enough, or until the next turn.
-    fn turn(&self, key: &BindingKey, wish: Return) -> Result<Option<Instant>, Duration> {
+    fn turn(&self, key: &BindingKey, wish: FailbackOptions) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
         let since = *self.away.lock().entry(key.clone()).or_default().get_or_insert(now);
         let left = (since + wish.after).saturating_duration_since(now);
@@ -178,13 +178,13 @@ impl FailbackController {
     }
 
     /// The original clusters, if all of them exist, are ready and have no untolerated taint.
-    async fn open_homes(&self, home: &Home, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
+    async fn open_homes(&self, home: &OriginalPlacement, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
         let applied = unstructured::annotation(binding, annotation::APPLIED_PLACEMENT);
         let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(None) };
         let mut homes = journal::Clusters::new();
         for target in &home.clusters {
             let cluster = self.context.cluster(&target.name).await?;
-            match cluster.filter(|cluster| Home::is_open(cluster, &tolerations)) {
+            match cluster.filter(|cluster| OriginalPlacement::is_open(cluster, &tolerations)) {
                 Some(cluster) => homes.insert(target.name.clone(), cluster),
                 None => return Ok(None),
             };
@@ -239,9 +239,9 @@ pub(crate) async fn would_decide(
 }
 
 /// Failback settings of a binding or its policy.
-pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Return>, Error> {
+pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<FailbackOptions>, Error> {
     let Some(said) = effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
-    match said.parse::<Return>() {
+    match said.parse::<FailbackOptions>() {
         Ok(wish) => Ok(Some(wish)),
         Err(error) => {
             let text = format!("{}: {error}", annotation::RETURN);

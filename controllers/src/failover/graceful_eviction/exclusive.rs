@@ -22,7 +22,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::shared::templates::template_of;
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::exclusive::Copy;
 use crowsnest_plan::work::holder::binding_of_work;
@@ -185,7 +185,7 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
             conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
         let changed = conditions::set(&mut shown, new);
         if changed {
-            let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
+            let bound = BindingChange::of(&binding, &typed.spec, context.config.clock.wall());
             entry = Some(journal::fence_waits(&bound, &open, &message));
             context.events.note(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
         }

@@ -36,14 +36,14 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::conditions;
-use crowsnest_plan::eviction::home::Home;
-use crowsnest_plan::eviction::rate::{Pace, Standing};
+use crowsnest_plan::eviction::home::OriginalPlacement;
+use crowsnest_plan::eviction::rate::{ClusterEvictionState, EvictionRate};
 use crowsnest_plan::eviction::safety::{self, Cancelled};
 use crowsnest_plan::eviction::state::preserved;
-use crowsnest_plan::eviction::tasks::{self, Evicting};
+use crowsnest_plan::eviction::tasks::{self, EvictionInput};
 use crowsnest_plan::eviction::{self as plan, TaintDecision};
 use crowsnest_plan::journal::clusters::halted as halted_entry;
-use crowsnest_plan::journal::workloads::{self as journal, Bound, Clusters};
+use crowsnest_plan::journal::workloads::{self as journal, BindingChange, Clusters};
 
 /// The name in `--controllers` that enables completing evictions.
 const GRACEFUL_EVICTION: &str = "gracefulEviction";
@@ -95,7 +95,7 @@ impl TaintManager {
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let name = unstructured::name(change.object());
-        match change.current().map(Standing::of).transpose() {
+        match change.current().map(ClusterEvictionState::of).transpose() {
             Ok(standing) => self.learn(name, standing).into_iter().collect(),
             Err(error) => {
                 tracing::warn!(name, %error, "cannot decode a Cluster");
@@ -105,7 +105,7 @@ impl TaintManager {
     }
 
     /// Updates the state of a cluster. Returns the affected bindings.
-    fn learn(&self, name: &str, standing: Option<Standing>) -> Vec<BindingKey> {
+    fn learn(&self, name: &str, standing: Option<ClusterEvictionState>) -> Vec<BindingKey> {
         let learned = self.gate.learn(name, standing);
         learned.shows.iter().filter_map(|name| ClusterName::parse(name).ok()).for_each(|name| self.halts.add(name));
         let Some(mattered) = learned.changed else { return Vec::new() };
@@ -294,7 +294,7 @@ impl TaintManager {
         let clusters = self.clusters_of(&planned.spec).await?;
         let tolerated = tolerations(seen.binding).ok();
         let timeout = self.context.config.periods.graceful_eviction_timeout;
-        let before = Evicting {
+        let before = EvictionInput {
             safety: self.context.config.failover_safety,
             generation: unstructured::generation(seen.binding),
             spec: &seen.typed.spec,
@@ -312,7 +312,7 @@ impl TaintManager {
         }
         // The scheduler has not observed the change made here, so nothing counts as replaced.
         let generation = if planned.spec == seen.typed.spec { before.generation } else { i64::MAX };
-        let tasks = tasks::tasks(&Evicting { spec: &planned.spec, generation, ..before }, seen.now);
+        let tasks = tasks::tasks(&EvictionInput { spec: &planned.spec, generation, ..before }, seen.now);
         planned.spec.graceful_eviction_tasks = tasks.tasks;
         if let Some(at) = tasks.look_again {
             planned.look_again(until(at, seen.now));
@@ -361,13 +361,15 @@ impl TaintManager {
     /// Adds journal entries for started, continued and completed evictions.
     async fn note(&self, seen: &Seen<'_>, planned: &Planned, written: &Value, clusters: &Clusters) {
         let (before, after) = (&seen.typed.spec, &planned.spec);
-        let bound = Bound::of(written, before, self.context.config.clock.wall());
+        let bound = BindingChange::of(written, before, self.context.config.clock.wall());
         let tolerations = tolerations(seen.binding).unwrap_or_default();
         let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
         let journal = &self.context.journal;
         journal.note_all(journal::evicted(&bound, (before, after), clusters, &tolerations)).await;
         let status = &seen.typed.status;
-        journal.note_all(journal::went_on(&bound, (before, after), status, called_off, clusters)).await;
+        journal
+            .note_all(journal::ongoing_eviction_entries(&bound, (before, after), status, called_off, clusters))
+            .await;
     }
 
     /// Original clusters of a workload that is evicted for the first time and has failback enabled.
@@ -380,7 +382,7 @@ impl TaintManager {
         if failback::wish(&self.context, seen.binding).await?.is_none() {
             return Ok(None);
         }
-        let home = serde_json::to_string(&Home::of(spec, &seen.typed.status));
+        let home = serde_json::to_string(&OriginalPlacement::of(spec, &seen.typed.status));
         home.map(Some).map_err(|source| Error::Decode { what: "home".to_owned(), source })
     }
 
@@ -467,7 +469,8 @@ impl Controller for HaltReporter {
         let resource = &context.kinds.cluster;
         let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
-        let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.to_string(), source })?;
+        let standing =
+            ClusterEvictionState::of(&cluster).map_err(|source| Error::Decode { what: name.to_string(), source })?;
         let pace = self.evictions.gate.pace();
         let halted = standing.is_halted(&pace);
         if halted == standing.shows_halt {
@@ -478,7 +481,7 @@ impl Controller for HaltReporter {
         shown.retain(|one| one.type_ != kind);
         let now = context.config.clock.wall();
         let message = match &pace {
-            Pace::Halted(halt) if halted => {
+            EvictionRate::Halted(halt) if halted => {
                 let message = halt.message();
                 shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
                 message

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::runtime::config::Config;
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns};
+use crowsnest_plan::eviction::rate::{self, ClusterEvictionState, EvictionRate, Limits, RateLimiter, Rates};
 
 pub struct Gate {
     safety: Safety,
@@ -21,12 +21,12 @@ pub struct Gate {
 }
 
 struct State {
-    fleet: BTreeMap<String, Standing>,
-    pace: Pace,
-    /// Turns of ResourceBindings, or of all bindings.
-    turns: Turns<BindingKey>,
-    /// Turns of ClusterResourceBindings, which Karmada limits separately.
-    cluster_turns: Turns<BindingKey>,
+    fleet: BTreeMap<String, ClusterEvictionState>,
+    pace: EvictionRate,
+    /// RateLimiter of ResourceBindings, or of all bindings.
+    turns: RateLimiter<BindingKey>,
+    /// RateLimiter of ClusterResourceBindings, which Karmada limits separately.
+    cluster_turns: RateLimiter<BindingKey>,
     /// Bindings that wait while evictions are halted.
     held: HashSet<BindingKey>,
 }
@@ -62,14 +62,14 @@ impl Gate {
         let safety = config.failover_safety;
         let rates = config.eviction_rates();
         let bucket = || match safety {
-            Safety::Safe => rates.safe(&Pace::Full),
+            Safety::Safe => rates.safe(&EvictionRate::Full),
             Safety::Karmada => rates.karmada(),
         };
         let state = State {
             fleet: BTreeMap::new(),
-            pace: Pace::Full,
-            turns: Turns::new(bucket()),
-            cluster_turns: Turns::new(bucket()),
+            pace: EvictionRate::Full,
+            turns: RateLimiter::new(bucket()),
+            cluster_turns: RateLimiter::new(bucket()),
             held: HashSet::new(),
         };
         let idle = !config.evicts_by_taint();
@@ -78,7 +78,7 @@ impl Gate {
     }
 
     /// Updates the state of a cluster, or removes it (`None`).
-    pub fn learn(&self, name: &str, standing: Option<Standing>) -> Learned {
+    pub fn learn(&self, name: &str, standing: Option<ClusterEvictionState>) -> Learned {
         let mut state = self.state.lock();
         let old = match standing.clone() {
             Some(standing) => state.fleet.insert(name.to_owned(), standing),
@@ -87,17 +87,18 @@ impl Gate {
         if old == standing {
             return Learned::default();
         }
-        let evicts = old.iter().chain(&standing).any(Standing::evicts);
+        let evicts = old.iter().chain(&standing).any(ClusterEvictionState::evicts);
         let mut learned = Learned { changed: Some(Mattered { evicts }), ..Learned::default() };
         let halts = self.safety == Safety::Safe && !self.idle;
-        let pace = if halts { rate::pace(state.fleet.values(), &self.limits) } else { Pace::Full };
+        let pace = if halts { rate::pace(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
         let was = std::mem::replace(&mut state.pace, pace);
         if std::mem::discriminant(&was) != std::mem::discriminant(&state.pace) {
             let bucket = self.rates.safe(&state.pace);
             learned.woken = state.turns.restart(bucket);
             learned.woken.extend(std::mem::take(&mut state.held));
         }
-        let misleads = |(_, standing): &(&String, &Standing)| standing.is_halted(&state.pace) != standing.shows_halt;
+        let misleads =
+            |(_, standing): &(&String, &ClusterEvictionState)| standing.is_halted(&state.pace) != standing.shows_halt;
         learned.shows = state.fleet.iter().filter(misleads).map(|(name, _)| name.clone()).collect();
         learned
     }
@@ -108,13 +109,13 @@ impl Gate {
         state.fleet.keys().filter(|name| !is_there(name)).cloned().collect()
     }
 
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self) -> EvictionRate {
         self.state.lock().pace.clone()
     }
 
     /// True if a cluster has NoExecute taints.
     pub fn evicts(&self, cluster: &str) -> bool {
-        self.state.lock().fleet.get(cluster).is_some_and(Standing::evicts)
+        self.state.lock().fleet.get(cluster).is_some_and(ClusterEvictionState::evicts)
     }
 
     /// Clusters with NoExecute taints.
@@ -131,7 +132,7 @@ impl Gate {
     /// Requests the eviction of a binding from several clusters at once.
     pub fn ask(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
         let mut state = self.state.lock();
-        if matches!(state.pace, Pace::Halted(_)) {
+        if matches!(state.pace, EvictionRate::Halted(_)) {
             state.held.insert(key.clone());
             return Verdict::Halted;
         }

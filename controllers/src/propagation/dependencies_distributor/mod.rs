@@ -28,7 +28,7 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crate::shared::bindings::binding_key_of;
 use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::dependencies::spelled;
-use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::dependencies::{self, AttachedPlan, DependencySettings, Parent};
 use crowsnest_plan::dependencies::{Dependency, Needs};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
@@ -174,7 +174,7 @@ impl DependenciesDistributor {
             name: &key.name,
             permanent_id: permanent_id::of_binding(&binding),
             clusters: &typed.spec.clusters,
-            wishes: Wishes::of(&typed.spec),
+            wishes: DependencySettings::of(&typed.spec),
         };
         let mut attached = BTreeSet::new();
         let mut written = false;

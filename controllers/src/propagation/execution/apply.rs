@@ -8,7 +8,7 @@ use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use crowsnest_index::RecordKey;
-use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
+use crowsnest_plan::work::apply::{self, ApplyPlan, ManifestComparison};
 use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 
@@ -189,9 +189,9 @@ impl ExecutionController {
         observed: Option<&Value>,
         difference: Option<&Value>,
     ) -> Result<ApplyPlan, Error> {
-        match apply::meet(cluster.as_str(), manifest, observed) {
-            Meeting::Planned(plan) => Ok(plan),
-            Meeting::Ours { mut desired, observed } => {
+        match apply::compare_with_member(cluster.as_str(), manifest, observed) {
+            ManifestComparison::Planned(plan) => Ok(plan),
+            ManifestComparison::Ours { mut desired, observed } => {
                 self.context.interpreter.retain(&mut desired, observed).await?;
                 Ok(apply::finish(desired, observed, difference))
             }

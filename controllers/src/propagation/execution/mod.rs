@@ -19,7 +19,7 @@ use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::unstructured;
 use crowsnest_index::RecordKey;
-use crowsnest_members::Through;
+use crowsnest_members::MemberRoute;
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -175,7 +175,7 @@ impl Controller for ExecutionController {
         let typed: Work = decode(&work)?;
         let member = self.context.cluster(cluster.as_str()).await?;
         // Karmada's agent applies these Works. The cluster controller releases Works that an agent does not remove.
-        if member.as_ref().is_some_and(|member| Through::of(member) == Through::AgentIfThere) {
+        if member.as_ref().is_some_and(|member| MemberRoute::of(member) == MemberRoute::AgentIfConnected) {
             return Ok(Outcome::Done);
         }
         if unstructured::is_terminating(&work) {

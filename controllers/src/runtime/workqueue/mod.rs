@@ -1,7 +1,7 @@
 //! Work queue: each key is reconciled by one worker at a time, is never lost and never queued twice. Failed keys are
 //! requeued with exponential backoff. The size of a queue is bounded by the number of its keys.
 //!
-//! Keys of higher priority come first; keys of the same priority are first in, first out. After an attempt without
+//! Keys of higher priority are processed first; keys of the same priority are first in, first out. After an attempt without
 //! effect a key is requeued with a delay ([`Outcome::Later`]), or parked until a change that it may depend on
 //! ([`Outcome::Parked`], [`Queue::unpark`]).
 
@@ -46,7 +46,7 @@ pub enum Outcome {
     Parked,
 }
 
-/// Priority of a key. Higher values come first.
+/// Priority of a key. Higher values are processed first.
 pub type Priority = i32;
 
 /// A queue of keys. Clones are cheap and share the queue.

@@ -26,7 +26,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Setup, Switch, Watch};
 use crowsnest_plan::descheduling as plan;
-use crowsnest_plan::journal::workloads::{Bound, descheduled};
+use crowsnest_plan::journal::workloads::{BindingChange, descheduled};
 
 /// Timeout of requests to a member for its current ReplicaSet.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -85,8 +85,8 @@ impl Controller for Descheduler {
         let Some(reduced) = plan::reduce(&typed.spec, &typed.status, &unschedulable) else { return Ok(Outcome::Done) };
         // Recorded before the scheduler can react to the write, which has the next generation of the binding, or
         // fails.
-        let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
-        let bound = Bound { generation: bound.generation + 1, ..bound };
+        let bound = BindingChange::of(&binding, &typed.spec, context.config.clock.wall());
+        let bound = BindingChange { generation: bound.generation + 1, ..bound };
         let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
         context.journal.asks(key.clone(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {

@@ -22,7 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 use self::results::At;
-pub(crate) use self::what_if::Imagined;
+pub(crate) use self::what_if::SimulatedScheduling;
 use crate::Error;
 use crate::cache::Change;
 use crate::cache::capacity::Capacity;
@@ -37,9 +37,9 @@ use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::templates::template_of;
 use crowsnest_plan::estimation::Estimator;
-use crowsnest_plan::estimation::accurate::{Accurate, Answers};
+use crowsnest_plan::estimation::accurate::{Accurate, EstimatorResponses};
 use crowsnest_plan::estimation::ledger::Ledger;
-use crowsnest_plan::estimation::room::Remembered;
+use crowsnest_plan::estimation::room::EstimateCache;
 use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
 
 pub struct Scheduler {
@@ -49,7 +49,7 @@ pub struct Scheduler {
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
     /// Reserved capacity. Locked while a workload is scheduled.
     ledger: Mutex<Ledger>,
-    remembered: Remembered,
+    remembered: EstimateCache,
     /// Origin of the times in the ledger.
     began: Instant,
     /// Bindings with affinity groups must see each other's results, so they are scheduled and written one at a time.
@@ -103,7 +103,7 @@ impl Scheduler {
     }
 
     fn incoming(&self, why: Incoming) {
-        self.context.metrics.attempts.came(why);
+        self.context.metrics.attempts.record_incoming(why);
     }
 
     /// Priority of a binding in the queue.
@@ -216,7 +216,7 @@ struct Question<'a> {
     ledger: Option<&'a mut Ledger>,
     peers: &'a [Peer],
     /// Responses of the clusters' estimators.
-    answers: Option<&'a Answers>,
+    answers: Option<&'a EstimatorResponses>,
 }
 
 impl Controller for Scheduler {
@@ -233,7 +233,7 @@ impl Controller for Scheduler {
             capacity: Capacity::shared(setup),
             bindings: setup.trigger::<Self>(),
             clusters: RwLock::default(),
-            remembered: Remembered::default(),
+            remembered: EstimateCache::default(),
             began: Instant::now(),
             grouped: tokio::sync::Mutex::new(()),
             deferred: DeferredWrites::default(),
@@ -316,7 +316,7 @@ impl Scheduler {
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
         let ended = self.carry_out(plan, at, key, waited).await;
         if let Some(trigger) = report.trigger {
-            self.context.metrics.attempts.tried(trigger, began.elapsed(), !needs_retry(&ended));
+            self.context.metrics.attempts.record_attempt(trigger, began.elapsed(), !needs_retry(&ended));
         }
         ended
     }
@@ -328,7 +328,7 @@ impl Scheduler {
         key: &BindingKey,
         binding: &Binding<'_>,
         peers: &[Peer],
-        answers: Option<&Answers>,
+        answers: Option<&EstimatorResponses>,
         is_backed: bool,
     ) -> (Plan, Report) {
         let now = self.began.elapsed();
@@ -355,12 +355,12 @@ impl Scheduler {
         binding: &Binding<'_>,
         peers: &[Peer],
         decide: fn(&World<'_>, &Binding<'_>) -> (Plan, Report),
-    ) -> Option<Answers> {
+    ) -> Option<EstimatorResponses> {
         let estimators = self.context.config.estimators.as_ref().filter(|_| binding.spec.is_workload())?;
         let gates = self.context.config.gates;
         let placement = binding.spec.placement.as_ref();
         let sets = placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
-        let mut answers = Answers::default();
+        let mut answers = EstimatorResponses::default();
         loop {
             let unasked: Vec<client_pool::Cluster> = {
                 let mut ledger = self.ledger.lock();
@@ -388,7 +388,7 @@ impl Scheduler {
         &self,
         key: &BindingKey,
         peers: &[Peer],
-        answers: Option<&Answers>,
+        answers: Option<&EstimatorResponses>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let mut ledger = self.ledger.lock();
@@ -409,7 +409,7 @@ impl Scheduler {
     /// Evaluates `ask` for some clusters. `remembered` caches estimates for the ledger of the question.
     fn in_rooms_of<T>(
         &self,
-        (clusters, remembered): (&[Arc<ClusterFacts>], &Remembered),
+        (clusters, remembered): (&[Arc<ClusterFacts>], &EstimateCache),
         Question { key, ledger, peers, answers }: Question<'_>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {

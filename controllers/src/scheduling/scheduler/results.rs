@@ -16,7 +16,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::Deferrals;
 use crowsnest_plan::conditions;
-use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
+use crowsnest_plan::journal::workloads::{BindingChange, Move, rescheduled};
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
 
 /// The scheduled binding, as it was read.
@@ -151,7 +151,9 @@ impl Scheduler {
             nothing: nothing.as_deref(),
             asked_by: asked_by.as_deref(),
         };
-        journal.note_all(rescheduled(&Bound::of(written, before, self.context.config.clock.wall()), &moved)).await;
+        journal
+            .note_all(rescheduled(&BindingChange::of(written, before, self.context.config.clock.wall()), &moved))
+            .await;
     }
 
     /// `binding` is the object that was written.

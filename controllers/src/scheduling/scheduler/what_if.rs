@@ -12,21 +12,21 @@ use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use super::{BindingKey, Question, Scheduler};
 use crate::Error;
 use crowsnest_plan::estimation::Estimator;
-use crowsnest_plan::estimation::accurate::Answers;
+use crowsnest_plan::estimation::accurate::EstimatorResponses;
 use crowsnest_plan::estimation::ledger::{Ledger, Moment};
-use crowsnest_plan::estimation::room::Remembered;
+use crowsnest_plan::estimation::room::EstimateCache;
 use crowsnest_plan::scheduling::{ClusterFacts, Peer, World};
 
-pub(crate) struct Imagined {
+pub(crate) struct SimulatedScheduling {
     clusters: Vec<Arc<ClusterFacts>>,
     ledger: Ledger,
-    remembered: Remembered,
+    remembered: EstimateCache,
     now: Moment,
     /// Planned specs of the bindings that were decided.
     decided: BTreeMap<BindingKey, ResourceBindingSpec>,
 }
 
-impl Imagined {
+impl SimulatedScheduling {
     /// Reserves the capacity that a decision assigns to a binding, so that it is not available to others. `before` is
     /// the stored binding.
     pub(crate) fn give(&mut self, key: &BindingKey, before: &ResourceBinding, clusters: &[TargetCluster]) {
@@ -49,7 +49,7 @@ impl Imagined {
 
 impl Scheduler {
     /// The current clusters, with some of them replaced.
-    pub(crate) fn imagine(&self, otherwise: impl IntoIterator<Item = Cluster>) -> Imagined {
+    pub(crate) fn imagine(&self, otherwise: impl IntoIterator<Item = Cluster>) -> SimulatedScheduling {
         let mut clusters = self.clusters.read().as_ref().clone();
         for facts in otherwise.into_iter().map(|cluster| Arc::new(ClusterFacts::new(cluster))) {
             if let Ok(place) = clusters.binary_search_by(|known| known.name().cmp(facts.name())) {
@@ -59,26 +59,26 @@ impl Scheduler {
         let now = self.began.elapsed();
         let mut ledger = self.ledger.lock().clone();
         ledger.lapse(now);
-        Imagined { clusters, ledger, remembered: Remembered::default(), now, decided: BTreeMap::new() }
+        SimulatedScheduling { clusters, ledger, remembered: EstimateCache::default(), now, decided: BTreeMap::new() }
     }
 
     /// Evaluates `ask` for assumed clusters. Reserves nothing.
     pub(crate) fn in_imagined<T>(
         &self,
-        imagined: &mut Imagined,
+        imagined: &mut SimulatedScheduling,
         key: &BindingKey,
         peers: &[Peer],
-        answers: Option<&Answers>,
+        answers: Option<&EstimatorResponses>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
-        let Imagined { clusters, ledger, remembered, .. } = imagined;
+        let SimulatedScheduling { clusters, ledger, remembered, .. } = imagined;
         self.in_rooms_of((clusters, remembered), Question { key, ledger: Some(ledger), peers, answers }, ask).0
     }
 
     /// Other bindings of the namespace with affinity groups, as planned.
     pub(crate) async fn imagined_peers(
         &self,
-        imagined: &Imagined,
+        imagined: &SimulatedScheduling,
         key: &BindingKey,
         spec: &ResourceBindingSpec,
     ) -> Result<Vec<Peer>, Error> {

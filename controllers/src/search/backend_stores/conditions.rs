@@ -1,6 +1,6 @@
 //! Conditions of a ResourceRegistry with a backend store, computed from the progress of its export.
 
-use crowsnest_index::export::{ExportProgress, ExportState, Trouble};
+use crowsnest_index::export::{ExportFailure, ExportProgress, ExportState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// The engine responds and accepts the credentials.
@@ -115,15 +115,15 @@ fn synced(progress: &ExportProgress) -> Verdict {
     }
 }
 
-pub(super) fn reason_of(trouble: Trouble) -> &'static str {
+pub(super) fn reason_of(trouble: ExportFailure) -> &'static str {
     match trouble {
-        Trouble::Unreachable => "EngineUnreachable",
-        Trouble::Credentials => "CredentialsRefused",
-        Trouble::Certificate => "CertificateRefused",
-        Trouble::Unsupported => "EngineUnsupported",
-        Trouble::NamedTwice => "EngineNamedTwice",
-        Trouble::Refused => "WritesRefused",
-        Trouble::Internal => "InternalError",
+        ExportFailure::Unreachable => "EngineUnreachable",
+        ExportFailure::Credentials => "CredentialsRefused",
+        ExportFailure::Certificate => "CertificateRefused",
+        ExportFailure::Unsupported => "EngineUnsupported",
+        ExportFailure::NamedTwice => "EngineNamedTwice",
+        ExportFailure::Refused => "WritesRefused",
+        ExportFailure::Internal => "InternalError",
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
         }))
     }
 
-    fn waiting(trouble: Trouble) -> ExportState {
+    fn waiting(trouble: ExportFailure) -> ExportState {
         ExportState::Waiting { trouble, reason: "why".to_owned() }
     }
 
@@ -184,9 +184,9 @@ mod tests {
     #[case::refused(exporting(ExportState::Following, true, 0, 2),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
          "Synced=False DocumentsRefused: the engine rejected 2 documents, for example u: 400 parsing"])]
-    #[case::away(exporting(waiting(Trouble::Unreachable), false, 0, 0),
+    #[case::away(exporting(waiting(ExportFailure::Unreachable), false, 0, 0),
         ["Connected=False EngineUnreachable: why", "Synced=False EngineUnreachable: why"])]
-    #[case::full(exporting(waiting(Trouble::Refused), true, 0, 0),
+    #[case::full(exporting(waiting(ExportFailure::Refused), true, 0, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
     #[case::no_secret(ExportStatus::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
         ["Connected=False SecretUnreadable: no such Secret", "Synced=False SecretUnreadable: no such Secret"])]
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn transition_times_change_with_the_status_and_other_conditions_are_kept() {
         let (before, after) =
-            (exporting(ExportState::Following, true, 0, 0), exporting(waiting(Trouble::Refused), true, 0, 0));
+            (exporting(ExportState::Following, true, 0, 0), exporting(waiting(ExportFailure::Refused), true, 0, 0));
         let first = conditions(&[], Some(&before), None, &time(5)).unwrap();
         let second = conditions(&first, Some(&after), None, &time(9)).unwrap();
         assert_eq!(

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::search::resource_registry::Registered;
     use crowsnest_apimachinery::names::{ClusterName, Gvr};
-    use crowsnest_store::interest::{Interest, Why};
+    use crowsnest_store::interest::{Interest, InterestReason};
     use serde_json::json;
 
     fn registrations(registries: &[(&str, &str, &[&str], Option<&str>)]) -> Registrations {
@@ -73,7 +73,7 @@ mod tests {
                 clusters: Clusters::Names(names),
                 resource: resource.clone(),
                 namespaces: namespace.map_or(Namespaces::All, |one| Namespaces::Names([one.to_owned()].into())),
-                why: Why::ResourceRegistry((*name).to_owned()),
+                why: InterestReason::ResourceRegistry((*name).to_owned()),
             };
             all.resources.insert(((*name).to_owned(), resource), Registered { interest, kind: "Pod".to_owned() });
         }

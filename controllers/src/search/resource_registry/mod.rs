@@ -177,7 +177,7 @@ fn replace_interests(mut held: Held, wanted: BTreeMap<Key, Interest>, interests:
 mod tests {
     use super::*;
     use crowsnest_apimachinery::names::Gvr;
-    use crowsnest_store::interest::{Clusters, Namespaces, Why};
+    use crowsnest_store::interest::{Clusters, InterestReason, Namespaces};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn of(cluster: &str) -> BTreeMap<Key, Interest> {
@@ -186,7 +186,7 @@ mod tests {
             clusters: Clusters::Names(BTreeSet::from([ClusterName::parse(cluster).unwrap()])),
             resource: resource.clone(),
             namespaces: Namespaces::All,
-            why: Why::ResourceRegistry("r".to_owned()),
+            why: InterestReason::ResourceRegistry("r".to_owned()),
         };
         BTreeMap::from([(("r".to_owned(), resource), interest)])
     }

@@ -7,7 +7,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_members::{ApiResource, ApiResources};
-use crowsnest_store::interest::{Clusters, Interest, Namespaces, Why};
+use crowsnest_store::interest::{Clusters, Interest, InterestReason, Namespaces};
 
 use crowsnest_plan::selector::cluster_matches;
 
@@ -69,7 +69,7 @@ pub fn wanted(
                     clusters: Clusters::Names(serving.collect()),
                     resource: resource.clone(),
                     namespaces: namespaces.clone(),
-                    why: Why::ResourceRegistry(name.clone()),
+                    why: InterestReason::ResourceRegistry(name.clone()),
                 },
             });
             let before = std::mem::replace(&mut entry.interest.namespaces, Namespaces::All);

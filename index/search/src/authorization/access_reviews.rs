@@ -11,7 +11,7 @@ use crate::document::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Extent, Readable};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_members::{Claims, Member, Token, impersonated_headers};
+use crowsnest_members::{ImpersonatedAttributes, Member, Token, impersonated_headers};
 use crowsnest_store::Error;
 use futures::future::join_all;
 use futures::stream::{self, TryStreamExt};
@@ -58,7 +58,7 @@ struct Scope {
 
 /// The known results for one caller in one cluster.
 #[derive(Debug, Clone)]
-pub(super) struct Reviewed {
+pub(super) struct ReviewResults {
     allowed: Arc<HashSet<Scope>>,
     /// Reason why results are missing.
     missing: Option<String>,
@@ -98,7 +98,7 @@ impl Searcher {
         let unknown = |cluster: &ClusterName| !known(&self.inner.states, cluster);
         // Members whose rules do not apply to the caller are not sent reviews.
         let members = self.inner.fleet.members().into_iter();
-        let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
+        let members = members.filter(|member| unknown(member.name()) && rights.rules_apply_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let pending = members.chain(control_plane).map(|member| {
@@ -147,7 +147,7 @@ impl Reviews {
 
 impl PendingReviews {
     /// The complete results, or those available at the deadline.
-    async fn results(&self, until: Instant) -> Reviewed {
+    async fn results(&self, until: Instant) -> ReviewResults {
         let mut progress = self.progress.clone();
         let until = until.min(self.began + MAX_WAIT);
         let ended = progress.wait_for(|progress| *progress != Progress::Pending);
@@ -159,7 +159,7 @@ impl PendingReviews {
             Progress::Pending => Some("access reviews are in progress".to_owned()),
             Progress::Incomplete(why) => Some(why.clone()),
         };
-        Reviewed { allowed: Arc::clone(&self.allowed.lock()), missing }
+        ReviewResults { allowed: Arc::clone(&self.allowed.lock()), missing }
     }
 
     /// Sends reviews from general to specific scopes, for resources with objects.
@@ -201,7 +201,7 @@ impl PendingReviews {
     }
 }
 
-impl Reviewed {
+impl ReviewResults {
     /// True if objects of a resource in a namespace (empty for cluster-scoped ones) may be listed.
     pub(super) fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
         let mut scopes = [Scope::everywhere(ALL, ALL), Scope::everywhere(group, resource)].into_iter();
@@ -281,9 +281,9 @@ impl ReviewTarget {
 
     /// Client and credentials for reviews as a caller. In a member, the impersonator's token is used; the control
     /// plane's client may impersonate.
-    fn connect(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, Claims), Error> {
+    fn connect(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, ImpersonatedAttributes), Error> {
         match &self.member {
-            None => Ok((searcher.inner.fleet.control_plane(), None, Claims::UserAndGroups)),
+            None => Ok((searcher.inner.fleet.control_plane(), None, ImpersonatedAttributes::UserAndGroups)),
             Some(member) => Ok((member.client()?, Some(member.impersonator_token()?), member.claims())),
         }
     }
@@ -295,7 +295,7 @@ struct ReviewSender<'a> {
     caller: &'a UserInfo,
     client: Client,
     token: Option<&'a Token>,
-    claims: Claims,
+    claims: ImpersonatedAttributes,
     permits: &'a Semaphore,
     pending: &'a PendingReviews,
 }

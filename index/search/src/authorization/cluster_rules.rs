@@ -46,7 +46,7 @@ impl Searcher {
         let members = self.inner.fleet.members();
         let mut clusters: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
         clusters.push(ClusterName::control_plane());
-        clusters.retain(|cluster| rights.knows_of(cluster));
+        clusters.retain(|cluster| rights.may_see(cluster));
         clusters.sort_unstable();
         clusters.into_iter().map(|cluster| self.rules_for(cluster, &mut rights)).collect()
     }

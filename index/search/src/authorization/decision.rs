@@ -1,4 +1,4 @@
-//! Authorization decisions by cluster, resource and namespace (invariant I9).
+//! Authorization decisions by cluster, resource and namespace .
 
 use crate::authorization::CallerRights;
 use crate::document::columns::SCOPE_SEPARATOR;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A decision about the objects of a scope.
 #[derive(Debug, Clone)]
-pub enum Decided {
+pub enum ScopeDecision {
     Yes,
     No,
     Named(Arc<BTreeSet<String>>),
@@ -18,28 +18,28 @@ pub enum Decided {
 /// True if one object may be read in this way, by its [`Facet::Scope`] and name.
 pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &str) -> bool {
     match decided(rights, reading, scope) {
-        Decided::Yes => true,
-        Decided::No => false,
-        Decided::Named(names) => names.contains(name),
+        ScopeDecision::Yes => true,
+        ScopeDecision::No => false,
+        ScopeDecision::Named(names) => names.contains(name),
     }
 }
 
 /// Decides with the right to list, because a search reveals names.
-pub fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
+pub fn decide(rights: &mut CallerRights, scope: &str) -> ScopeDecision {
     decided(rights, Reading::Listing, scope)
 }
 
-fn decided(rights: &mut CallerRights, reading: Reading, scope: &str) -> Decided {
+fn decided(rights: &mut CallerRights, reading: Reading, scope: &str) -> ScopeDecision {
     let mut parts = scope.split(SCOPE_SEPARATOR);
     let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
-        return Decided::No;
+        return ScopeDecision::No;
     };
     let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
-        return Decided::No;
+        return ScopeDecision::No;
     };
     match rights.verdict(reading, &cluster, group, resource, namespace) {
-        Readable::All => Decided::Yes,
-        Readable::Nothing => Decided::No,
-        Readable::Named(names) => Decided::Named(Arc::new(names)),
+        Readable::All => ScopeDecision::Yes,
+        Readable::Nothing => ScopeDecision::No,
+        Readable::Named(names) => ScopeDecision::Named(Arc::new(names)),
     }
 }

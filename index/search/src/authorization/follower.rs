@@ -1,7 +1,7 @@
 //! Keeps [`Rights`] equal to the RBAC objects of all clusters in the store.
 
 use super::{GROUP, RESOURCES, Rights};
-use crowsnest_store::record::Happened;
+use crowsnest_store::record::ChangeKind;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{CollectionKey, Error, OUTAGE_RETRY, Object, Record, Scan, States, Store};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl RulesFollower {
         let mut tail = self.tail.follow(self.tail.latest());
         self.load(&stop).await?;
         loop {
-            self.rights.obeyed.send_replace(tail.since());
+            self.rights.applied_seq.send_replace(tail.since());
             let changes = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 changes = tail.next() => changes,
@@ -73,7 +73,7 @@ impl RulesFollower {
                 continue;
             }
             for object in self.objects(key).await? {
-                rights.apply(&object.record, &object.body, Happened::Added);
+                rights.apply(&object.record, &object.body, ChangeKind::Added);
             }
         }
         Ok(())

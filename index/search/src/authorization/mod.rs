@@ -1,5 +1,5 @@
-//! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache (invariant
-//! I9).
+//! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache.
+//!
 //!
 //! Updated by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose
 //! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]); objects that it does not
@@ -14,8 +14,8 @@ mod reader;
 mod scope_terms;
 mod stamps;
 
-use crate::authorization::decision::Decided;
-use access_reviews::Reviewed;
+use crate::authorization::decision::ScopeDecision;
+use access_reviews::ReviewResults;
 pub(crate) use access_reviews::Reviews;
 pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
@@ -23,7 +23,7 @@ use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, Readable, Reading};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::States;
 use crowsnest_store::metrics::Metrics;
-use crowsnest_store::record::Happened;
+use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{CollectionKey, Record, Seq};
 pub(crate) use follower::RulesFollower;
 use parking_lot::RwLock;
@@ -31,7 +31,7 @@ use reach::Reach;
 pub use reader::Reader;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
-use stamps::{Basis, Ruled, Stamp, Standing, Standings, granted, rules_number};
+use stamps::{AuthorizationCache, Basis, CallerAuthorization, ClusterRules, Stamp, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -55,12 +55,12 @@ pub struct DecisionBasis {
 /// The RBAC rules of all clusters.
 #[derive(Default)]
 pub struct Rights {
-    clusters: RwLock<BTreeMap<ClusterName, Ruled>>,
+    clusters: RwLock<BTreeMap<ClusterName, ClusterRules>>,
     /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
-    standings: Standings,
+    standings: AuthorizationCache,
     /// The newest change that was applied.
-    obeyed: watch::Sender<Seq>,
+    applied_seq: watch::Sender<Seq>,
     metrics: Arc<Metrics>,
 }
 
@@ -93,7 +93,7 @@ impl Rights {
     }
 
     /// The current standing of a caller.
-    fn standing(&self, caller: &Arc<UserInfo>) -> Arc<Standing> {
+    fn standing(&self, caller: &Arc<UserInfo>) -> Arc<CallerAuthorization> {
         if caller.is_master() {
             return Arc::default();
         }
@@ -108,12 +108,12 @@ impl Rights {
     }
 
     /// Applies a change of an RBAC object.
-    pub fn apply(&self, record: &Record, body: &[u8], happened: Happened) {
+    pub fn apply(&self, record: &Record, body: &[u8], happened: ChangeKind) {
         let resource = &*record.key.resource().resource;
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let Ruled { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let ClusterRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
         let rbac = Arc::make_mut(rbac);
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
@@ -140,8 +140,8 @@ impl Rights {
     }
 
     /// The newest change whose rules are applied.
-    pub fn obeyed(&self) -> watch::Receiver<Seq> {
-        self.obeyed.subscribe()
+    pub fn applied_seq(&self) -> watch::Receiver<Seq> {
+        self.applied_seq.subscribe()
     }
 
     /// The grants of a caller in a cluster, and the number of the rules they are derived from. If newer rules of the
@@ -158,8 +158,8 @@ impl Rights {
     }
 
     /// True if the rules of a member apply to a caller of the control plane.
-    pub(crate) fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        caller.is_master() || self.standing(&Arc::new(caller.clone().completed())).reach.counts_in(cluster)
+    pub(crate) fn rules_apply_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        caller.is_master() || self.standing(&Arc::new(caller.clone().completed())).reach.rules_apply_in(cluster)
     }
 
     fn replace(&self, fresh: Self) {
@@ -178,7 +178,7 @@ impl Rights {
 pub struct CallerRights {
     rights: Arc<Rights>,
     /// The caller's standing at creation.
-    standing: Arc<Standing>,
+    standing: Arc<CallerAuthorization>,
     /// The basis of the standing, with the results of access reviews.
     basis: Arc<Basis>,
     caller: Arc<UserInfo>,
@@ -186,9 +186,9 @@ pub struct CallerRights {
     /// Some grants are from newer rules.
     outdated: bool,
     /// Results of access reviews, for clusters without cached RBAC objects.
-    reviewed: HashMap<ClusterName, Reviewed>,
+    reviewed: HashMap<ClusterName, ReviewResults>,
     /// Decisions by scope.
-    decided: HashMap<Arc<str>, Decided>,
+    decided: HashMap<Arc<str>, ScopeDecision>,
 }
 
 impl CallerRights {
@@ -201,20 +201,24 @@ impl CallerRights {
         &self.caller
     }
 
-    /// The rules that decisions rely on; None if newer rules had a part in one of them, so that none may be cached.
+    /// The rules that decisions rely on; None if newer rules affected one of them; then none may be cached.
     pub fn basis(&self) -> Option<DecisionBasis> {
         let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
         (!self.outdated).then(basis)
     }
 
-    /// Clusters whose rules may decide otherwise than on that basis; None if the basis belongs to another [`Rights`].
+    /// Clusters whose rules may lead to other decisions than that basis; None if the basis belongs to another [`Rights`].
     pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
         let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
         same_rules.then(|| self.basis.changed(&basis.stamps))
     }
 
     /// The cached decision for a scope, or a new one.
-    pub fn decided(&mut self, scope: &Arc<str>, decide: impl FnOnce(&mut Self, &str) -> Decided) -> Decided {
+    pub fn decided(
+        &mut self,
+        scope: &Arc<str>,
+        decide: impl FnOnce(&mut Self, &str) -> ScopeDecision,
+    ) -> ScopeDecision {
         if let Some(decided) = self.decided.get(scope) {
             return decided.clone();
         }
@@ -225,9 +229,10 @@ impl CallerRights {
     }
 
     /// Adds the results of access reviews.
-    fn review(&mut self, reviewed: HashMap<ClusterName, Reviewed>) {
+    fn review(&mut self, reviewed: HashMap<ClusterName, ReviewResults>) {
         if !reviewed.is_empty() {
-            let stamps = reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::Reviewed(results.digest())));
+            let stamps =
+                reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::ReviewResults(results.digest())));
             self.basis = Arc::new(self.standing.basis.with(stamps));
         }
         self.reviewed = reviewed;
@@ -246,7 +251,7 @@ impl CallerRights {
     }
 
     /// The objects of a resource in a namespace (empty for cluster-scoped ones) that may be read in this way. Clusters
-    /// whose rules are not in the cache are requested for lists only.
+    /// whose rules are not in the cache answer access reviews for lists only.
     pub fn verdict(
         &mut self,
         reading: Reading,
@@ -265,13 +270,13 @@ impl CallerRights {
     }
 
     /// True if the rules of a cluster apply to this caller.
-    pub(crate) fn counts_in(&self, cluster: &ClusterName) -> bool {
-        self.caller.is_master() || self.standing.reach.counts_in(cluster)
+    pub(crate) fn rules_apply_in(&self, cluster: &ClusterName) -> bool {
+        self.caller.is_master() || self.standing.reach.rules_apply_in(cluster)
     }
 
     /// True if the caller may see the cluster and its properties: the caller may get or list it in the control plane,
     /// use its proxy, or has any right in it.
-    pub fn knows_of(&self, cluster: &ClusterName) -> bool {
+    pub fn may_see(&self, cluster: &ClusterName) -> bool {
         if self.caller.is_master() || self.standing.reach.names(cluster) {
             return true;
         }
@@ -320,8 +325,8 @@ fn known(states: &States, cluster: &ClusterName) -> bool {
 }
 
 /// None for a deleted object.
-fn read<T: DeserializeOwned>(body: &[u8], happened: Happened) -> Result<Option<T>, serde_json::Error> {
-    if happened == Happened::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
+fn read<T: DeserializeOwned>(body: &[u8], happened: ChangeKind) -> Result<Option<T>, serde_json::Error> {
+    if happened == ChangeKind::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
 }
 
 #[cfg(test)]
@@ -340,7 +345,7 @@ mod tests {
         let of = |change: bool| {
             let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
             if change {
-                rights.apply(&role.record, &role.body, Happened::Modified);
+                rights.apply(&role.record, &role.body, ChangeKind::Modified);
             }
             ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop");
             ann.basis().is_some()
@@ -367,10 +372,10 @@ mod tests {
         };
         for broken in [&role, &binding] {
             for object in [&role, &binding] {
-                rights.apply(&object.record, &object.body, Happened::Added);
+                rights.apply(&object.record, &object.body, ChangeKind::Added);
             }
             assert_eq!(seen(), Readable::All);
-            rights.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, Happened::Modified);
+            rights.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, ChangeKind::Modified);
             assert_eq!(seen(), Readable::Nothing);
         }
     }

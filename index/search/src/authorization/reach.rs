@@ -42,7 +42,7 @@ impl Reach {
     }
 
     /// True if the cluster's rules apply to this caller.
-    pub fn counts_in(&self, cluster: &ClusterName) -> bool {
+    pub fn rules_apply_in(&self, cluster: &ClusterName) -> bool {
         !self.is_bounded_in(cluster) || self.proxied.holds(cluster.as_str())
     }
 
@@ -92,11 +92,11 @@ mod tests {
         let reach = Reach::of(&caller, &rbac.grants(&caller));
         let said = ["m1", "m2"].map(|name| {
             let cluster = ClusterName::parse(name).unwrap();
-            let both = [("names", reach.names(&cluster)), ("counts", reach.counts_in(&cluster))];
+            let both = [("names", reach.names(&cluster)), ("counts", reach.rules_apply_in(&cluster))];
             both.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
         });
         assert_eq!(said, expected);
         let own = ClusterName::control_plane();
-        assert!(reach.counts_in(&own) && reach.names(&own), "the control plane's rules apply to its own accounts");
+        assert!(reach.rules_apply_in(&own) && reach.names(&own), "the control plane's rules apply to its own accounts");
     }
 }

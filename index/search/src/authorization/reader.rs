@@ -1,4 +1,4 @@
-//! Rights of one caller to a resource, object by object: for paged lists, for watches (invariant I9), and for reads by
+//! Rights of one caller to a resource, object by object: for paged lists, for watches , and for reads by
 //! name.
 
 use super::CallerRights;
@@ -44,20 +44,20 @@ impl Searcher {
 
     /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
     /// member as this caller without a separate authorization in the control plane (see the module `reach`).
-    pub fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        self.inner.rights.counts_in(caller, cluster)
+    pub fn rules_apply_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        self.inner.rights.rules_apply_in(caller, cluster)
     }
 
     /// True if a caller may see a cluster.
-    pub async fn knows_of(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        self.rights_of(caller, Instant::now() + WITHIN).await.knows_of(cluster)
+    pub async fn may_see(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        self.rights_of(caller, Instant::now() + WITHIN).await.may_see(cluster)
     }
 
     /// The members that a caller may see.
     pub async fn members_known_to(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
         let rights = self.rights_of(caller, Instant::now() + WITHIN).await;
         let mut members = self.inner.fleet.members();
-        members.retain(|member| rights.knows_of(member.name()));
+        members.retain(|member| rights.may_see(member.name()));
         members
     }
 }
@@ -99,8 +99,8 @@ impl Reader {
     }
 
     /// True if the caller may see the cluster.
-    pub fn knows_of(&self, cluster: &ClusterName) -> bool {
-        self.rights.as_ref().is_none_or(|known| known.lock().rights.knows_of(cluster))
+    pub fn may_see(&self, cluster: &ClusterName) -> bool {
+        self.rights.as_ref().is_none_or(|known| known.lock().rights.may_see(cluster))
     }
 
     /// True if both readers may read the same in these clusters.

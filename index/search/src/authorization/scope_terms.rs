@@ -1,4 +1,4 @@
-//! A caller's rights as data: terms of which an object holds one if it may be listed.
+//! A caller's rights as terms: the caller may list an object if the object has one of them.
 //!
 //! For engines that filter by a query instead of deciding segment by segment. Within the given collections the terms allow
 //! exactly what [`CallerRights::verdict`] allows. A general term replaces those it covers: a caller who may list a whole
@@ -24,8 +24,8 @@ pub enum ScopeTerms {
 }
 
 impl CallerRights {
-    /// The terms of the objects of these collections that the caller may list. Objects of other collections are hidden where
-    /// only a term of their resource would show them.
+    /// The terms of the objects of these collections that the caller may list. Objects of other collections are found only by
+    /// terms of their cluster or namespace, not by terms of their resource.
     pub fn scope_terms<'k>(&mut self, collections: impl IntoIterator<Item = &'k CollectionKey>) -> ScopeTerms {
         if self.is_unlimited() {
             return ScopeTerms::All;
@@ -88,7 +88,7 @@ mod tests {
     use crate::document::columns::{scope_of, scope_terms};
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
-    use crowsnest_store::record::{Happened, Object};
+    use crowsnest_store::record::{ChangeKind, Object};
     use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -142,7 +142,7 @@ mod tests {
                 "roleRef": {"kind": format!("{prefix}Role"), "name": name}, "subjects": [{"kind": "User", "name": "ann"}]}),
         ] {
             let object = stored(cluster, 1, &object);
-            rights.apply(&object.record, &object.body, Happened::Added);
+            rights.apply(&object.record, &object.body, ChangeKind::Added);
         }
     }
 

@@ -20,7 +20,7 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct Ruled {
+pub(super) struct ClusterRules {
     /// Shared with readers that evaluate more than one decision.
     pub rbac: Arc<Rbac>,
     /// Number of the last effective change to these rules.
@@ -33,7 +33,7 @@ pub(super) enum Stamp {
     /// Grants of the caller by the rules with this number.
     Granted(u64),
     /// Results of access reviews.
-    Reviewed(u64),
+    ReviewResults(u64),
 }
 
 /// Basis of decisions: the stamps of all clusters that grant any permissions.
@@ -42,7 +42,7 @@ pub(super) struct Basis(BTreeMap<ClusterName, Stamp>);
 
 /// A caller's stamps and reach.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct CallerAuthorization {
     /// Number of the newest rule change that is included.
     pub number: u64,
     pub basis: Arc<Basis>,
@@ -67,14 +67,14 @@ struct OfCluster {
 type Digest = (u64, u64);
 
 /// The standings of all callers.
-pub(super) struct Standings {
-    kept: moka::sync::Cache<Arc<UserInfo>, Arc<Standing>>,
+pub(super) struct AuthorizationCache {
+    kept: moka::sync::Cache<Arc<UserInfo>, Arc<CallerAuthorization>>,
     keys: (RandomState, RandomState),
 }
 
-impl Default for Standings {
+impl Default for AuthorizationCache {
     fn default() -> Self {
-        let size = |_: &Arc<UserInfo>, standing: &Arc<Standing>| {
+        let size = |_: &Arc<UserInfo>, standing: &Arc<CallerAuthorization>| {
             u32::try_from(BYTES_OF_ONE * (1 + standing.clusters.len())).unwrap_or(u32::MAX)
         };
         let kept = moka::sync::Cache::builder().max_capacity(MOST_BYTES).weigher(size).time_to_idle(KEPT_FOR).build();
@@ -82,26 +82,26 @@ impl Default for Standings {
     }
 }
 
-impl Standings {
-    pub fn get(&self, caller: &Arc<UserInfo>) -> Option<Arc<Standing>> {
+impl AuthorizationCache {
+    pub fn get(&self, caller: &Arc<UserInfo>) -> Option<Arc<CallerAuthorization>> {
         self.kept.get(caller)
     }
 
-    /// The standing by these rules, whose newest change has this number. Concurrent calls for a caller are
+    /// The standing under these rules; `number` is that of their newest change. Concurrent calls for a caller are
     /// serialized.
     pub fn renewed(
         &self,
         caller: &Arc<UserInfo>,
         number: u64,
-        clusters: &BTreeMap<ClusterName, Ruled>,
-    ) -> Arc<Standing> {
+        clusters: &BTreeMap<ClusterName, ClusterRules>,
+    ) -> Arc<CallerAuthorization> {
         let renewed = self.kept.entry(Arc::clone(caller)).and_upsert_with(|known| {
             let known = known.map(|known| known.into_value());
             match known {
                 Some(known) if known.number >= number => known,
                 known => {
                     let digest = |grants: &[Grant]| (self.keys.0.hash_one(grants), self.keys.1.hash_one(grants));
-                    Arc::new(Standing::new(caller, known.as_deref(), number, clusters, digest))
+                    Arc::new(CallerAuthorization::new(caller, known.as_deref(), number, clusters, digest))
                 }
             }
         });
@@ -109,17 +109,17 @@ impl Standings {
     }
 }
 
-impl Standing {
+impl CallerAuthorization {
     /// Derived from the previous standing.
     fn new(
         caller: &UserInfo,
         before: Option<&Self>,
         number: u64,
-        clusters: &BTreeMap<ClusterName, Ruled>,
+        clusters: &BTreeMap<ClusterName, ClusterRules>,
         digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
         let (reach, reach_number) = reach_of(caller, before, clusters);
-        let of = |(cluster, ruled): (&ClusterName, &Ruled)| {
+        let of = |(cluster, ruled): (&ClusterName, &ClusterRules)| {
             let known = before.and_then(|before| before.clusters.get(cluster)).copied();
             let number = rules_number(&reach, cluster, ruled, clusters);
             let now = match known {
@@ -156,7 +156,11 @@ impl Standing {
     }
 }
 
-fn reach_of(caller: &UserInfo, before: Option<&Standing>, clusters: &BTreeMap<ClusterName, Ruled>) -> (Reach, u64) {
+fn reach_of(
+    caller: &UserInfo,
+    before: Option<&CallerAuthorization>,
+    clusters: &BTreeMap<ClusterName, ClusterRules>,
+) -> (Reach, u64) {
     let Some(own) = clusters.get(&ClusterName::control_plane()) else { return (Reach::of(caller, &[]), 0) };
     match before {
         Some(before) if before.reach_number == own.number => (before.reach.clone(), own.number),
@@ -165,16 +169,16 @@ fn reach_of(caller: &UserInfo, before: Option<&Standing>, clusters: &BTreeMap<Cl
 }
 
 /// The grants of a caller with this reach by the rules of a cluster.
-pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &Ruled) -> Vec<Grant> {
-    if reach.counts_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
+pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &ClusterRules) -> Vec<Grant> {
+    if reach.rules_apply_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
 }
 
 /// Number of the newest change to a rule that may affect the grants of a caller with this reach in a cluster.
 pub(super) fn rules_number(
     reach: &Reach,
     cluster: &ClusterName,
-    ruled: &Ruled,
-    clusters: &BTreeMap<ClusterName, Ruled>,
+    ruled: &ClusterRules,
+    clusters: &BTreeMap<ClusterName, ClusterRules>,
 ) -> u64 {
     let own = clusters.get(&ClusterName::control_plane()).filter(|_| reach.is_bounded_in(cluster));
     own.map_or(ruled.number, |own| own.number.max(ruled.number))
@@ -214,8 +218,8 @@ mod tests {
     }
 
     struct Fleet {
-        standings: Standings,
-        clusters: BTreeMap<ClusterName, Ruled>,
+        standings: AuthorizationCache,
+        clusters: BTreeMap<ClusterName, ClusterRules>,
         number: u64,
     }
 
@@ -227,7 +231,7 @@ mod tests {
             ruled.number = self.number;
         }
 
-        fn of(&self, caller: &str) -> Arc<Standing> {
+        fn of(&self, caller: &str) -> Arc<CallerAuthorization> {
             self.standings.renewed(&Arc::new(UserInfo::new(caller, ["staff"])), self.number, &self.clusters)
         }
 
@@ -249,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_stamp_changes_with_the_grants_of_its_caller() {
-        let mut fleet = Fleet { standings: Standings::default(), clusters: BTreeMap::new(), number: 0 };
+        let mut fleet = Fleet { standings: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
         for cluster in ["member1", "member2"] {
             fleet.view(cluster, "pods");
             fleet.bind(cluster, "ann", "ann");
@@ -285,7 +289,7 @@ mod tests {
 
     #[test]
     fn older_rules_do_not_replace_newer_ones() {
-        let mut fleet = Fleet { standings: Standings::default(), clusters: BTreeMap::new(), number: 0 };
+        let mut fleet = Fleet { standings: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
         fleet.view("member1", "pods");
         fleet.bind("member1", "ann", "ann");
         let newer = fleet.of("ann");

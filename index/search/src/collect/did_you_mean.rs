@@ -4,7 +4,7 @@ use crate::collect::TopHitsRequest;
 use crate::document::columns::Word;
 use crate::execute::{Sources, find};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::{World, plan};
+use crate::plan::{FleetFacts, plan};
 use crowsnest_query::{Expr, Query};
 use crowsnest_store::Error;
 use serde::Serialize;
@@ -18,14 +18,14 @@ const MAX_RELAXED_QUERIES: usize = 3;
 
 /// A relaxed query with hits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Wider {
+pub struct RelaxedQuery {
     pub query: String,
     pub total: u64,
 }
 
 /// The query without one of its terms, if it then has hits. Queries with the fewest hits come first, because they
 /// are the closest.
-pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Vec<Wider>, Error> {
+pub async fn wider(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<RelaxedQuery>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
     let within = sources.until(Instant::now() + RELAXATION_TIMEOUT);
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Ve
         }
         let total = find(&within, plan(&wider, world), TopHitsRequest::total()).await?.top.total;
         if total > 0 {
-            found.push(Wider { query: wider.to_string(), total });
+            found.push(RelaxedQuery { query: wider.to_string(), total });
         }
     }
     found.sort_by_key(|wider| wider.total);

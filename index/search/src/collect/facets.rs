@@ -8,7 +8,7 @@ use crate::FacetCounts;
 use crate::collect::terms::{Before, TermCounts, TermsRequest, terms};
 use crate::document::columns::{Facet, Word};
 use crate::execute::{Found, Sources};
-use crate::plan::World;
+use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
 use crowsnest_store::Error;
 use std::cmp::Reverse;
@@ -22,7 +22,7 @@ const GROUPS: usize = 1000;
 
 /// A countable field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Counted {
+pub enum FacetField {
     Column(Facet),
     Region,
     Zone,
@@ -31,7 +31,7 @@ pub enum Counted {
     Label(String),
 }
 
-impl Counted {
+impl FacetField {
     /// By field name in the query language, or `label:KEY`; None if it cannot be counted.
     pub fn named(field: &str) -> Option<Self> {
         match field {
@@ -89,8 +89,8 @@ impl Counted {
 /// Fields to count: facets, and the group of the hits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FacetRequest {
-    pub facets: Vec<Counted>,
-    pub group: Option<Counted>,
+    pub facets: Vec<FacetField>,
+    pub group: Option<FacetField>,
 }
 
 /// Counts of a search.
@@ -103,13 +103,13 @@ pub(crate) struct Counts {
 }
 
 impl FacetRequest {
-    fn all(&self) -> impl Iterator<Item = &Counted> {
+    fn all(&self) -> impl Iterator<Item = &FacetField> {
         self.facets.iter().chain(&self.group)
     }
 
     /// The columns that the engine has to count.
     pub fn columns(&self) -> Vec<Facet> {
-        let mut columns: Vec<Facet> = self.all().filter_map(Counted::column).collect();
+        let mut columns: Vec<Facet> = self.all().filter_map(FacetField::column).collect();
         columns.sort_unstable();
         columns.dedup();
         columns
@@ -117,11 +117,11 @@ impl FacetRequest {
 
     /// The terms to count in previous versions.
     pub fn terms(&self) -> Vec<TermsRequest> {
-        self.all().filter_map(Counted::term).collect()
+        self.all().filter_map(FacetField::term).collect()
     }
 
     /// The counts, given the results for these columns and terms.
-    pub async fn counts(&self, sources: &Sources, world: &World, found: &Found) -> Result<Counts, Error> {
+    pub async fn counts(&self, sources: &Sources, world: &FleetFacts, found: &Found) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
         let mut before = found.terms.iter();
@@ -139,7 +139,7 @@ impl FacetRequest {
                     }
                     &summed
                 }
-                None if matches!(counted, Counted::Column(_)) => column,
+                None if matches!(counted, FacetField::Column(_)) => column,
                 None => {
                     summed = self::summed(counted, world, column);
                     &summed
@@ -155,14 +155,14 @@ impl FacetRequest {
 }
 
 /// Sums counts by cluster for a property of clusters. A cluster in several zones counts in each of them.
-fn summed(counted: &Counted, world: &World, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+fn summed(counted: &FacetField, world: &FleetFacts, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
     let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
     let mut sums = HashMap::new();
     for cluster in &world.clusters {
         let count = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
         let mut values = match counted {
-            Counted::Region => vec![&cluster.region],
-            Counted::Provider => vec![&cluster.provider],
+            FacetField::Region => vec![&cluster.region],
+            FacetField::Provider => vec![&cluster.provider],
             _ => cluster.zones.iter().collect(),
         };
         values.sort_unstable();
@@ -216,15 +216,15 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case("cluster", Some(Counted::Column(Facet::Cluster)))]
-    #[case("label", Some(Counted::Column(Facet::LabelKey)))]
-    #[case("label:acme.io/size", Some(Counted::Label("acme.io/size".into())))]
-    #[case("zone", Some(Counted::Zone))]
+    #[case("cluster", Some(FacetField::Column(Facet::Cluster)))]
+    #[case("label", Some(FacetField::Column(Facet::LabelKey)))]
+    #[case("label:acme.io/size", Some(FacetField::Label("acme.io/size".into())))]
+    #[case("zone", Some(FacetField::Zone))]
     #[case("label:", None)]
     #[case("name", None)]
     #[case("policy", None)]
-    fn countable_fields_have_names(#[case] name: &str, #[case] expected: Option<Counted>) {
-        let counted = Counted::named(name);
+    fn countable_fields_have_names(#[case] name: &str, #[case] expected: Option<FacetField>) {
+        let counted = FacetField::named(name);
         assert_eq!(counted, expected);
         assert!(counted.is_none_or(|counted| counted.field() == name));
     }
@@ -243,11 +243,11 @@ mod tests {
             cluster("c", "us", &[]),
             cluster("d", "", &[]),
         ];
-        let world = World { clusters, ..World::default() };
+        let world = FleetFacts { clusters, ..FleetFacts::default() };
         let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
-        let top = |counted: &Counted| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
-        assert_eq!((top(&Counted::Region).values, top(&Counted::Region).more), (vec![("eu".to_owned(), 7)], 0));
-        assert_eq!((top(&Counted::Zone).values, top(&Counted::Zone).more), (vec![("y".to_owned(), 7)], 1));
-        assert_eq!(top(&Counted::Provider).values, []);
+        let top = |counted: &FacetField| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
+        assert_eq!((top(&FacetField::Region).values, top(&FacetField::Region).more), (vec![("eu".to_owned(), 7)], 0));
+        assert_eq!((top(&FacetField::Zone).values, top(&FacetField::Zone).more), (vec![("y".to_owned(), 7)], 1));
+        assert_eq!(top(&FacetField::Provider).values, []);
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod suggest;
 pub(crate) mod terms;
 
 use crate::document::columns::Facet;
-use crate::plan::World;
+use crate::plan::FleetFacts;
 use crate::plan::sort::{Place, Ranked, Sort, compare};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct TopHitsRequest {
     /// Columns whose values are counted. Those of [`Facet::Cluster`] are also summed by region, zone and provider.
     pub facets: Vec<Facet>,
     /// Used to sort by properties of clusters.
-    pub world: Arc<World>,
+    pub world: Arc<FleetFacts>,
 }
 
 /// Hits and counts, of a part of the documents or of all.

@@ -9,7 +9,7 @@ use crate::document::columns::{Facet, Number, Word};
 use crate::execute::{Found, Sources, find, find_with_terms, settled};
 use crate::plan::ranges::number_named;
 use crate::plan::sort::{Rank, Sort, SortBy};
-use crate::plan::{Asked, Plan, World, column, plan};
+use crate::plan::{FleetFacts, Plan, TimeScope, column, plan};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
 use crowsnest_store::Error;
@@ -159,7 +159,7 @@ impl Searcher {
 /// Values of a field among the results of the rest of the query.
 pub(crate) struct Values {
     pub sources: Sources,
-    pub world: World,
+    pub world: FleetFacts,
     pub rest: Query,
     pub limit: usize,
 }
@@ -228,7 +228,7 @@ impl Values {
         let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
         let plan = self.planned();
         let (now, before) = match plan.asked {
-            Asked::Now => (settled(&self.sources, plan.matches).await?, None),
+            TimeScope::Now => (settled(&self.sources, plan.matches).await?, None),
             _ => {
                 let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
                 let Found { now, mut terms, .. } = find_with_terms(&self.sources, plan, request, wanted).await?;

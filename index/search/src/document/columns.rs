@@ -199,7 +199,7 @@ impl Key {
     }
 }
 
-/// Compact and stable, because it is stored in the text index. The probability that two of two million objects
+/// Hash of a key; stable, because it is stored in the text index. The probability that two of two million objects
 /// collide is below one in ten million, and permissions are checked separately.
 fn key(parts: &[&str]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(parts.join(&SCOPE_SEPARATOR.to_string()).as_bytes())
@@ -219,8 +219,8 @@ pub fn scope_of(key: &RecordKey) -> String {
 /// of its terms ([`crate::authorization::ScopeTerms`]).
 ///
 /// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,
-/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Those with
-/// an empty namespace are missing or the same for an object without one. The last one serves rules that name an object in
+/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Without a
+/// namespace, the terms with a namespace are omitted or equal another term. The last one is for rules that name an object in
 /// every namespace.
 ///
 /// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms, so no caller may list it.

@@ -9,8 +9,8 @@ use crate::document::columns::{Facet, Key, Number, Word, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, read, read_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
-use crowsnest_api::propagation::{Copied, Propagation, propagation};
-use crowsnest_apimachinery::printers::{About, Place, Printed};
+use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
+use crowsnest_apimachinery::printers::{InvolvedObject, Place, PrintedObject};
 use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,7 +42,7 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
 #[derive(Deserialize)]
 struct Caused {
     #[serde(rename = "ref")]
-    because: Option<About>,
+    because: Option<InvolvedObject>,
 }
 
 /// An object in the form for search.
@@ -157,7 +157,7 @@ impl Document {
         if !propagation.template.is_empty() {
             self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
         }
-        let copy = |of: &Copied| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
+        let copy = |of: &MemberCopy| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
         self.keys.extend(propagation.copies.iter().map(copy));
         // All bindings of a namespace share a key, by which its quotas refer to them.
         let bindings = || Key::of_name(cluster, "resourcebinding", namespace, "");
@@ -166,7 +166,7 @@ impl Document {
     }
 
     /// Adds the object's own keys and those of referenced objects.
-    fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
+    fn keys(&mut self, record: &Record, printed: &PrintedObject) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         let mut add = |key: Key, of: u64| self.keys.push((key, of));
@@ -266,7 +266,7 @@ impl Document {
         }
     }
 
-    fn numbers(&mut self, record: &Record, printed: &Printed) {
+    fn numbers(&mut self, record: &Record, printed: &PrintedObject) {
         let all = [
             (Number::Restarts, printed.restarts),
             (Number::Replicas, printed.desired.filter(|_| &*record.kind != "Pod")),
@@ -349,7 +349,7 @@ impl Document {
 }
 
 /// States of `is:` derived from the object itself.
-fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
+fn states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> {
     let mut states = Vec::new();
     if record.deleting.is_some() {
         states.push("terminating");

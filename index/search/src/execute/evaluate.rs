@@ -23,14 +23,14 @@ pub struct Reason {
 const MAX_VALUE: usize = 200;
 
 /// A document prepared for repeated evaluation.
-pub struct Evaluated<'d> {
+pub struct DocumentEvaluator<'d> {
     document: &'d Document,
     /// Lower-case text and terms of the manifest.
     lower: Option<String>,
     content: Option<BTreeSet<String>>,
 }
 
-impl<'d> Evaluated<'d> {
+impl<'d> DocumentEvaluator<'d> {
     pub fn new(document: &'d Document) -> Self {
         Self { document, lower: None, content: None }
     }
@@ -89,7 +89,7 @@ impl<'d> Evaluated<'d> {
         let document = self.document;
         let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
         let wanted = words(word);
-        // Evaluated before the messages, because both are then read together.
+        // This runs before the messages are needed, because both are then read together.
         let text = !self.content_reasons(&wanted).is_empty();
         let parts = [
             (names().any(|name| name == word), score::NAME_EXACT),

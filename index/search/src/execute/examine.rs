@@ -1,11 +1,11 @@
 //! Decides conditions on paths by reading manifests from the store.
 
 use crate::document::Document;
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
 use crate::plan::predicate::{Match, Numbers};
+use crowsnest_store::{BodyMode, Store};
 use crowsnest_store::{Error, Object};
-use crowsnest_store::{Manifests, Store};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Examiner {
                 cut = true;
                 break;
             }
-            let objects = self.store.by_ids(some, Manifests::Read).await?;
+            let objects = self.store.by_ids(some, BodyMode::Read).await?;
             let matches = Arc::clone(&matches);
             ids.extend(self.permits.run(Instant::now(), move || holding(&objects, &matches)).await?);
         }
@@ -68,7 +68,7 @@ fn holding(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::new();
     for object in objects {
         let document = Document::of(object)?;
-        if Evaluated::new(&document).holds(matches) {
+        if DocumentEvaluator::new(&document).holds(matches) {
             ids.push(document.id);
         }
     }

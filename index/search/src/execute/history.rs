@@ -10,13 +10,13 @@ use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Facet, Word};
 use crate::execute::Sources;
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::examine::{EXAMINED_AT_ONCE, MOST_EXAMINED};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::sort::{Place, Rank, Ranked, Sort, SortBy, compare};
-use crate::plan::{Asked, World};
+use crate::plan::{FleetFacts, TimeScope};
+use crowsnest_store::{BodyMode, Span, VersionExclusions};
 use crowsnest_store::{CollectionKey, Error, Object, Seq, Version};
-use crowsnest_store::{Manifests, Narrowing, Span};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -28,13 +28,13 @@ const KEPT_OF_ONE: usize = 100;
 /// Metadata fields that change with every update.
 const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
-fn span(asked: Asked) -> Span {
+fn span(asked: TimeScope) -> Span {
     let all = Span { deleted: false, ..Span::DELETED };
     let ms = |seconds: i64| seconds.saturating_mul(1000);
     match asked {
-        Asked::Now | Asked::Deleted => Span::DELETED,
-        Asked::At(at) => Span { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
-        Asked::During(from, until) => {
+        TimeScope::Now | TimeScope::Deleted => Span::DELETED,
+        TimeScope::At(at) => Span { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
+        TimeScope::During(from, until) => {
             Span { from: ms(from).saturating_add(1), until: ms(until.saturating_add(1)), ..all }
         }
     }
@@ -56,21 +56,21 @@ pub(crate) struct Found {
     /// Ids of the objects of the hits; for a period, of the deleted ones. They are excluded from the search of
     /// current objects, because the text index may still contain them.
     pub ids: BTreeSet<u64>,
-    /// Not all versions were evaluated.
+    /// True if some versions were not evaluated.
     pub cut: bool,
 }
 
 /// Searches old versions. For a period, objects that are hits of `now` are excluded.
 pub(crate) async fn found(
     sources: &Sources,
-    asked: Asked,
+    asked: TimeScope,
     matches: &Match,
     now: &Match,
     request: &TopHitsRequest,
     wanted: &[TermsRequest],
 ) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
-    let is_span = matches!(asked, Asked::During(..));
+    let is_span = matches!(asked, TimeScope::During(..));
     let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
     let mut terms = vec![Before::new(); wanted.len()];
@@ -116,9 +116,9 @@ fn only(matches: &Match, column: Word) -> Option<&str> {
 struct Reading<'s> {
     sources: &'s Sources,
     span: Span,
-    narrowing: Narrowing,
+    narrowing: VersionExclusions,
     read: usize,
-    /// Stopped before the end.
+    /// True if reading stopped before the end.
     cut: bool,
 }
 
@@ -181,7 +181,7 @@ fn holding(
         ) {
             continue;
         }
-        let mut evaluated = Evaluated::new(&document);
+        let mut evaluated = DocumentEvaluator::new(&document);
         if evaluated.holds(matches) {
             let score = evaluated.score(matches);
             old.push(Old { id: document.id, ended: version.ended, score, document });
@@ -190,7 +190,7 @@ fn holding(
     Ok(old)
 }
 
-fn rank(sort: &Sort, old: &Old, world: &World) -> Rank {
+fn rank(sort: &Sort, old: &Old, world: &FleetFacts) -> Rank {
     let text =
         |facet: Facet| old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str());
     match sort.by {
@@ -240,7 +240,7 @@ pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
     while let Some(versions) = reading.next().await? {
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
         // Deleted objects are skipped.
-        for object in sources.store.by_ids(&new.collect::<Vec<_>>(), Manifests::Read).await? {
+        for object in sources.store.by_ids(&new.collect::<Vec<_>>(), BodyMode::Read).await? {
             if Instant::now() > sources.context.deadline {
                 return Ok((ids, true));
             }

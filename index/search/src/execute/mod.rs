@@ -6,7 +6,7 @@ pub(crate) mod history;
 pub(crate) mod permits;
 pub(crate) mod scan;
 
-use crate::Was;
+use crate::VersionEnd;
 use crate::collect::terms::{Before, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
@@ -17,7 +17,7 @@ use crate::execute::permits::SearchPermits;
 use crate::execute::scan::FullScan;
 use crate::plan::predicate::{Match, Numbers, Test};
 use crate::plan::relations::{Objects, Reach, resolve};
-use crate::plan::{Asked, Plan};
+use crate::plan::{Plan, TimeScope};
 use async_trait::async_trait;
 use crowsnest_store::Store;
 use crowsnest_store::{Error, Object, Seq};
@@ -115,18 +115,18 @@ async fn look_up(
     let mut search = Search::new(sources);
     let matches = search.settled(plan.matches).await?;
     let held = match plan.asked {
-        Asked::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
+        TimeScope::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
         _ => matches.clone(),
     };
     let mut now = search.askable(held.clone()).await?;
-    if let Asked::At(at) = plan.asked {
+    if let TimeScope::At(at) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
-    if let Asked::During(_, until) = plan.asked {
+    if let TimeScope::During(_, until) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(until)));
     }
     let mut before = None;
-    if plan.asked != Asked::Now {
+    if plan.asked != TimeScope::Now {
         let found = history::found(sources, plan.asked, &held, &now, request, terms).await?;
         search.cut(found.cut);
         // The text index may still contain deleted objects.
@@ -143,7 +143,7 @@ pub(crate) fn happened_since(matches: Match, from: i64) -> Match {
 }
 
 /// Resolves relations and changed fields of a plan, so that it can be evaluated on one object.
-pub(crate) async fn looked_up(sources: &Sources, matches: Match) -> Result<Match, Error> {
+pub(crate) async fn resolve_relations(sources: &Sources, matches: Match) -> Result<Match, Error> {
     Search::new(sources).settled(matches).await
 }
 
@@ -259,4 +259,4 @@ impl Objects for Search {
 }
 
 /// Objects by id and end of the version, with the data for their reasons.
-pub(crate) type Shown = BTreeMap<(u64, Option<Seq>), (Object, Option<Was>, Document)>;
+pub(crate) type Shown = BTreeMap<(u64, Option<Seq>), (Object, Option<VersionEnd>, Document)>;

@@ -11,10 +11,10 @@ use crate::document::columns::scope_of;
 use crate::execute::begin;
 use crate::execute::scan::FullScan;
 use crate::plan::sort::Ranked;
-use crate::{Hit, Planned, SearchRequest, Searcher, Was};
+use crate::{Hit, Planned, SearchRequest, Searcher, VersionEnd};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::Manifests;
+use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Seq};
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -55,7 +55,7 @@ impl Searcher {
         };
         let scan = begin(&sources, plan, scanned).await?;
         self.inner.metrics.searches.add(1);
-        let manifests = if request.bodies { Manifests::Read } else { Manifests::Left };
+        let manifests = if request.bodies { BodyMode::Read } else { BodyMode::Left };
         let exporting =
             Exporting { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
         let (told, tells) = mpsc::channel(1);
@@ -87,7 +87,7 @@ struct Exporting {
     caller: UserInfo,
     /// Permissions at the start.
     rights: Arc<Mutex<CallerRights>>,
-    manifests: Manifests,
+    manifests: BodyMode,
 }
 
 impl Exporting {
@@ -127,7 +127,7 @@ impl Exporting {
                 None => (objects.remove(&hit.place.id)?, None),
                 Some(ended) => {
                     let version = versions.remove(&ended)?;
-                    (version.object, Some(Was { until: version.ended_at, deleted: version.deleted }))
+                    (version.object, Some(VersionEnd { until: version.ended_at, deleted: version.deleted }))
                 }
             };
             Some(Hit { object, was, score: hit.score, reasons: Vec::new() })

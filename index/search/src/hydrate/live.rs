@@ -8,14 +8,14 @@ use crate::collect::TopHitsRequest;
 use crate::collect::facets::Counts;
 use crate::document::Document;
 use crate::document::columns::Facet;
-use crate::execute::evaluate::Evaluated;
-use crate::execute::{find_with_terms, looked_up};
+use crate::execute::evaluate::DocumentEvaluator;
+use crate::execute::{find_with_terms, resolve_relations};
 use crate::hydrate::Stage;
-use crate::plan::Asked;
+use crate::plan::TimeScope;
 use crate::plan::predicate::Match;
 use crate::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest, Searcher};
 use crowsnest_apimachinery::rbac::Reading;
-use crowsnest_store::record::Happened;
+use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{Change, Error, Follower, Object};
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -51,7 +51,7 @@ impl Searcher {
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // Starts at the state of the text index, so that no change is missed.
         let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
-        let stage = Stage::Asked(Box::new((self.clone(), request.clone())));
+        let stage = Stage::Requested(Box::new((self.clone(), request.clone())));
         let following = Following {
             searcher: self.clone(),
             request,
@@ -104,7 +104,7 @@ struct Following {
 
 impl Following {
     async fn goes_on(&self) -> bool {
-        matches!(self.searcher.planned(&self.request).await.0.plan.asked, Asked::Now)
+        matches!(self.searcher.planned(&self.request).await.0.plan.asked, TimeScope::Now)
     }
 
     /// The next events; None when the cache stops.
@@ -139,7 +139,7 @@ impl Following {
 
     async fn look(&mut self) -> Result<(), Error> {
         let (planned, sources) = self.searcher.planned(&self.request).await;
-        self.matches = looked_up(&sources, planned.plan.matches).await?;
+        self.matches = resolve_relations(&sources, planned.plan.matches).await?;
         self.looked = Some(Instant::now());
         Ok(())
     }
@@ -164,9 +164,9 @@ impl Following {
             let document = Document::of(object)?;
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
-            let there = change.happened != Happened::Deleted;
+            let there = change.happened != ChangeKind::Deleted;
             let readable = there && permits(&mut rights, Reading::Listing, scope, &object.record.key.name);
-            let mut evaluated = Evaluated::new(&document);
+            let mut evaluated = DocumentEvaluator::new(&document);
             if readable && evaluated.holds(&self.matches) {
                 if self.hits.len() < MOST_FOLLOWED {
                     self.hits.insert(id);

@@ -7,19 +7,19 @@ pub(crate) mod skipped_clusters;
 
 use super::collect::did_you_mean;
 use super::plan::score;
-use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, Was};
+use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
 use crate::collect::TopHitsRequest;
 use crate::document::Document;
 use crate::document::columns::scope_of;
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::{Found, Shown, find_with_terms};
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Cursor, Ranked};
 use bytes::Bytes;
 use crowsnest_apimachinery::rbac::Reading;
-use crowsnest_store::Manifests;
+use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Seq};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use std::time::Instant;
 
 /// State of a streamed answer.
 pub(crate) enum Stage {
-    Asked(Box<(Searcher, SearchRequest)>),
+    Requested(Box<(Searcher, SearchRequest)>),
     Answering(Box<Answering>),
     Done,
 }
@@ -52,7 +52,7 @@ impl Stage {
         let mut answering = match self {
             Self::Done => return Ok(None),
             Self::Answering(answering) => answering,
-            Self::Asked(asked) => Box::new(begin(asked.0, asked.1).await?),
+            Self::Requested(asked) => Box::new(begin(asked.0, asked.1).await?),
         };
         if let Some(event) = answering.events.pop_front() {
             return Ok(Some((event, Self::Answering(answering))));
@@ -141,8 +141,8 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
     let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
     let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
-        true => Manifests::Read,
-        false => Manifests::Left,
+        true => BodyMode::Read,
+        false => BodyMode::Left,
     };
     // Reading is CPU work as well.
     let permit = searcher.inner.permits.acquire(asked).await;
@@ -158,7 +158,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
             }
             for version in versions {
                 let document = Document::of_version(&version)?;
-                let was = Was { until: version.ended_at, deleted: version.deleted };
+                let was = VersionEnd { until: version.ended_at, deleted: version.deleted };
                 shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
             }
             let hit = |hit: &Ranked| {
@@ -167,7 +167,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
                 if !permits(&mut rights.lock(), Reading::Listing, &scope_of(key), &key.name) {
                     return None;
                 }
-                let reasons = Evaluated::new(&document).reasons(&matches);
+                let reasons = DocumentEvaluator::new(&document).reasons(&matches);
                 if !bodies {
                     object.body = Bytes::new();
                 }

@@ -9,7 +9,7 @@ use crate::plan::predicate::Match;
 use crowsnest_apimachinery::differences::{Compared, Difference, differences};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::Manifests;
+use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Object, RecordKey, Version};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Current state and history of an object.
 #[derive(Debug, Clone)]
-pub struct Past {
+pub struct ObjectRevisions {
     /// The current object; None if it was deleted.
     pub now: Option<Object>,
     /// Newest first.
@@ -74,12 +74,12 @@ impl Searcher {
     }
 
     /// State and history of an object; None if the caller may not read it or the store has no record of it.
-    pub async fn past(&self, caller: &UserInfo, key: &RecordKey) -> Result<Option<Past>, Error> {
+    pub async fn past(&self, caller: &UserInfo, key: &RecordKey) -> Result<Option<ObjectRevisions>, Error> {
         if !self.permitted(caller, key).await {
             return Ok(None);
         }
         let store = &self.inner.store;
-        let past = Past { now: store.get(key).await?, versions: store.versions(key, MOST_VERSIONS).await? };
+        let past = ObjectRevisions { now: store.get(key).await?, versions: store.versions(key, MOST_VERSIONS).await? };
         Ok((past.now.is_some() || !past.versions.is_empty()).then_some(past))
     }
 
@@ -104,7 +104,7 @@ impl Searcher {
             graph.more |= new.len() > room;
             new.truncate(room);
             from = graph.nodes.len();
-            let mut objects = sources.store.by_ids(&new, Manifests::Read).await?;
+            let mut objects = sources.store.by_ids(&new, BodyMode::Read).await?;
             objects.sort_by(|a, b| a.record.key.cmp(&b.record.key));
             for object in objects {
                 visited.insert(object.record.id);

@@ -62,7 +62,7 @@ pub(crate) fn facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFa
     let control_plane = ClusterName::control_plane();
     let mut facts =
         vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
-    for member in searcher.inner.fleet.members().iter().filter(|member| rights.knows_of(member.name())) {
+    for member in searcher.inner.fleet.members().iter().filter(|member| rights.may_see(member.name())) {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());
         facts.push(ClusterFacts {
@@ -86,7 +86,7 @@ pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped
     // The control plane's objects are searched as well if they are collected.
     let control_plane = ClusterName::control_plane();
     let own = followed.contains_key(&control_plane).then_some(&control_plane);
-    for name in members.iter().map(|member| member.name()).chain(own).filter(|name| rights.knows_of(name)) {
+    for name in members.iter().map(|member| member.name()).chain(own).filter(|name| rights.may_see(name)) {
         let Some(followed) = followed.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),

@@ -1,6 +1,6 @@
 //! One object as the document of an engine.
 //!
-//! Made from the same [`Document`] as the text index's. Strings are lower-cased here: Rust and Java differ for some
+//! Created from the same [`Document`] as in the text index. Strings are lower-cased here: Rust and Java differ for some
 //! letters. Terms are sorted and unique, so that the same object gives the same bytes.
 
 use super::dsl::signed;
@@ -114,11 +114,11 @@ impl EngineDocument {
 /// The tails of a chunk, as the analyzer of messages separates them.
 fn line(chunk: &str) -> String {
     let tails: Vec<Cow<'_, str>> = tails(chunk).map(token).collect();
-    // Without a term, phrases would continue behind the chunk.
+    // Without this placeholder, phrases would match across the chunk.
     if tails.is_empty() { GAP.to_string() } else { tails.join("\t") }
 }
 
-/// Each term of the manifest once.
+/// The distinct terms of the manifest, one per line.
 fn content(text: &str) -> String {
     let mut lower = String::new();
     lowered(&mut lower, text);

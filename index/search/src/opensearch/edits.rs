@@ -1,8 +1,8 @@
-//! Words within some edits of another one as a regular expression, for engines have no query for fuzzy beginnings.
+//! Words within some edits of another one as a regular expression, because engines have no fuzzy prefix query.
 //!
 //! Edits are insertions, deletions, substitutions and swaps of neighbours, none of which touches a place twice, as
 //! [`crate::plan::patterns::near`] counts them. A word is halved: either each half takes its share of the edits, or a swap
-//! straddles the middle. So the pattern grows a little faster than the word, where listing every edit at every place took
+//! straddles the middle. The pattern grows only slightly faster than the word; listing every edit at every position took
 //! 48,000 characters for 29 letters and two edits.
 
 use super::regex::literal;

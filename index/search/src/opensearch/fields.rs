@@ -1,6 +1,6 @@
 //! Names of the engine's fields, derived from the columns of the text index.
 //!
-//! A dot in a field name makes an object of what stands before it, so dots inside column names become underscores:
+//! A dot in a field name creates an object for the part before it, so dots in column names become underscores:
 //! `image.tag` is `w.image_tag` beside `w.image`.
 
 use super::model::{Facet, Key, Number, Word};
@@ -10,9 +10,9 @@ use std::borrow::Cow;
 pub const ID: &str = "id";
 /// `column=Value` with its case kept.
 pub const EXACT: &str = "exact";
-/// Names of the columns an object has something in.
+/// Names of the columns in which an object has values.
 pub const HAS: &str = "has";
-/// Terms that rights are granted by: see [`super::scope`].
+/// Terms by which rights are granted; see [`super::scope`].
 pub const SCOPE: &str = "scope";
 /// Terms of the manifest, a line each.
 pub const CONTENT: &str = "content";
@@ -34,7 +34,7 @@ pub const NUMBERS: &str = "n";
 pub const FACETS: &str = "f";
 pub const FIRSTS: &str = "s";
 
-/// Name inside of a group.
+/// Name within a group of fields.
 pub fn flat(name: &'static str) -> Cow<'static, str> {
     if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) }
 }

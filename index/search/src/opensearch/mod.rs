@@ -5,7 +5,7 @@
 //!
 //! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's rights, [`order`]
 //! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its answer. All of
-//! these are pure. The engine analyses nothing: terms are made here, for documents and for queries alike.
+//! these are pure. The engine does not analyze text: terms are created here, for documents and queries.
 //!
 //! [`engine`] puts both together as [`crate::engine::Engine`]: the writer follows the store, searches are translated.
 

@@ -3,7 +3,7 @@
 pub(super) use crate::document::Document;
 pub(super) use crate::document::columns::{Facet, Key, Number, Word, scope_terms};
 pub(super) use crate::document::tokens::{MAX_CHUNK, begins_terms, chunks, lowered, tails, terms as chunk_terms};
-pub(super) use crate::plan::World;
+pub(super) use crate::plan::FleetFacts;
 pub(super) use crate::plan::paths::{Step, Want, amount, written};
 pub(super) use crate::plan::patterns::MOST_EDITS;
 pub(super) use crate::plan::predicate::{Match, Numbers, PathTest, Test};

@@ -19,7 +19,7 @@ fn engines() -> Command {
 }
 
 impl Node {
-    /// `None` where the engine is not built; on CI that fails.
+    /// `None` if the engine is not installed; on CI, that is an error.
     pub fn start(name: &str) -> Option<Self> {
         let has = engines().args(["has", name]).status().is_ok_and(|status| status.success());
         if !has {

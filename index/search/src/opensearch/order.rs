@@ -1,13 +1,13 @@
 //! The order of hits, and cursors into it.
 //!
-//! Regions, zones and providers are no document's own, so hits are sorted by them through the score: each cluster is worth
-//! its place. Beside relevance such places are the higher digits of one number. Scores are 32-bit floats, exact up to
+//! Regions, zones and providers are not part of documents, so hits are sorted by them through the score: each cluster scores
+//! its rank. Combined with relevance, such ranks are the higher digits of one number. Scores are 32-bit floats, exact up to
 //! [`MAX_SCORE`].
 
 use super::dsl::query::{self, Query};
 use super::dsl::signed;
 use super::fields::{self, ID};
-use super::model::{Facet, OfCluster, Place, Rank, Ranked, Sort, SortBy, Word, World};
+use super::model::{Facet, FleetFacts, OfCluster, Place, Rank, Ranked, Sort, SortBy, Word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ const MAX_SCORE: u64 = 1 << 24;
 /// No sum of the scores of [`super::dsl::MAX_CLAUSES`] clauses reaches this.
 const RELEVANCE: u64 = 1 << 15;
 
-/// An order that an engine does not know.
+/// An order that cannot be expressed for an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    #[error("relevance, region, zone and provider have to follow each other in a sort")]
+    #[error("relevance, region, zone and provider must be adjacent in a sort")]
     Apart,
     #[error("there are too many regions, zones and providers to sort by all of these at once")]
     Places,
@@ -46,13 +46,13 @@ enum Column {
 /// Regions, zones or providers of clusters, in order.
 #[derive(Debug, Clone, PartialEq)]
 struct Places {
-    /// Clusters by what they have.
+    /// Clusters by their region, zone or provider.
     clusters: BTreeMap<String, Vec<String>>,
     descending: bool,
 }
 
 impl Places {
-    fn of(of: OfCluster, descending: bool, world: &World) -> Self {
+    fn of(of: OfCluster, descending: bool, world: &FleetFacts) -> Self {
         let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for cluster in &world.clusters {
             if let Some(text) = of.of(cluster) {
@@ -85,14 +85,14 @@ impl Places {
     }
 }
 
-/// An order in the form that an engine takes.
+/// An order in the form that an engine requires.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
     columns: Vec<Column>,
 }
 
 impl Order {
-    pub fn of(sort: &[Sort], world: &World) -> Result<Self, OrderError> {
+    pub fn of(sort: &[Sort], world: &FleetFacts) -> Result<Self, OrderError> {
         let column = |sort: &Sort| match sort.by {
             SortBy::Relevance => Column::Relevance { weight: 1 },
             SortBy::Cluster(of) => Column::Cluster { weight: 1, places: Places::of(of, sort.descending, world) },
@@ -106,7 +106,7 @@ impl Order {
         Ok(order)
     }
 
-    /// Gives the columns that are scores their places in one number, the last one the lowest.
+    /// Assigns digits of one number to the columns that are scores, the lowest to the last column.
     fn weigh(&mut self) -> Result<(), OrderError> {
         let is_score: Vec<bool> = self.columns.iter().map(Column::is_score).collect();
         if is_score.chunk_by(|a, b| a == b).filter(|run| run.contains(&true)).count() > 1 {
@@ -153,7 +153,7 @@ impl Order {
         let mut scored = Vec::new();
         match relevance {
             _ if matches.score_is_zero() => filter.push(matches.filter()),
-            // Places alone: the score of a word would come between them and the next column.
+            // Only ranks of clusters: the score of a word would precede the next column.
             None if by_clusters => filter.push(matches.filter()),
             None | Some(1) => scored.push(matches.scored()),
             Some(weight) => scored.push(json!({"bool": {"must": [matches.scored()], "boost": weight}})),
@@ -168,7 +168,7 @@ impl Order {
         json!({"bool": parts})
     }
 
-    /// The columns, then names and ids: these leave nothing open.
+    /// The columns, then names and ids, which make the order total.
     pub fn sort(&self) -> Value {
         let mut sort = Vec::new();
         for column in &self.columns {
@@ -190,7 +190,7 @@ impl Order {
         sort.into()
     }
 
-    /// The sort values of a cursor: the next page begins behind them.
+    /// The sort values of a cursor: the next page begins after them.
     pub fn search_after(&self, place: &Place) -> Value {
         let mut values = Vec::new();
         let mut score: Option<(usize, f64)> = None;
@@ -272,7 +272,7 @@ impl Order {
         Ok(Ranked { place: Place { ranks, name, id: id.cast_unsigned() }, score, past: None })
     }
 
-    /// True if hits carry what their words are worth; else their scores are 0 and have to be computed when they are shown.
+    /// True if the engine returns the relevance of hits; otherwise their scores are 0 and are computed for the returned hits.
     pub fn tells_scores(&self) -> bool {
         self.has_relevance() || self.clusters().next().is_none()
     }
@@ -320,7 +320,7 @@ mod tests {
     use crate::plan::ClusterFacts;
     use rstest::rstest;
 
-    fn world() -> World {
+    fn world() -> FleetFacts {
         let regions = [("m1", "eu"), ("m2", "us"), ("m3", "eu"), ("m4", ""), ("m5", "asia")];
         let cluster = |(name, region): (&str, &str)| ClusterFacts {
             name: name.into(),
@@ -328,7 +328,7 @@ mod tests {
             provider: "acme".into(),
             ..ClusterFacts::default()
         };
-        World { clusters: regions.map(cluster).into(), ..World::default() }
+        FleetFacts { clusters: regions.map(cluster).into(), ..FleetFacts::default() }
     }
 
     fn sort(text: &str) -> Vec<Sort> {
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(Order::of(&sort("region name relevance"), &world()), Err(OrderError::Apart));
         let cluster =
             |nth: usize| ClusterFacts { name: format!("m{nth}"), region: format!("r{nth}"), ..ClusterFacts::default() };
-        let many = World { clusters: (0..600).map(cluster).collect(), ..World::default() };
+        let many = FleetFacts { clusters: (0..600).map(cluster).collect(), ..FleetFacts::default() };
         assert_eq!(Order::of(&sort("region relevance"), &many), Err(OrderError::Places));
         assert!(Order::of(&sort("region"), &many).is_ok());
         assert!(Order::of(&[Sort { by: SortBy::Number(Number::Exit), descending: false }], &many).is_ok());

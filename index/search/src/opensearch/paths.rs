@@ -1,8 +1,8 @@
 //! Values at paths of manifests as terms, and conditions on paths as queries of these terms.
 //!
-//! A term is `path␟value`, in lower case; lists are stepped through. Of numbers, quantities and times there is also
-//! `path␞` with 16 hexadecimal digits in numeric order. A value that is too long leaves `path␝`, an object or list without
-//! any value its path alone. Keys with dots or brackets are written in brackets, as in the query language.
+//! A term is `path␟value`, in lower case; lists are traversed. For numbers, quantities and times there is also
+//! `path␞` with 16 hexadecimal digits in numeric order. A value that is too long is indexed as `path␝`, an object or list without
+//! any value as its path alone. Keys with dots or brackets are written in brackets, as in the query language.
 
 use super::dsl::query::{self, Bound, MAX_BEGINNING, Query};
 use super::fields::{HAS, PATHS};
@@ -13,23 +13,23 @@ use crowsnest_query::Compare;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Stands between a path and a value.
+/// Separates a path from a value.
 const VALUE: char = '\u{1f}';
-/// Stands between a path and a number.
+/// Separates a path from a number.
 const NUMBER: char = '\u{1e}';
-/// Stands behind the path of a value that is too long.
+/// Follows the path of a value that is too long.
 const LONG: char = '\u{1d}';
-/// Behind all of these in order, before any other character of a path.
+/// Sorts after all of these and before any other character of a path.
 const END: char = '\u{20}';
 
-/// Bytes of a value; longer ones are read from the manifest.
+/// Maximum length of a value in bytes; longer ones are read from the manifest.
 const MAX_VALUE: usize = 256;
-/// Bytes of a path.
+/// Maximum length of a path in bytes.
 const MAX_PATH: usize = 512;
-/// Bytes of all terms of an object.
+/// Maximum size of all terms of an object in bytes.
 const MAX_BYTES: usize = 512 << 10;
 
-/// In [`HAS`] of an object whose terms don't say all: some are left out, or keys differ by their case alone.
+/// Value of [`HAS`] for objects whose terms are incomplete: some are omitted, or keys differ only in case.
 pub const INCOMPLETE: &str = "paths.incomplete";
 
 /// Terms of one manifest.
@@ -126,7 +126,7 @@ fn push_step(path: &mut String, key: &str) {
     path.push_str(&key);
 }
 
-/// In no key as it is: queries cannot write the bracket, and the others separate.
+/// True for characters that are replaced in keys: queries cannot express the bracket, and the others are separators.
 fn is_reserved(c: char) -> bool {
     matches!(c, ']' | LONG | NUMBER | VALUE)
 }
@@ -135,7 +135,7 @@ fn numbered(path: &str, number: f64) -> String {
     format!("{path}{NUMBER}{:016x}", ordered(number))
 }
 
-/// A number as an integer of the same order; both zeros are one.
+/// A number as an integer of the same order; positive and negative zero are equal.
 fn ordered(number: f64) -> u64 {
     let bits = (number + 0.0).to_bits();
     if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
@@ -144,13 +144,13 @@ fn ordered(number: f64) -> u64 {
 /// A condition on a path as queries of an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathQuery {
-    /// Finds what the terms say.
+    /// Finds objects that match by their terms.
     pub query: Query,
-    /// Objects of which they don't say all: their manifests decide.
+    /// Find objects with incomplete terms, whose manifests have to be read.
     pub unsure: Vec<Query>,
 }
 
-/// Translates a condition; `None` where no term says whether it holds, so that manifests have to be read.
+/// Translates a condition; `None` if terms cannot decide it and manifests have to be read.
 pub fn path_query(test: &PathTest) -> Option<PathQuery> {
     let path = path_of(&test.steps)?;
     let mut unsure = vec![query::term(HAS, INCOMPLETE)];

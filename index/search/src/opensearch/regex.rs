@@ -1,8 +1,8 @@
 //! Regular expressions of the query language in the dialect of Lucene.
 //!
 //! An engine reads `(?i:…)`, `^`, `$` and `[[:digit:]]` as literals and finds nothing, without an error, and refuses
-//! `\x31`. So a pattern is parsed here, and only literals, ranges of characters, groups and repetitions are written, every
-//! sign escaped. Equal on OpenSearch 2.19.6, 3.9.0 and Elasticsearch 7.17.28 with `flags: NONE`.
+//! `\x31`. Therefore a pattern is parsed here and written with literals, character ranges, groups and repetitions only, with all
+//! punctuation escaped. Equal on OpenSearch 2.19.6, 3.9.0 and Elasticsearch 7.17.28 with `flags: NONE`.
 
 use super::template::MAX_REGEX;
 use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Repetition};
@@ -10,13 +10,13 @@ use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Repetition};
 /// A pattern that an engine does not support.
 #[derive(Debug, thiserror::Error)]
 pub enum RegexError {
-    #[error("it cannot be read")]
+    #[error("it is not a valid pattern")]
     Syntax(#[source] Box<regex_syntax::Error>),
     #[error("anchors and word boundaries inside of a pattern are not supported")]
     Look,
-    #[error("bytes that are no characters are not supported")]
+    #[error("bytes that are not valid UTF-8 are not supported")]
     Bytes,
-    #[error("it is {0} characters long when written out; an engine takes {MAX_REGEX} at most")]
+    #[error("it expands to {0} characters; an engine accepts at most {MAX_REGEX}")]
     Length(usize),
 }
 
@@ -53,7 +53,7 @@ pub fn wildcard_literal(text: &str) -> String {
     written
 }
 
-/// Signs are escaped, also those that mean nothing: some do by optional syntax. Escaped letters would be classes.
+/// All punctuation is escaped, because optional syntax gives some of it a meaning. Escaped letters would be classes.
 fn write_char(into: &mut String, c: char) {
     if c.is_ascii_punctuation() {
         into.push('\\');
@@ -127,7 +127,7 @@ fn write_class(into: &mut String, class: &ClassUnicode) {
     into.push(']');
 }
 
-/// Signs at the ends of a range are written alone: Lucene 10 takes no escaped sign as the start of a range, and silently
+/// Punctuation at the ends of a range is written separately: Lucene 10 accepts no escaped character as its start and silently
 /// matches something else.
 fn write_range(into: &mut String, start: char, end: char) {
     let mut inner: Vec<char> = Vec::new();

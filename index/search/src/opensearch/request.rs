@@ -8,7 +8,7 @@ use super::order::Order;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Hits of one page: an engine refuses more.
+/// Maximum number of hits per page that an engine accepts.
 pub const MAX_PAGE: usize = 10_000;
 
 /// Parts of a search.
@@ -33,7 +33,7 @@ impl Search<'_> {
         if self.keep == 0 { 0 } else { (self.keep + 1).min(MAX_PAGE) }
     }
 
-    /// The body of the request. Ids are read from the sort values, so no stored field is.
+    /// The body of the request. Ids are read from the sort values, so no stored field is requested.
     pub fn body(&self) -> Result<Value, DslError> {
         let clauses = self.matches.clauses() + self.rights.map_or(0, Query::clauses) + self.order.clauses();
         if clauses > MAX_REQUEST_CLAUSES {
@@ -64,13 +64,13 @@ impl Search<'_> {
 mod tests {
     use super::*;
     use crate::opensearch::dsl::query::{any, term, worth};
-    use crate::opensearch::model::{Facet, Rank, Sort, World};
+    use crate::opensearch::model::{Facet, FleetFacts, Rank, Sort};
 
     #[test]
     fn a_search_is_assembled() {
         let (matches, rights) = (worth(term("w.name", "web"), 100.0), term("scope", "m1"));
         let sort = [Sort::RELEVANCE, Sort::named("restarts", true).unwrap()];
-        let order = Order::of(&sort, &World::default()).unwrap();
+        let order = Order::of(&sort, &FleetFacts::default()).unwrap();
         let after = Place { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
         let search = Search {
             matches: &matches,
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn conditions_and_rights_are_counted_together() {
         let many = |count: usize| any((0..count).map(|nth| term("w.name", &nth.to_string())).collect());
-        let (matches, rights, order) = (many(900), many(101), Order::of(&[], &World::default()).unwrap());
+        let (matches, rights, order) = (many(900), many(101), Order::of(&[], &FleetFacts::default()).unwrap());
         let search = Search {
             matches: &matches,
             rights: None,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Reasons of failed shards that are kept.
+/// Maximum number of reasons of failed shards that are kept.
 const MAX_REASONS: usize = 3;
 
 /// An answer that cannot be read.
@@ -25,7 +25,7 @@ pub enum ResponseError {
     Missing(&'static str),
 }
 
-/// Why an answer may lack hits, or count too few.
+/// Reason why an answer may lack hits or count too few.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Partial {
     /// The engine stopped at the timeout.
@@ -52,7 +52,7 @@ impl fmt::Display for Partial {
     }
 }
 
-/// A read answer.
+/// A decoded answer to a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchResponse {
     /// Best first.
@@ -63,7 +63,7 @@ pub struct SearchResponse {
     pub more: bool,
     /// By the places of [`Search::counts`].
     pub counts: Vec<ValueCounts>,
-    /// Empty for an answer that lacks nothing.
+    /// Empty for a complete answer.
     pub partial: Vec<Partial>,
 }
 
@@ -71,7 +71,7 @@ pub struct SearchResponse {
 #[derive(Debug)]
 pub(super) struct Page {
     pub hits: Vec<EngineHit>,
-    /// Empty for an answer that lacks nothing.
+    /// Empty for a complete answer.
     pub partial: Vec<Partial>,
     /// Id of the point in time for the next page.
     pub point_in_time: Option<String>,
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::opensearch::aggregations::Count;
     use crate::opensearch::dsl::query::Query;
-    use crate::opensearch::model::{Facet, Sort, World};
+    use crate::opensearch::model::{Facet, FleetFacts, Sort};
     use crate::opensearch::order::Order;
     use rstest::rstest;
     use serde_json::json;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn read(answer: &Value, keep: usize) -> Result<SearchResponse, ResponseError> {
-        let order = Order::of(&[Sort::RELEVANCE], &World::default()).unwrap();
+        let order = Order::of(&[Sort::RELEVANCE], &FleetFacts::default()).unwrap();
         let search = Search {
             matches: &Query::All,
             rights: None,

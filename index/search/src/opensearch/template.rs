@@ -9,12 +9,12 @@ use super::fields::{
 use super::model::{Facet, Key, Number, Word};
 use serde_json::{Map, Value, json};
 
-/// Changes with the mappings or the terms: an index of another version is rebuilt.
+/// Incremented with the mappings or the terms; an index of another version is rebuilt.
 pub const VERSION: u32 = 1;
 
-/// Values in one `terms` query: 65,536 by default, fewer than relation keys and rights may need.
+/// Maximum number of values in one `terms` query. The default, 65,536, is too low for relation keys and rights.
 pub const MAX_TERMS: usize = 1_048_576;
-/// Characters of a regular expression: 1,000 by default, fewer than a fuzzy beginning needs.
+/// Maximum length of a regular expression in characters. The default, 1,000, is too low for a fuzzy prefix.
 pub const MAX_REGEX: usize = 65_536;
 
 /// Size of an index.

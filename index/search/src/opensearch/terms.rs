@@ -2,17 +2,17 @@
 
 use std::borrow::Cow;
 
-/// UTF-8 bytes of the longest term that Lucene takes. A longer one fails its document (`immense term`); `ignore_above`
+/// Maximum length of a term in Lucene, in UTF-8 bytes. A longer one fails its document (`immense term`); `ignore_above`
 /// would drop it silently.
 pub const MAX_TERM: usize = 32_766;
 
 /// Characters in a window of [`grams`].
 pub const WINDOW: usize = 3;
 
-/// Added to a blank of Java, gives a character of plane 15, which is for private use. Each blank keeps one of its own.
+/// Offset from a Java blank to the character in plane 15 (private use) that replaces it. Each blank has another one.
 const PRIVATE: u32 = 0xF_0000;
 
-/// Takes the position of a chunk without a term, so that phrases do not close over it.
+/// Placeholder for a chunk without a term, so that phrases do not match across it.
 pub const GAP: char = '\u{F8FF}';
 
 /// Blanks of Java (`Character.isWhitespace`), at which the analyzer `whitespace` splits. U+001C to U+001F are no blanks
@@ -27,7 +27,7 @@ pub fn is_java_blank(c: char) -> bool {
     }
 }
 
-/// Replaces a character where it would be read as a separator.
+/// The replacement for a character that would be read as a separator.
 pub fn private(c: char) -> char {
     char::from_u32(PRIVATE + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
@@ -40,7 +40,7 @@ pub fn token(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As much of a string as fits into a term.
+/// The string, truncated to the maximum length of a term.
 pub fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TERM.min(text.len()))]
 }
@@ -64,7 +64,7 @@ pub fn phrase(part: &str) -> Option<String> {
     part.chars().nth(WINDOW - 1).is_some().then(|| windows(&part, WINDOW))
 }
 
-/// Windows at each place of a text that has so many characters left at least, with blanks between them.
+/// Windows at each position of a text with at least `least` remaining characters, separated by blanks.
 fn windows(text: &str, least: usize) -> String {
     let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let mut windows = String::with_capacity(text.len() * 4);

@@ -3,7 +3,7 @@
 use crate::collect::TopHitsRequest;
 use crate::execute::{Found, find};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::{Asked, Plan};
+use crate::plan::{Plan, TimeScope};
 use crate::{Planned, Remark, SearchRequest, Searcher, Skipped};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_store::Error;
@@ -60,10 +60,10 @@ impl Searcher {
         let (planned, sources) = self.planned(request).await;
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
         let asked = match planned.plan.asked {
-            Asked::Now => "current objects".to_owned(),
-            Asked::Deleted => "current objects, and deleted ones in their last state".to_owned(),
-            Asked::At(at) => format!("objects in their state at {}", time(at)),
-            Asked::During(from, until) => {
+            TimeScope::Now => "current objects".to_owned(),
+            TimeScope::Deleted => "current objects, and deleted ones in their last state".to_owned(),
+            TimeScope::At(at) => format!("objects in their state at {}", time(at)),
+            TimeScope::During(from, until) => {
                 format!("objects in any state from {} to {}", time(from), time(until))
             }
         };
@@ -99,7 +99,7 @@ fn counted<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c m
         let mut step = Step { what: what(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
         if *left > 0 && Instant::now() < sources.context.deadline {
             *left -= 1;
-            let plan = Plan { matches: matches.clone(), asked: Asked::Now, notices: Vec::new() };
+            let plan = Plan { matches: matches.clone(), asked: TimeScope::Now, notices: Vec::new() };
             let found = find(sources, plan, TopHitsRequest::total()).await?;
             step.hits = Some(found.top.total);
         }

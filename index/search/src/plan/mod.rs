@@ -1,7 +1,7 @@
 //! Plans a query: converts its tree to a [`Match`], and determines which objects are searched: current ones, also
 //! deleted ones, or those of another time.
 //!
-//! Pure. Facts about the fleet (kinds, regions, cluster labels) are passed as a [`World`]. Terms that are not
+//! Pure. Facts about the fleet (kinds, regions, cluster labels) are passed as a [`FleetFacts`]. Terms that are not
 //! supported are ignored with a notice instead of failing the query.
 
 pub(crate) mod explain;
@@ -35,7 +35,7 @@ pub type Kinds = BTreeMap<String, BTreeSet<String>>;
 
 /// Facts about the fleet that a plan depends on.
 #[derive(Debug, Clone, Default)]
-pub struct World {
+pub struct FleetFacts {
     pub clusters: Vec<ClusterFacts>,
     /// Lower-case name, plural or short name → lower-case kinds.
     pub kinds: Arc<Kinds>,
@@ -59,13 +59,13 @@ pub struct ClusterFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub matches: Match,
-    pub asked: Asked,
+    pub asked: TimeScope,
     pub notices: Vec<Notice>,
 }
 
 /// The objects that a query searches. Times are Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Asked {
+pub enum TimeScope {
     /// Current objects.
     #[default]
     Now,
@@ -83,7 +83,7 @@ const WORKLOADS: [&str; 8] =
 const CURRENT_RELATIONS: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
-pub fn plan(query: &Query, world: &World) -> Plan {
+pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     let output = &query.output;
     let at = output.at.as_ref().map(|moment| moment.seconds(world.clock()) as i64);
     let bound = |moment: &Option<Moment>, open: i64| {
@@ -95,7 +95,7 @@ pub fn plan(query: &Query, world: &World) -> Plan {
         let is_next_day = until < from && matches!(to, Some(Moment::Daily(_)));
         (from, if is_next_day { until.saturating_add(24 * 3600) } else { until })
     });
-    let then = World { now: at.unwrap_or(world.now), ..world.clone() };
+    let then = FleetFacts { now: at.unwrap_or(world.now), ..world.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
     let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
@@ -104,12 +104,12 @@ pub fn plan(query: &Query, world: &World) -> Plan {
         matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, said: String::new() }));
     }
     let asked = match (at, during) {
-        (Some(at), _) => Asked::At(at),
-        (None, Some((from, to))) => Asked::During(from, to),
-        (None, None) if planner.deleted => Asked::Deleted,
-        (None, None) => Asked::Now,
+        (Some(at), _) => TimeScope::At(at),
+        (None, Some((from, to))) => TimeScope::During(from, to),
+        (None, None) if planner.deleted => TimeScope::Deleted,
+        (None, None) => TimeScope::Now,
     };
-    let then = matches!(asked, Asked::At(_) | Asked::During(..));
+    let then = matches!(asked, TimeScope::At(_) | TimeScope::During(..));
     if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
         planner.notice(Span::default(), CURRENT_RELATIONS);
     }
@@ -122,14 +122,14 @@ pub fn plan(query: &Query, world: &World) -> Plan {
     Plan { matches, asked, notices: planner.notices }
 }
 
-impl World {
+impl FleetFacts {
     fn clock(&self) -> jiff::Timestamp {
         jiff::Timestamp::from_second(self.now).unwrap_or_default()
     }
 }
 
 struct Planner<'w> {
-    world: &'w World,
+    world: &'w FleetFacts,
     /// Maximum number of relation steps.
     depth: u8,
     /// The query includes deleted objects.

@@ -1,5 +1,5 @@
 //! Relations between objects of a cluster: owner, uses, about. Resolved step by step, each step within the caller's
-//! permissions (invariant I9).
+//! permissions .
 //!
 //! Pure except for [`Objects`], which returns the keys of matching objects: an engine does so for one step of all
 //! objects at a time, tests use a list of documents.
@@ -44,7 +44,7 @@ impl Reach {
         }
     }
 
-    /// The same relation with another inner condition.
+    /// This relation with another inner condition.
     pub fn with_inner(mut self, inner: Match) -> Self {
         match &mut self {
             Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => *of = inner,

@@ -1,6 +1,6 @@
 //! Limits of answers about the past: the start of the cache, and the retention of old versions.
 
-use crate::plan::Asked;
+use crate::plan::TimeScope;
 use std::time::Duration;
 
 /// Range of the cache's history. Times are Unix seconds.
@@ -14,10 +14,10 @@ pub struct Known {
 
 impl Known {
     /// Notice for an answer that may be incomplete because of the requested time.
-    pub fn lacks(&self, asked: Asked) -> Option<String> {
+    pub fn lacks(&self, asked: TimeScope) -> Option<String> {
         let asked = match asked {
-            Asked::At(at) | Asked::During(at, _) => at,
-            Asked::Now | Asked::Deleted => return None,
+            TimeScope::At(at) | TimeScope::During(at, _) => at,
+            TimeScope::Now | TimeScope::Deleted => return None,
         };
         let kept_since = self.now.saturating_sub(i64::try_from(self.kept_for.as_secs()).unwrap_or(i64::MAX));
         if asked < self.began && kept_since < self.began {
@@ -35,15 +35,15 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::now(Asked::Now, 100, None)]
-    #[case::deleted(Asked::Deleted, 100, None)]
-    #[case::known(Asked::At(9_000), 8_000, None)]
-    #[case::not_filled_yet(Asked::At(7_999), 8_000, Some("was created at 1970-01-01T02:13:20Z"))]
-    #[case::from_the_beginning(Asked::During(i64::MIN, 9_000), 8_000, Some("was created"))]
-    #[case::not_kept(Asked::At(6_399), 100, Some("older than 1 h are not kept"))]
-    #[case::kept(Asked::At(6_400), 100, None)]
-    #[case::before_the_cache_and_not_kept(Asked::At(50), 100, Some("older than 1 h"))]
-    fn missing_history_is_reported(#[case] asked: Asked, #[case] began: i64, #[case] expected: Option<&str>) {
+    #[case::now(TimeScope::Now, 100, None)]
+    #[case::deleted(TimeScope::Deleted, 100, None)]
+    #[case::known(TimeScope::At(9_000), 8_000, None)]
+    #[case::not_filled_yet(TimeScope::At(7_999), 8_000, Some("was created at 1970-01-01T02:13:20Z"))]
+    #[case::from_the_beginning(TimeScope::During(i64::MIN, 9_000), 8_000, Some("was created"))]
+    #[case::not_kept(TimeScope::At(6_399), 100, Some("older than 1 h are not kept"))]
+    #[case::kept(TimeScope::At(6_400), 100, None)]
+    #[case::before_the_cache_and_not_kept(TimeScope::At(50), 100, Some("older than 1 h"))]
+    fn missing_history_is_reported(#[case] asked: TimeScope, #[case] began: i64, #[case] expected: Option<&str>) {
         let said = Known { now: 10_000, began, kept_for: Duration::from_secs(3600) }.lacks(asked);
         assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
         assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()));

@@ -11,12 +11,12 @@ const BLOCK: usize = 1_024;
 
 /// Documents of one segment.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Docs {
+pub enum DocSet {
     All,
     Some(Arc<RoaringBitmap>),
 }
 
-impl Docs {
+impl DocSet {
     pub fn none() -> Self {
         Self::Some(Arc::default())
     }
@@ -113,9 +113,9 @@ impl Marks {
         matches!(self, Self::Many(words, docs) if words.iter().map(|word| word.count_ones()).sum::<u32>() >= *docs)
     }
 
-    pub fn done(self) -> Docs {
+    pub fn done(self) -> DocSet {
         if self.are_all() {
-            return Docs::All;
+            return DocSet::All;
         }
         let mut docs = match self {
             Self::Few(mut few) => {
@@ -129,57 +129,57 @@ impl Marks {
             }
         };
         docs.optimize();
-        Docs::of(docs)
+        DocSet::of(docs)
     }
 }
 
-pub fn any_of(parts: &[Docs]) -> Docs {
+pub fn any_of(parts: &[DocSet]) -> DocSet {
     let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
     for part in parts {
         match part {
-            Docs::All => return Docs::All,
-            Docs::Some(docs) if docs.is_empty() => {}
-            Docs::Some(docs) => some.push(docs),
+            DocSet::All => return DocSet::All,
+            DocSet::Some(docs) if docs.is_empty() => {}
+            DocSet::Some(docs) => some.push(docs),
         }
     }
     match some.as_slice() {
-        [] => Docs::none(),
-        [one] => Docs::Some(Arc::clone(one)),
+        [] => DocSet::none(),
+        [one] => DocSet::Some(Arc::clone(one)),
         [first, rest @ ..] => {
             let mut docs = RoaringBitmap::clone(first);
             rest.iter().for_each(|other| docs |= &***other);
-            Docs::of(docs)
+            DocSet::of(docs)
         }
     }
 }
 
 /// Intersects the smallest sets first.
-pub fn all_of(parts: &[Docs]) -> Docs {
-    let some = parts.iter().filter_map(|part| if let Docs::Some(docs) = part { Some(docs) } else { None });
+pub fn all_of(parts: &[DocSet]) -> DocSet {
+    let some = parts.iter().filter_map(|part| if let DocSet::Some(docs) = part { Some(docs) } else { None });
     let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
     some.sort_by_key(|docs| docs.len());
     match some.as_slice() {
-        [] => Docs::All,
-        [one] => Docs::Some(Arc::clone(one)),
+        [] => DocSet::All,
+        [one] => DocSet::Some(Arc::clone(one)),
         [first, second, rest @ ..] => {
             let mut docs = &***first & &***second;
             rest.iter().for_each(|other| docs &= &***other);
-            Docs::of(docs)
+            DocSet::of(docs)
         }
     }
 }
 
 /// Removes `others`, in a segment with `max_doc` documents.
-pub fn without(docs: Docs, others: &Docs, max_doc: DocId) -> Docs {
+pub fn without(docs: DocSet, others: &DocSet, max_doc: DocId) -> DocSet {
     match (docs, others) {
-        (_, Docs::All) => Docs::none(),
-        (docs, Docs::Some(others)) if others.is_empty() => docs,
-        (Docs::All, Docs::Some(others)) => {
+        (_, DocSet::All) => DocSet::none(),
+        (docs, DocSet::Some(others)) if others.is_empty() => docs,
+        (DocSet::All, DocSet::Some(others)) => {
             let mut docs = RoaringBitmap::new();
             docs.insert_range(0..max_doc);
             docs -= &**others;
-            Docs::of(docs)
+            DocSet::of(docs)
         }
-        (Docs::Some(docs), Docs::Some(others)) => Docs::of(&*docs - &**others),
+        (DocSet::Some(docs), DocSet::Some(others)) => DocSet::of(&*docs - &**others),
     }
 }

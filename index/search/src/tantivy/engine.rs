@@ -9,7 +9,7 @@ use super::writer::TextFollower;
 use crate::collect::terms::{TermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::{Facet, Key, SCOPE_SEPARATOR};
-use crate::engine::{Engine, Lookup, Opened, Opening, Scan, SearchContext};
+use crate::engine::{Engine, EngineContext, EngineHandle, Lookup, Scan, SearchContext};
 use crate::execute::permits::SearchPermits;
 use crate::plan::predicate::Match;
 use crate::plan::sort::Ranked;
@@ -24,14 +24,14 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 /// Opens the text index and prepares its writer.
-pub fn open(opening: Opening<'_>) -> Result<Opened, Error> {
-    let Opening { options, store, tail, rights, metrics, permits, committed, stop, .. } = opening;
+pub fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Error> {
+    let EngineContext { options, store, tail, rights, metrics, permits, committed, stop, .. } = opening;
     let opened = TextIndex::open(options, opening.identity)?;
     let text = Arc::clone(&opened.0);
     let (follower, searchable) =
         TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::prepare(rights));
     let engine = Arc::new(TantivyEngine::new(text, permits, searchable));
-    Ok(Opened { engine, worker: Box::pin(follower.run(stop)) })
+    Ok(EngineHandle { engine, worker: Box::pin(follower.run(stop)) })
 }
 
 /// Searches the text index of this process.

@@ -1,4 +1,4 @@
-//! The text index: follows the store, answers searches, can always be rebuilt (invariant I3).
+//! The text index: follows the store, answers searches, can always be rebuilt .
 //!
 //! Written by one long-lived tantivy writer that follows the tail (or the store, if it is behind) and commits in
 //! batches, with the reached seq as payload. Read by [`crate`].
@@ -30,7 +30,7 @@ use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
 use tantivy::{
     Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, SegmentReader,
 };
-use terms::Remembered;
+use terms::FilterCache;
 
 /// The backend of this engine.
 pub(crate) const BACKEND: Backend = Backend {
@@ -61,7 +61,7 @@ pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
 pub struct TextIndex {
     pub columns: Columns,
     /// Cached matches of filters in segments.
-    pub remembered: Remembered,
+    pub remembered: FilterCache,
     /// Cached documents of segments that callers may read.
     pub permitted: PermittedMemory,
     /// Threads that search segments. Created when the index is opened, so that they do not inherit the writer's low
@@ -116,7 +116,7 @@ impl TextIndex {
             }
         };
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let remembered = Remembered::new(options.text_remembered_bytes);
+        let remembered = FilterCache::new(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
         let permitted = PermittedMemory::default();
         let text = Self { columns, remembered, permitted, threads, data_dir, built };
@@ -162,7 +162,7 @@ impl TextIndex {
         let threads = searching()?;
         let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let remembered = Remembered::new(1 << 20);
+        let remembered = FilterCache::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
         let (permitted, data_dir) = (PermittedMemory::default(), PathBuf::new());
         Ok(Arc::new(Self { columns, remembered, permitted, threads, data_dir, built }))

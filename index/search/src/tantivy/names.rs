@@ -1,7 +1,7 @@
 //! Names of a segment's documents in memory, for sorting and substring search.
 
 use super::values::{Ordinals, until};
-use crate::tantivy::doc_set::{Docs, Marks};
+use crate::tantivy::doc_set::{DocSet, Marks};
 use memchr::memmem;
 use std::cmp::Ordering;
 use tantivy::DocId;
@@ -66,9 +66,9 @@ impl Names {
     }
 
     /// Documents whose lower-case names contain `part`.
-    pub fn containing(&self, part: &str) -> Docs {
+    pub fn containing(&self, part: &str) -> DocSet {
         if part.is_empty() {
-            return Docs::All;
+            return DocSet::All;
         }
         let mut ordinals = Vec::new();
         let (finder, text) = (memmem::Finder::new(part), self.text.as_bytes());

@@ -5,7 +5,7 @@ use super::names::Names;
 use super::schema::ID;
 use super::values::{NONE, Ordinals, Values, numbers};
 use crate::document::columns::Facet;
-use crate::tantivy::doc_set::{Docs, Marks, without};
+use crate::tantivy::doc_set::{DocSet, Marks, without};
 use crowsnest_store::Seq;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Snapshot {
 pub struct Segment {
     pub parts: Arc<Parts>,
     /// Documents deleted since the segment was first loaded.
-    dead: Docs,
+    dead: DocSet,
 }
 
 /// The immutable part of a segment.
@@ -92,7 +92,7 @@ impl Segment {
             before.map(|before| &before.dead).filter(|dead| dead.len(0) == u64::from(reader.num_deleted_docs()));
         let dead = match (known, reader.alive_bitset()) {
             (Some(dead), _) => dead.clone(),
-            (None, None) => Docs::none(),
+            (None, None) => DocSet::none(),
             (None, Some(alive)) => {
                 let mut dead = Marks::new(reader.max_doc(), u64::from(reader.num_deleted_docs()));
                 (0..reader.max_doc()).filter(|doc| alive.is_deleted(*doc)).for_each(|doc| dead.add(&[doc]));
@@ -103,7 +103,7 @@ impl Segment {
     }
 
     /// Removes deleted documents.
-    pub fn living(&self, docs: Docs) -> Docs {
+    pub fn living(&self, docs: DocSet) -> DocSet {
         without(docs, &self.dead, self.parts.max_doc())
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         };
         let living = |segment: &Segment| -> Vec<Vec<String>> {
             (0..segment.parts.reader.max_doc())
-                .filter(|doc| segment.living(Docs::All).has(*doc))
+                .filter(|doc| segment.living(DocSet::All).has(*doc))
                 .map(|doc| of(segment, doc))
                 .collect()
         };

@@ -4,7 +4,7 @@
 //! search, only evaluates new segments. Filters cached for merged segments are evaluated on the merged one before
 //! searches use it ([`crate::prepare`]).
 
-use crate::tantivy::doc_set::{Docs, Marks};
+use crate::tantivy::doc_set::{DocSet, Marks};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::{HashMap, HashSet};
@@ -30,7 +30,7 @@ const STEPS: usize = 65_536;
 
 /// A condition on terms, in lower case like the dictionary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Looks {
+pub enum TermPredicate {
     Is(String),
     Begins(String),
     /// Prefix in a column of running text.
@@ -42,7 +42,7 @@ pub enum Looks {
     Near(String, u8, bool),
 }
 
-impl Looks {
+impl TermPredicate {
     fn text(&self) -> &str {
         let (Self::Is(text)
         | Self::Begins(text)
@@ -56,15 +56,15 @@ impl Looks {
 
 /// A condition on documents of a segment, and its cache key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Asked {
-    Terms(Field, Looks),
+pub enum FilterKey {
+    Terms(Field, TermPredicate),
     /// Numbers in a range, inclusive.
     Between(Field, Option<i64>, Option<i64>),
     /// Terms in sequence; the last one is a prefix unless it is short.
     Said(Field, Vec<String>),
 }
 
-impl Asked {
+impl FilterKey {
     fn len(&self) -> usize {
         match self {
             Self::Terms(_, looks) => looks.text().len(),
@@ -76,40 +76,40 @@ impl Asked {
 
 /// Reason why a condition was not evaluated.
 #[derive(Debug)]
-pub enum Unfound {
+pub enum EvaluationError {
     /// The deadline was exceeded.
     Late,
     Failed(tantivy::TantivyError),
 }
 
-impl From<tantivy::TantivyError> for Unfound {
+impl From<tantivy::TantivyError> for EvaluationError {
     fn from(error: tantivy::TantivyError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<std::io::Error> for Unfound {
+impl From<std::io::Error> for EvaluationError {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.into())
     }
 }
 
 /// Cache of matching documents by segment and condition.
-pub struct Remembered {
-    docs: Cache<(SegmentId, Asked), Arc<Kept>>,
+pub struct FilterCache {
+    docs: Cache<(SegmentId, FilterKey), Arc<Kept>>,
     questions: AtomicU64,
 }
 
 /// The cached result for one segment.
 struct Kept {
-    docs: Docs,
+    docs: DocSet,
     /// The last query that used it; 0 if only the query that created it did.
     asked_by: AtomicU64,
 }
 
-impl Remembered {
+impl FilterCache {
     pub fn new(bytes: u64) -> Self {
-        let size = |(_, asked): &(SegmentId, Asked), kept: &Arc<Kept>| {
+        let size = |(_, asked): &(SegmentId, FilterKey), kept: &Arc<Kept>| {
             u32::try_from(256 + kept.docs.bytes() + asked.len()).unwrap_or(u32::MAX)
         };
         let docs = Cache::builder().max_capacity(bytes).weigher(size);
@@ -122,19 +122,19 @@ impl Remembered {
         1 + self.questions.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn get(&self, question: u64, key: &(SegmentId, Asked)) -> Option<Docs> {
+    pub fn get(&self, question: u64, key: &(SegmentId, FilterKey)) -> Option<DocSet> {
         let kept = self.docs.get(key)?;
         kept.asked_by.fetch_max(question, Ordering::Relaxed);
         Some(kept.docs.clone())
     }
 
-    pub fn insert(&self, key: (SegmentId, Asked), docs: Docs) {
+    pub fn insert(&self, key: (SegmentId, FilterKey), docs: DocSet) {
         self.docs.insert(key, Arc::new(Kept { docs, asked_by: AtomicU64::default() }));
     }
 
     /// Evicts segments that no longer exist. Returns their conditions that were reused, most recently used first.
-    pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<Asked> {
-        let mut asked: HashMap<Asked, u64> = HashMap::new();
+    pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<FilterKey> {
+        let mut asked: HashMap<FilterKey, u64> = HashMap::new();
         for (key, kept) in self.docs.iter().filter(|(key, _)| gone.contains(&key.0)) {
             let by = kept.asked_by.load(Ordering::Relaxed);
             if by > 0 {
@@ -143,27 +143,27 @@ impl Remembered {
             }
             self.docs.invalidate(&*key);
         }
-        let mut asked: Vec<(Asked, u64)> = asked.into_iter().collect();
+        let mut asked: Vec<(FilterKey, u64)> = asked.into_iter().collect();
         asked.sort_unstable_by_key(|(_, last)| std::cmp::Reverse(*last));
         asked.into_iter().map(|(asked, _)| asked).collect()
     }
 }
 
-/// A segment's documents with any of the matching terms; `regex` is the pattern of [`Looks::Matches`].
+/// A segment's documents with any of the matching terms; `regex` is the pattern of [`TermPredicate::Matches`].
 pub fn with_terms(
     reader: &SegmentReader,
     field: Field,
-    looks: &Looks,
+    looks: &TermPredicate,
     regex: Option<&Regex>,
     deadline: Instant,
-) -> Result<Docs, Unfound> {
+) -> Result<DocSet, EvaluationError> {
     let terms = reader.inverted_index(field)?;
     let dictionary = terms.terms();
     let mut found = Found { terms: &terms, max_doc: reader.max_doc(), infos: Vec::new(), marks: None, deadline };
     let between = |from: &str, to: &str| dictionary.range().ge(from).lt(to).without_keys().into_stream();
     match looks {
-        Looks::Is(text) => found.infos.extend(terms.get_term_info(&Term::from_field_text(field, text))?),
-        Looks::BeginsInText(word) if !word.is_empty() && word.chars().all(char::is_alphanumeric) => {
+        TermPredicate::Is(text) => found.infos.extend(terms.get_term_info(&Term::from_field_text(field, text))?),
+        TermPredicate::BeginsInText(word) if !word.is_empty() && word.chars().all(char::is_alphanumeric) => {
             // The first word of every term is a term itself and covers all continuations other than letters and
             // digits.
             found.take(between(word, &format!("{word}\0"))?)?;
@@ -171,15 +171,15 @@ pub fn with_terms(
                 found.take(between(&format!("{word}{from}"), &format!("{word}{to}"))?)?;
             }
         }
-        Looks::Begins(start) | Looks::BeginsInText(start) => {
+        TermPredicate::Begins(start) | TermPredicate::BeginsInText(start) => {
             found.take(between(start, &format!("{start}\u{10ffff}"))?)?
         }
-        Looks::Contains(part) => found.accepted(Contains::new(part))?,
-        Looks::Matches(_) => {
-            let Some(regex) = regex else { return Ok(Docs::none()) };
+        TermPredicate::Contains(part) => found.accepted(Contains::new(part))?,
+        TermPredicate::Matches(_) => {
+            let Some(regex) = regex else { return Ok(DocSet::none()) };
             found.accepted(regex)?;
         }
-        Looks::Near(word, distance, begins) => {
+        TermPredicate::Near(word, distance, begins) => {
             let term = Term::from_field_text(field, word);
             let make = if *begins { FuzzyTermQuery::new_prefix } else { FuzzyTermQuery::new };
             found.accepted(make(term, *distance, true).automaton()?)?;
@@ -200,7 +200,7 @@ struct Found<'t> {
 
 impl Found<'_> {
     /// Adds the terms that an automaton accepts.
-    fn accepted<A: Automaton>(&mut self, automaton: A) -> Result<(), Unfound>
+    fn accepted<A: Automaton>(&mut self, automaton: A) -> Result<(), EvaluationError>
     where
         A::State: Clone,
     {
@@ -210,7 +210,7 @@ impl Found<'_> {
         timed.in_time()
     }
 
-    fn take<A: Automaton>(&mut self, mut stream: TermStreamer<'_, A, WithoutKeys>) -> Result<(), Unfound>
+    fn take<A: Automaton>(&mut self, mut stream: TermStreamer<'_, A, WithoutKeys>) -> Result<(), EvaluationError>
     where
         A::State: Clone,
     {
@@ -224,7 +224,7 @@ impl Found<'_> {
     }
 
     /// Reads frequent terms first: once all documents match, the others can be skipped.
-    fn read(&mut self) -> Result<(), Unfound> {
+    fn read(&mut self) -> Result<(), EvaluationError> {
         self.infos.sort_unstable_by_key(|info| std::cmp::Reverse(info.doc_freq));
         let expected: u64 = self.infos.iter().map(|info| u64::from(info.doc_freq)).sum();
         let marks = self.marks.get_or_insert_with(|| match self.infos.len() >= TOGETHER {
@@ -234,7 +234,7 @@ impl Found<'_> {
         for (nth, info) in self.infos.drain(..).enumerate() {
             if nth % TIMED == 0 {
                 if Instant::now() > self.deadline {
-                    return Err(Unfound::Late);
+                    return Err(EvaluationError::Late);
                 }
                 if marks.are_all() {
                     return Ok(());
@@ -249,12 +249,12 @@ impl Found<'_> {
         Ok(())
     }
 
-    fn docs(mut self) -> Result<Docs, Unfound> {
+    fn docs(mut self) -> Result<DocSet, EvaluationError> {
         if self.infos.iter().any(|info| info.doc_freq >= self.max_doc) {
-            return Ok(Docs::All);
+            return Ok(DocSet::All);
         }
         self.read()?;
-        Ok(self.marks.map_or_else(Docs::none, Marks::done))
+        Ok(self.marks.map_or_else(DocSet::none, Marks::done))
     }
 }
 
@@ -271,8 +271,8 @@ impl<A> Timed<A> {
         Self { automaton, deadline, steps: AtomicUsize::new(0), late: AtomicBool::new(false) }
     }
 
-    fn in_time(&self) -> Result<(), Unfound> {
-        if self.late.load(Ordering::Relaxed) { Err(Unfound::Late) } else { Ok(()) }
+    fn in_time(&self) -> Result<(), EvaluationError> {
+        if self.late.load(Ordering::Relaxed) { Err(EvaluationError::Late) } else { Ok(()) }
     }
 }
 

@@ -61,8 +61,8 @@ impl CpuTimes {
     }
 }
 
-/// Twice as long as the work took, where it waited longer for a core than it had one: then it is not the index' own threads alone
-/// that want more than there is. Most of the work is a wait for the thread that builds the segment.
+/// Twice the duration of the work if it waited longer for a core than it ran: then more threads than those of the index
+/// compete for the CPU. Most of the work is waiting for the thread that builds the segment.
 fn rest(took: Duration, of_it: CpuTimes) -> Duration {
     match took >= SHORTEST && of_it.waited > of_it.ran {
         true => (took * 2).min(LONGEST),

@@ -9,7 +9,7 @@ use crate::tantivy::throttle::{Work, lower_priority};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
-use crowsnest_store::record::{Change, Happened, Object, Seq};
+use crowsnest_store::record::{Change, ChangeKind, Object, Seq};
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Error, IndexOptions};
 use pending::Pending;
@@ -240,9 +240,9 @@ impl TextFollower {
         let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
         for (id, change) in std::mem::take(&mut pending.held) {
             match change.happened {
-                Happened::Deleted if id <= indexed_until => self.delete(writer, id),
-                Happened::Deleted => {}
-                Happened::Added | Happened::Modified => self.put(writer, indexed_until, &change.object)?,
+                ChangeKind::Deleted if id <= indexed_until => self.delete(writer, id),
+                ChangeKind::Deleted => {}
+                ChangeKind::Added | ChangeKind::Modified => self.put(writer, indexed_until, &change.object)?,
             }
         }
         (pending.held_bytes, pending.indexed_until) = (0, pending.seq);

@@ -5,7 +5,7 @@ use super::corpus::{Answered, Corpus, check_rights_of_what_was, stored_objects, 
 use super::properties::{self, granted};
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
-use crate::engine::{Engine, Opened, Opening, SearchContext, backend};
+use crate::engine::{Engine, EngineContext, EngineHandle, SearchContext, backend};
 use crate::execute::permits::SearchPermits;
 use crate::opensearch::node::Node;
 use crate::opensearch::tests::samples::{self, generate};
@@ -53,7 +53,7 @@ impl Backend {
         let (committed, stop) = (Arc::new(AtomicU64::default()), CancellationToken::new());
         let identity = store.identity().await.unwrap();
         let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 10, 1 << 20));
-        let opening = Opening {
+        let opening = EngineContext {
             options: &options,
             identity: &identity,
             tail: Arc::clone(&tail),
@@ -66,7 +66,7 @@ impl Backend {
             elected: watch::channel(true).1,
             stop: stop.clone(),
         };
-        let Opened { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
+        let EngineHandle { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
         tokio::spawn(worker);
         Self { engine, committed, tail, _stop: stop.drop_guard() }
     }
@@ -80,7 +80,7 @@ impl Backend {
 }
 
 /// Paths, in current objects or within a relation, in queries about the present and the past.
-fn paths_beside_relations_and_the_past() -> impl Iterator<Item = String> {
+fn queries_with_paths_relations_and_history() -> impl Iterator<Item = String> {
     let paths =
         [".spec.replicas:2", "checkout .spec.replicas:>1", "-.spec.replicas:1 kind:deploy", ".metadata.name:c*"];
     let relations = ["", "select:deployment", "select:pod sort:relevance", "has.pod(.spec.nodeName:n*)"];
@@ -96,7 +96,7 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     let mut queries = generate(samples::query(), count);
     queries.extend(generate(properties::query(), count / 2));
     queries.extend(generate(properties::relation(), count / 4));
-    queries.extend(paths_beside_relations_and_the_past());
+    queries.extend(queries_with_paths_relations_and_history());
     let rights: Vec<_> = generate(properties::some_rights(), 8).iter().map(|some| Arc::new(granted(some))).collect();
     let (all, mut found_some, mut wrong) = (queries.len(), 0, Vec::new());
     for (nth, query) in queries.into_iter().enumerate() {

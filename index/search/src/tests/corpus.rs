@@ -3,17 +3,17 @@
 
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
-use crate::collect::facets::{Counted, FacetRequest};
+use crate::collect::facets::{FacetField, FacetRequest};
 use crate::collect::suggest::Values;
 use crate::document::Document;
 use crate::document::columns::{Facet, Word};
 use crate::engine::{Engine, SearchContext};
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
 use crate::execute::{Found, Sources, begin, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::Ranked;
-use crate::plan::{Asked, ClusterFacts, World, plan};
+use crate::plan::{ClusterFacts, FleetFacts, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
@@ -22,9 +22,9 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Field, Limits, lookup, parse};
 use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
-use crowsnest_store::record::{Happened, Version};
+use crowsnest_store::record::{ChangeKind, Version};
 use crowsnest_store::sqlite::SqliteStore;
-use crowsnest_store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, Store};
+use crowsnest_store::{Batch, BodyMode, Progress, Replayed, Span, Step, Store, VersionExclusions};
 use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use futures::executor::block_on;
 use parking_lot::Mutex;
@@ -102,7 +102,7 @@ fn milliseconds(time: &str) -> i64 {
     time.parse::<jiff::Timestamp>().unwrap().as_millisecond()
 }
 
-pub(crate) fn world() -> World {
+pub(crate) fn world() -> FleetFacts {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
     let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -111,7 +111,7 @@ pub(crate) fn world() -> World {
             names.entry(name).or_default().insert(kind.clone());
         }
     }
-    World { clusters: clusters.into_iter().map(ClusterFacts::from).collect(), kinds: Arc::new(names), now: NOW }
+    FleetFacts { clusters: clusters.into_iter().map(ClusterFacts::from).collect(), kinds: Arc::new(names), now: NOW }
 }
 
 fn name_of(object: &Object) -> String {
@@ -177,7 +177,7 @@ impl Corpus {
         let plan = plan(&query, &world());
         let mut remarks: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
-        let facets = vec![Counted::Column(Facet::Kind)];
+        let facets = vec![FacetField::Column(Facet::Kind)];
         let facet_request = FacetRequest { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
         let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, message| remarks.push(message)),
@@ -228,7 +228,7 @@ impl Corpus {
 
     async fn name(&self, hit: &Ranked) -> String {
         match hit.past {
-            None => name_of(&self.sources.store.by_ids(&[hit.place.id], Manifests::Read).await.unwrap()[0]),
+            None => name_of(&self.sources.store.by_ids(&[hit.place.id], BodyMode::Read).await.unwrap()[0]),
             Some(ended) => {
                 let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
                 name_of(&versions[0].object)
@@ -242,12 +242,12 @@ impl Corpus {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
         let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
-        if plan.asked != Asked::Now || plan.matches.contains(&changed) {
+        if plan.asked != TimeScope::Now || plan.matches.contains(&changed) {
             return None;
         }
         let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
         let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
-        let found = self.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches));
+        let found = self.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).holds(&matches));
         let found: Vec<_> = found.collect();
         let groups = grouped(&query, &mut |_, _| {}).map(|group| {
             let mut groups = BTreeMap::new();
@@ -317,7 +317,7 @@ pub(super) struct Answered {
 }
 
 /// Values of a document that are counted, each once.
-fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
+fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
     let facet =
         |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
     let clusters = || {
@@ -325,17 +325,17 @@ fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
         world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
-        Counted::Column(column) => facet(*column).collect(),
-        Counted::Region => clusters().map(|cluster| cluster.region).collect(),
-        Counted::Provider => clusters().map(|cluster| cluster.provider).collect(),
-        Counted::Zone => clusters().flat_map(|cluster| cluster.zones).collect(),
-        Counted::Label(key) => {
+        FacetField::Column(column) => facet(*column).collect(),
+        FacetField::Region => clusters().map(|cluster| cluster.region).collect(),
+        FacetField::Provider => clusters().map(|cluster| cluster.provider).collect(),
+        FacetField::Zone => clusters().flat_map(|cluster| cluster.zones).collect(),
+        FacetField::Label(key) => {
             let labels = document.words.iter().filter(|(word, _)| *word == Word::Label);
             let pairs = labels.filter_map(|(_, label)| label.split_once('='));
             pairs.filter(|(of, _)| of == key).map(|(_, value)| value.to_owned()).collect()
         }
     };
-    let is_value = |value: &String| matches!(counted, Counted::Label(_)) || !value.is_empty();
+    let is_value = |value: &String| matches!(counted, FacetField::Label(_)) || !value.is_empty();
     values.into_iter().filter(is_value).collect()
 }
 
@@ -437,7 +437,7 @@ fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
         let object = serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, field: value,
             "metadata": {"namespace": namespace, "name": "reader"}, "subjects": subjects});
         let object = stored(cluster, 1, &object);
-        rights.apply(&object.record, &object.body, Happened::Added);
+        rights.apply(&object.record, &object.body, ChangeKind::Added);
     }
     rights
 }
@@ -472,7 +472,7 @@ pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
 async fn the_corpus_has_a_history() {
     let corpus = Corpus::new().await;
     let span = Span { deleted: false, ..Span::DELETED };
-    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000).await.unwrap();
+    let versions = corpus.sources.store.past(&span, &VersionExclusions::NONE, 1000).await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;
     assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());

@@ -9,12 +9,12 @@ use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Facet, Key};
 use crate::engine::SearchContext;
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::happened_since;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{Objects, resolve};
 use crate::plan::sort::{Ranked, Sort, SortBy};
-use crate::plan::{ClusterFacts, World, plan};
+use crate::plan::{ClusterFacts, FleetFacts, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::collector::top_hits;
 use crate::tantivy::reader::lookup::Looking;
@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::fixtures::stored;
-use crowsnest_store::record::Happened;
+use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 /// 2026-09-21T14:13:20Z, as the records' `changed_at`.
 const NOW: i64 = 1_790_000_000;
 
-fn world() -> World {
+fn world() -> FleetFacts {
     let cluster = |name: &str, region: &str, env: &str| ClusterFacts {
         name: name.into(),
         region: region.into(),
@@ -46,7 +46,7 @@ fn world() -> World {
     };
     let kinds =
         [("po", "pod"), ("pods", "pod"), ("pod", "pod"), ("deploy", "deployment"), ("ev", "event"), ("no", "node")];
-    World {
+    FleetFacts {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
         kinds: Arc::new(kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into()),
         now: NOW,
@@ -134,7 +134,7 @@ impl Corpus {
     fn model_of(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
         let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
         let matches = self.planned(query, &mut readable);
-        let found = readable.0.iter().filter(|document| Evaluated::new(document).holds(&matches));
+        let found = readable.0.iter().filter(|document| DocumentEvaluator::new(document).holds(&matches));
         found.map(|document| self.name(document.id)).collect()
     }
 }
@@ -164,7 +164,7 @@ pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 #[async_trait]
 impl Objects for Readable<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        let holding = self.0.iter().filter(|document| Evaluated::new(document).holds(matches));
+        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).holds(matches));
         let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
         Ok(keys.map(|(_, key)| *key).collect())
     }
@@ -314,7 +314,7 @@ fn events_match_the_period_in_which_they_happened() {
     let noon = "2026-09-21T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
     let since = |from: i64| {
         let matches = happened_since(Match::All, from);
-        corpus.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches)).count()
+        corpus.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).holds(&matches)).count()
     };
     assert_eq!((since(noon), since(noon + 1)), (4, 1));
 }
@@ -336,7 +336,7 @@ fn permissions_apply_in_many_namespaces() {
             "subjects": [{"kind": "User", "name": "ann"}]}),
     ] {
         let object = stored("member1", 1, &rule);
-        rights.apply(&object.record, &object.body, Happened::Added);
+        rights.apply(&object.record, &object.body, ChangeKind::Added);
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
     let matches = plan(&parse("web", &Limits::default()).unwrap(), &world()).matches;
@@ -471,7 +471,7 @@ fn the_closest_name_comes_first() {
 fn hits_have_reasons() {
     let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &world());
     let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
-    let reasons = Evaluated::new(document).reasons(&planned.matches);
+    let reasons = DocumentEvaluator::new(document).reasons(&planned.matches);
     let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
     assert_eq!(text, ["kind=Pod", "reason=CrashLoopBackOff", "restarts=7", "status=CrashLoopBackOff"]);
 }

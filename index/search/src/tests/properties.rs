@@ -141,7 +141,7 @@ pub(crate) fn granted(allowed: &Allowed) -> Rights {
                 "subjects": [{"kind": "User", "name": "ann"}]}),
         ] {
             let object = stored(cluster, 1, &object);
-            rights.apply(&object.record, &object.body, Happened::Added);
+            rights.apply(&object.record, &object.body, ChangeKind::Added);
         }
     }
     rights

@@ -97,7 +97,7 @@ async fn requests_fail_over_to_another_node() {
 #[case::redirect(answer(302, "location: http://127.0.0.1:1/\r\n", ""), "redirect (302)")]
 #[case::silence(Fault::Silence, "did not answer within")]
 #[tokio::test]
-async fn bad_answers_are_bounded(#[case] fault: Fault, #[case] message: &str) {
+async fn invalid_answers_end_within_the_limits(#[case] fault: Fault, #[case] message: &str) {
     // Silence needs something behind the proxy that answers.
     let behind = engine("opensearch", "2.19.6", "").await;
     let proxy = Proxy::start(behind.address).await;

@@ -128,7 +128,7 @@ impl Drop for Node {
     }
 }
 
-/// As `main` does it.
+/// Like `main`.
 pub fn install_cryptography() {
     // Another test may have done so.
     drop(rustls::crypto::ring::default_provider().install_default());

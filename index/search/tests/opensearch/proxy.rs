@@ -1,4 +1,4 @@
-//! A proxy in front of an engine that does harm on request.
+//! A fault-injecting proxy in front of an engine.
 //!
 //! It reads each request, sends it over a connection of its own and ends the client's connection with the answer.
 
@@ -101,7 +101,7 @@ async fn accept(
     while let Some(Ok((stream, _))) = stop.run_until_cancelled(listener.accept()).await {
         let (state, tls) = (Arc::clone(&state), tls.clone());
         connections.spawn(async move {
-            // A connection that fails is what this is for.
+            // Connections fail on purpose.
             match tls {
                 None => drop(serve(stream, &state).await),
                 Some(tls) => {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// The format this version writes.
 pub(crate) const NEWEST: usize = migrations::NEWEST;
 
-/// How long after its lease a killed replica is waited for, and the polling interval.
+/// Additional wait for a killed replica after its lease has expired, and the polling interval.
 const AFTER_LEASE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(200);
 

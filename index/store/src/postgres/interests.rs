@@ -3,7 +3,7 @@
 use super::PostgresStore;
 use crate::Error;
 use crate::LEASE;
-use crate::Wish;
+use crate::ReplicaInterest;
 use crate::rows::Columns;
 use crate::{Clusters, Namespaces};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
@@ -11,12 +11,12 @@ use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the interests of a silent replica stay valid.
+/// Time for which the interests of a replica without heartbeats stay valid.
 const COUNT_FOR: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
     /// Replaces this replica's stored interests.
-    pub async fn tell_interests(&self, wishes: &BTreeSet<Wish>) -> Result<(), Error> {
+    pub async fn publish_interests(&self, wishes: &BTreeSet<ReplicaInterest>) -> Result<(), Error> {
         let sql = "WITH told AS (SELECT DISTINCT $1::text AS replica, t.* FROM unnest($2::text[], $3::text[], $4::text[], \
             $5::text[], $6::text[]) AS t (clusters, \"group\", version, resource, namespaces)), \
             gone AS (DELETE FROM interests AS i WHERE replica = $1 AND NOT EXISTS (SELECT FROM told AS t \
@@ -43,7 +43,7 @@ impl PostgresStore {
     }
 
     /// The interests of other replicas, with their names.
-    pub async fn hear_interests(&self) -> Result<BTreeSet<(String, Wish)>, Error> {
+    pub async fn read_interests(&self) -> Result<BTreeSet<(String, ReplicaInterest)>, Error> {
         let what = "cannot read the interests of other replicas";
         let sql = "SELECT i.replica, i.clusters, i.\"group\", i.version, i.resource, i.namespaces FROM interests AS i \
             JOIN replicas AS r ON r.id = i.replica \
@@ -54,7 +54,7 @@ impl PostgresStore {
     }
 }
 
-fn wish(row: &PgRow) -> Result<(String, Wish), sqlx::Error> {
+fn wish(row: &PgRow) -> Result<(String, ReplicaInterest), sqlx::Error> {
     let parts = |at: usize| row.text(at).map(|text| text.split(',').filter(|part| !part.is_empty()));
     let clusters = match row.text(1)? {
         "" => Clusters::All,

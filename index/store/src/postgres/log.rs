@@ -4,7 +4,7 @@ use super::PostgresStore;
 use crate::Error;
 use crate::Store;
 use crate::decide::deletion;
-use crate::record::{Change, Happened, Object, Record, Seq};
+use crate::record::{Change, ChangeKind, Object, Record, Seq};
 use crate::rows::{Columns, OBJECT_COLUMNS};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
@@ -107,8 +107,8 @@ fn change(seq: Seq, now: Option<Object>, end: Option<End>) -> Option<Change> {
     };
     let previous: Option<Arc<Record>> = end.map(|end| end.old.record);
     let happened = match object.record.id == seq.0 {
-        true => Happened::Added,
-        false => Happened::Modified,
+        true => ChangeKind::Added,
+        false => ChangeKind::Modified,
     };
-    (happened == Happened::Added || previous.is_some()).then_some(Change { seq, happened, object, previous })
+    (happened == ChangeKind::Added || previous.is_some()).then_some(Change { seq, happened, object, previous })
 }

@@ -35,7 +35,8 @@ use super::notes;
 use super::reading::{Bodies, COUNTS, ScanRange, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
 use super::{
-    Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
+    Batch, BodyMode, Keep, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, VersionExclusions,
+    Wanted,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -56,7 +57,7 @@ use tokio::sync::Mutex;
 const SCHEMA: &str = "crowsnest_cache";
 /// Channel on which each write transaction announces its newest seq.
 const CHANNEL: &str = "crowsnest_cache";
-/// A [`Narrowing`]: collections $5 and $6, namespaces $7.
+/// A [`VersionExclusions`]: collections $5 and $6, namespaces $7.
 const NARROWED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -263,14 +264,14 @@ impl Store for PostgresStore {
         }
         let bodies = Bodies::of(&self.catalog, &records, &rows)?;
         let fresh =
-            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, Manifests::Read).await? };
+            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, BodyMode::Read).await? };
         Ok(bodies.join(records, fresh))
     }
 
-    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error> {
+    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error> {
         let columns = match manifests {
-            Manifests::Read => OBJECT_COLUMNS.to_owned(),
-            Manifests::Left => without_body("''::bytea"),
+            BodyMode::Read => OBJECT_COLUMNS.to_owned(),
+            BodyMode::Left => without_body("''::bytea"),
         };
         let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id = ANY($1)"));
         self.objects("cannot read objects", sqlx::query(sql).bind(numbers(ids))).await
@@ -355,11 +356,11 @@ impl Store for PostgresStore {
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions {
         self.catalog.narrowing(wanted)
     }
 
-    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error> {
+    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error> {
         let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
         let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
         let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);

@@ -19,7 +19,7 @@ impl PostgresStore {
         let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
         let query = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(floor);
         let cut = self.number(what, query).await?;
-        // Stored before deleting: a reader must not find a gap after being told that nothing is missing.
+        // Stored before deleting, so that no reader finds a gap that is not recorded here.
         self.reach("pruned", self.number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
         let mut dropped = 0;
         let mut until = self.number(what, sqlx::query(OLDEST)).await?;
@@ -52,7 +52,7 @@ impl PostgresStore {
         }
     }
 
-    /// Notes a number that only grows.
+    /// Stores a number that only increases.
     async fn reach(&self, name: &str, number: i64) -> Result<(), Error> {
         let sql = "INSERT INTO facts (name, value) VALUES ($1, $2::bigint::text) ON CONFLICT (name) DO UPDATE \
             SET value = greatest(facts.value::bigint, excluded.value::bigint)";

@@ -2,7 +2,7 @@
 
 use super::resumed;
 use super::{Log, PostgresStore, migrations};
-use crate::Wish;
+use crate::ReplicaInterest;
 use crate::codec::Codec;
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::history;
@@ -245,25 +245,25 @@ async fn interests_are_shared_between_replicas() {
     let Some(database) = Database::fresh().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let everywhere: Wish = (Clusters::All, pods("x").resource, Namespaces::All);
-    let narrow: Wish = (
+    let everywhere: ReplicaInterest = (Clusters::All, pods("x").resource, Namespaces::All);
+    let narrow: ReplicaInterest = (
         Clusters::Names(BTreeSet::from([cluster("member1"), cluster("member2")])),
         pods("x").resource,
         Namespaces::Names(names(&["a", "b"])),
     );
-    one.tell_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
-    assert!(two.hear_interests().await.unwrap().is_empty(), "it has never renewed its lease");
+    one.publish_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
+    assert!(two.read_interests().await.unwrap().is_empty(), "it has never renewed its lease");
     one.beat(true).await.unwrap();
-    let from_one = |wish: &Wish| ("one".to_owned(), wish.clone());
-    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
-    assert!(one.hear_interests().await.unwrap().is_empty());
-    one.tell_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();
-    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
+    let from_one = |wish: &ReplicaInterest| ("one".to_owned(), wish.clone());
+    assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
+    assert!(one.read_interests().await.unwrap().is_empty());
+    one.publish_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();
+    assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
     // A replica that leaves counts as dead immediately, but its interests stay valid for a while.
     one.leave().await.unwrap();
     assert!(two.beat(true).await.unwrap().live.contains("two"));
     assert!(!two.beat(true).await.unwrap().live.contains("one"));
-    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
+    assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
 }
 
 /// An open transaction blocks all writers until the server terminates it.

@@ -4,7 +4,7 @@ use super::claims::claim_of;
 use super::{CHANNEL, PostgresStore, labels};
 use crate::Epoch;
 use crate::Error;
-use crate::decide::{Decided, Sequence, Target, runs};
+use crate::decide::{BatchDecision, Sequence, Target, runs};
 use crate::labels::ChosenLabels;
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows::{self, COLUMNS, Columns};
@@ -60,13 +60,13 @@ impl PostgresStore {
         let mut changes = Vec::new();
         for run in runs(steps, |(target, step)| (target.id, step.key())) {
             let mut present = self.present(&mut transaction, &run).await?;
-            let mut decided = Decided::default();
+            let mut decided = BatchDecision::default();
             for (target, step) in run {
                 let (namespace, name) = step.key();
                 let previous = present.remove(&(target.id, namespace.to_owned(), name.to_owned()));
                 decided.step(target, step, previous, &mut sequence);
             }
-            changes.extend(self.obey(&mut transaction, decided, &chosen, now_ms).await?);
+            changes.extend(self.execute_decision(&mut transaction, decided, &chosen, now_ms).await?);
         }
         save_progress(&mut transaction, &progress_of(&targets, batches), now_ms).await?;
         unlock(&mut transaction, sequence.seq).await?;
@@ -114,11 +114,11 @@ impl PostgresStore {
         let chosen = self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = $1 LIMIT $2"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
-        let mut decided = Decided::default();
+        let mut decided = BatchDecision::default();
         for row in &rows {
             decided.bury(id, self.catalog.record_of(row, id)?, None, &mut sequence);
         }
-        let changes = self.obey(&mut transaction, decided, &chosen, now_ms).await?;
+        let changes = self.execute_decision(&mut transaction, decided, &chosen, now_ms).await?;
         // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one.
         let sql = "UPDATE collections SET complete = false, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END, touched_at = clock_timestamp() WHERE id = $1";
@@ -168,10 +168,10 @@ impl PostgresStore {
     }
 
     /// Executes a decision and returns its changes.
-    async fn obey(
+    async fn execute_decision(
         &self,
         connection: &mut PgConnection,
-        mut decided: Decided<'_>,
+        mut decided: BatchDecision<'_>,
         chosen: &ChosenLabels,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
@@ -190,7 +190,7 @@ impl PostgresStore {
     async fn keep_versions(
         &self,
         connection: &mut PgConnection,
-        decided: &mut Decided<'_>,
+        decided: &mut BatchDecision<'_>,
         now_ms: i64,
     ) -> Result<(), Error> {
         let fail = |e| Error::store("cannot save old versions", e);
@@ -237,7 +237,7 @@ async fn unlock(connection: &mut PgConnection, seq: u64) -> Result<(), Error> {
     done.map(drop).map_err(|e| Error::store("cannot save its sequence number", e))
 }
 
-async fn put(connection: &mut PgConnection, decided: &Decided<'_>, now_ms: i64) -> Result<(), Error> {
+async fn put(connection: &mut PgConnection, decided: &BatchDecision<'_>, now_ms: i64) -> Result<(), Error> {
     let puts = &decided.puts;
     if puts.is_empty() {
         return Ok(());

@@ -55,7 +55,7 @@ pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     Ok(Some(from))
 }
 
-/// How to proceed with a file of format `version`; fails if this version cannot use it.
+/// Decides about a file of format `version`; fails if this version of Crowsnest cannot use it.
 pub(super) async fn usable(connection: &mut SqliteConnection, version: usize, path: &Path) -> Result<Found, Error> {
     let fail = |e| Error::store(format!("{} cannot be read", path.display()), e);
     let says = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'format'";

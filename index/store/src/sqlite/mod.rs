@@ -9,7 +9,7 @@ mod write;
 
 use super::catalog::Catalog;
 use super::codec::Codec;
-use super::decide::{Decided, Sequence, Target, runs};
+use super::decide::{BatchDecision, Sequence, Target, runs};
 use super::history;
 use super::labels::ChosenLabels;
 use super::notes;
@@ -17,7 +17,8 @@ use super::reading::{Bodies, COUNTS, ScanRange, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
 use super::together::QueryBatcher;
 use super::{
-    Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
+    Batch, BodyMode, Keep, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, VersionExclusions,
+    Wanted,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -54,7 +55,7 @@ pub fn discard(data_dir: &Path) -> Result<bool, Error> {
     }
     Ok(found)
 }
-/// A [`Narrowing`]: collections $5 and $6, namespaces $7.
+/// A [`VersionExclusions`]: collections $5 and $6, namespaces $7.
 const NARROWED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
     (collection NOT IN (SELECT value FROM json_each($6)) OR namespace IN (SELECT value FROM json_each($7)))";
 /// Maximum size in bytes of the write-ahead log after a large transaction.
@@ -212,11 +213,11 @@ impl Store for SqliteStore {
         let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
-        let mut decided = Decided::default();
+        let mut decided = BatchDecision::default();
         for row in rows {
             decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut sequence);
         }
-        let changes = self.obey(&mut transaction, decided, now_ms).await?;
+        let changes = self.execute_decision(&mut transaction, decided, now_ms).await?;
         // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one after a
         // crash.
         let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
@@ -262,14 +263,14 @@ impl Store for SqliteStore {
         let rows = sqlx::query(sql).bind(ids).fetch_all(&self.readers).await.map_err(fail)?;
         let bodies = Bodies::of(&self.catalog, &records, &rows)?;
         let fresh =
-            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, Manifests::Read).await? };
+            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, BodyMode::Read).await? };
         Ok(bodies.join(records, fresh))
     }
 
-    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error> {
+    async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error> {
         let columns = match manifests {
-            Manifests::Read => OBJECT_COLUMNS.to_owned(),
-            Manifests::Left => without_body("x''"),
+            BodyMode::Read => OBJECT_COLUMNS.to_owned(),
+            BodyMode::Left => without_body("x''"),
         };
         let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
         self.objects(sql, json_ids(ids.iter().copied())).await
@@ -359,11 +360,11 @@ impl Store for SqliteStore {
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> VersionExclusions {
         self.catalog.narrowing(wanted)
     }
 
-    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error> {
+    async fn past(&self, span: &Span, narrowing: &VersionExclusions, limit: usize) -> Result<Vec<Version>, Error> {
         let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
         let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
         let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);

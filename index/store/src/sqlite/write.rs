@@ -2,7 +2,7 @@
 
 use super::{SqliteStore, json_ids, labels};
 use crate::Error;
-use crate::decide::{Decided, Put, Sequence, Target};
+use crate::decide::{BatchDecision, Put, Sequence, Target};
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows;
 use crate::{Batch, Progress, Step};
@@ -88,20 +88,20 @@ impl SqliteStore {
     ) -> Result<Vec<Change>, Error> {
         let keys: Vec<_> = steps.iter().map(|step| step.key()).collect();
         let mut present = self.present(connection, target, &keys).await?;
-        let mut decided = Decided::default();
+        let mut decided = BatchDecision::default();
         for step in steps {
             let (namespace, name) = step.key();
             let previous = present.remove(&(namespace.to_owned(), name.to_owned()));
             decided.step(target, step, previous, sequence);
         }
-        self.obey(connection, decided, sequence.now_ms).await
+        self.execute_decision(connection, decided, sequence.now_ms).await
     }
 
     /// Executes a decision and returns its changes.
-    pub(super) async fn obey(
+    pub(super) async fn execute_decision(
         &self,
         connection: &mut SqliteConnection,
-        mut decided: Decided<'_>,
+        mut decided: BatchDecision<'_>,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
         self.keep_versions(connection, &mut decided, now_ms).await?;
@@ -114,7 +114,7 @@ impl SqliteStore {
     async fn keep_versions(
         &self,
         connection: &mut SqliteConnection,
-        decided: &mut Decided<'_>,
+        decided: &mut BatchDecision<'_>,
         now_ms: i64,
     ) -> Result<(), Error> {
         let fail = |e| Error::store("cannot save old versions", e);

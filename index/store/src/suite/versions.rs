@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Version;
-use crate::{Narrowing, Span};
+use crate::{Span, VersionExclusions};
 use std::time::Duration;
 
 #[rstest]
@@ -84,18 +84,19 @@ async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind
     while !backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 1000).await.unwrap().is_empty() {}
     let backend = backend.reopened().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
-    let deletions = backend.store.past(&Span::DELETED, &Narrowing::NONE, 10).await.unwrap();
+    let deletions = backend.store.past(&Span::DELETED, &VersionExclusions::NONE, 10).await.unwrap();
     let told: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
     assert!(matches!(told.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{told:?}");
-    let next = backend.store.past(&Span { before: Seq(7), ..Span::DELETED }, &Narrowing::NONE, 10).await.unwrap();
+    let next =
+        backend.store.past(&Span { before: Seq(7), ..Span::DELETED }, &VersionExclusions::NONE, 10).await.unwrap();
     assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
     let seqs = |versions: Vec<Version>| versions.iter().map(|version| version.ended.0).collect::<Vec<_>>();
     let all = Span { deleted: false, ..Span::DELETED };
-    let whole = backend.store.past(&all, &Narrowing::NONE, 10).await.unwrap();
+    let whole = backend.store.past(&all, &VersionExclusions::NONE, 10).await.unwrap();
     assert_eq!(seqs(whole), [8, 7, 5, 4, 3]);
     for (from, until, expected) in [(1000, 1001, 5), (1001, i64::MAX, 0), (i64::MIN, 1000, 0)] {
         assert_eq!(
-            backend.store.past(&Span { from, until, ..all }, &Narrowing::NONE, 10).await.unwrap().len(),
+            backend.store.past(&Span { from, until, ..all }, &VersionExclusions::NONE, 10).await.unwrap().len(),
             expected
         );
     }
@@ -147,7 +148,7 @@ async fn old_versions_are_narrowed(
             span.before = last.ended;
             for version in &versions {
                 let key = &version.object.record.key;
-                assert!(found.insert(format!("{}/{}", key.cluster(), key.namespace)), "told twice");
+                assert!(found.insert(format!("{}/{}", key.cluster(), key.namespace)), "returned twice");
             }
         }
         assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected, "limit {limit}");

@@ -195,7 +195,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Happened;
+    use crate::ChangeKind;
     use crate::fixtures::stored;
     use proptest::prelude::*;
     use rstest::rstest;
@@ -205,7 +205,7 @@ mod tests {
         let pod = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "x", "uid": "u"}});
         let change = |seq: u64| {
             let object = stored("member1", seq, &pod);
-            Change { seq: Seq(seq), happened: Happened::Added, object, previous: None }
+            Change { seq: Seq(seq), happened: ChangeKind::Added, object, previous: None }
         };
         seqs.map(change).collect()
     }
@@ -234,7 +234,7 @@ mod tests {
 
     fn pod(seq: u64, namespace: &str, name: &str) -> Change {
         let pod = json!({"kind": "Pod", "metadata": {"name": name, "namespace": namespace, "uid": "u"}});
-        Change { seq: Seq(seq), happened: Happened::Added, object: stored("member1", seq, &pod), previous: None }
+        Change { seq: Seq(seq), happened: ChangeKind::Added, object: stored("member1", seq, &pod), previous: None }
     }
 
     fn topic(namespace: Option<&str>, name: Option<&str>) -> Topic {

@@ -1,6 +1,6 @@
 //! The agent's side of a tunnel: connects the control plane to one API server and nothing else.
 
-use super::{CONNECTION_WINDOW, MAX_STREAMS, Pulse, REPLICAS, STREAM_WINDOW, Tasks, authority};
+use super::{CONNECTION_WINDOW, MAX_STREAMS, REPLICAS, STREAM_WINDOW, Tasks, TunnelTimeouts, authority};
 use crate::{Dialer, Error, MemberIo};
 use bytes::Bytes;
 use crowsnest_component_base::retry::{Backoff, jitter};
@@ -69,7 +69,7 @@ impl Agent {
     {
         let tasks = Tasks { tracker: TaskTracker::new(), stop: CancellationToken::new() };
         let _ends = tasks.stop.clone().drop_guard();
-        let pulse = Pulse::default();
+        let pulse = TunnelTimeouts::default();
         let serving = service_fn(|request| {
             let (agent, tasks) = (self.clone(), tasks.clone());
             async move { Ok::<_, Infallible>(agent.answer(request, &tasks).await) }

@@ -43,17 +43,17 @@ const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 
 /// Liveness checks of tunnels, and how long to wait for an agent to reconnect.
 #[derive(Debug, Clone, Copy)]
-struct Pulse {
+struct TunnelTimeouts {
     /// Idle time after which a ping is sent.
     ask_after: Duration,
     /// Time limit for the response to a ping; then the peer counts as dead.
     answer_within: Duration,
-    /// How long requests wait for a tunnel after the cluster's last one ended, or after the first request to the cluster in
+    /// Maximum wait of requests for a tunnel after the cluster's last one ended, or after the first request to the cluster in
     /// this process. Agents reconnect within a second or two, and find a new process as quickly.
     opens_within: Duration,
 }
 
-impl Default for Pulse {
+impl Default for TunnelTimeouts {
     /// `ask_after` plus `answer_within` is three ping intervals.
     fn default() -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! Registry of open tunnels by cluster, and connections through them.
 
-use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, REPLICAS, STREAM_WINDOW, Tasks};
+use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, REPLICAS, STREAM_WINDOW, Tasks, TunnelTimeouts};
 use crate::dial::{MemberIo, chain};
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
@@ -28,14 +28,14 @@ pub struct Tunnels {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The tunnels of each cluster, oldest first. No empty lists.
+    /// The tunnels of each cluster, oldest first. A list is never empty.
     open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
     /// Start of the wait for a tunnel, for clusters that were requested without one.
     without: Mutex<BTreeMap<ClusterName, Instant>>,
     next: AtomicU64,
     /// Incremented when a tunnel opens or ends.
     changed: watch::Sender<u64>,
-    pulse: Pulse,
+    pulse: TunnelTimeouts,
     stop: CancellationToken,
     tracker: TaskTracker,
 }
@@ -58,7 +58,7 @@ enum Failure {
 
 impl Tunnels {
     #[cfg(test)]
-    pub(super) fn with_pulse(pulse: Pulse) -> Self {
+    pub(super) fn with_pulse(pulse: TunnelTimeouts) -> Self {
         Self { inner: Arc::new(Inner { pulse, ..Inner::default() }) }
     }
 
@@ -136,8 +136,8 @@ impl Tunnels {
         self.inner.changed.subscribe()
     }
 
-    /// Waits for a tunnel of a cluster if one is expected soon ([`Pulse`]). Returns true if one is open.
-    pub async fn comes(&self, cluster: &ClusterName) -> bool {
+    /// Waits for a tunnel of a cluster if one is expected soon ([`TunnelTimeouts`]). Returns true if one is open.
+    pub async fn wait_until_open(&self, cluster: &ClusterName) -> bool {
         let mut changes = self.changes();
         let since = *self.inner.without.lock().entry(cluster.clone()).or_insert_with(Instant::now);
         let open = async { while !self.is_open(cluster) && changes.changed().await.is_ok() {} };
@@ -147,12 +147,12 @@ impl Tunnels {
     }
 
     /// Announces the number of control plane replicas to each agent, so that it connects to new ones.
-    pub fn tell_of_replicas(&self, replicas: usize) {
+    pub fn announce_replicas(&self, replicas: usize) {
         let newest: Vec<_> = self.inner.open.lock().values().filter_map(|of| of.last().cloned()).collect();
         for tunnel in newest {
             let stop = tunnel.stop.clone();
             self.inner.tracker.spawn(async move {
-                if let Some(Err(error)) = stop.run_until_cancelled(tunnel.tell_of_replicas(replicas)).await {
+                if let Some(Err(error)) = stop.run_until_cancelled(tunnel.announce_replicas(replicas)).await {
                     tracing::debug!(%error, "cannot announce the number of replicas to an agent");
                 }
             });
@@ -219,7 +219,7 @@ impl Drop for Listed<'_> {
 
 impl Tunnel {
     /// Older agents ignore the announcement.
-    async fn tell_of_replicas(&self, replicas: usize) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn announce_replicas(&self, replicas: usize) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let request = Request::post(format!("http://agent{REPLICAS}{replicas}")).body(Empty::new())?;
         self.sender.clone().send_request(request).await?;
         Ok(())

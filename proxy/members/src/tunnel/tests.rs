@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dial::ProxyRoute;
-use crate::{Dialer, MemberIo, Through};
+use crate::{Dialer, MemberIo, MemberRoute};
 use crowsnest_apimachinery::names::ClusterName;
 use hyper_util::rt::TokioIo;
 use rstest::rstest;
@@ -66,13 +66,13 @@ impl Running {
     }
 }
 
-fn dialer(tunnels: &Tunnels, target: &str, through: Through) -> Dialer {
+fn dialer(tunnels: &Tunnels, target: &str, through: MemberRoute) -> Dialer {
     let dialer = Dialer::new(target.parse().unwrap(), None, ProxyRoute::default(), Duration::from_secs(30)).unwrap();
     dialer.through(through, tunnels, &m1()).unwrap()
 }
 
 async fn dial(tunnels: &Tunnels) -> Result<MemberIo, String> {
-    dialer(tunnels, ENDPOINT, Through::AgentOnly).dial().await.map_err(|error| error.to_string())
+    dialer(tunnels, ENDPOINT, MemberRoute::AgentOnly).dial().await.map_err(|error| error.to_string())
 }
 
 async fn greeting(tunnels: &Tunnels) -> u8 {
@@ -188,8 +188,11 @@ async fn a_tunnel_above_the_limit_closes_the_oldest() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_answer_pings_counts_as_dead() {
-    let pulse =
-        Pulse { ask_after: Duration::from_millis(40), answer_within: Duration::from_millis(80), ..Pulse::default() };
+    let pulse = TunnelTimeouts {
+        ask_after: Duration::from_millis(40),
+        answer_within: Duration::from_millis(80),
+        ..TunnelTimeouts::default()
+    };
     let tunnels = Tunnels::with_pulse(pulse);
     // The peer holds the connection and sends nothing.
     let (ours, _held) = tokio::io::duplex(64 << 10);
@@ -199,7 +202,7 @@ async fn an_agent_that_does_not_answer_pings_counts_as_dead() {
     assert!(tunnels.is_open(&m1()));
     changes.changed().await.unwrap();
     assert!(!tunnels.is_open(&m1()));
-    let all = Pulse::default();
+    let all = TunnelTimeouts::default();
     assert_eq!(all.ask_after + all.answer_within, Duration::from_secs(45));
 }
 
@@ -217,7 +220,7 @@ async fn the_number_of_replicas_is_announced_to_agents() {
     let serving = agent.clone();
     let served = tokio::spawn(async move { serving.serve(TokioIo::new(theirs), &CancellationToken::new()).await });
     for number in [3, 3, 2] {
-        tunnels.tell_of_replicas(number);
+        tunnels.announce_replicas(number);
         told.changed().await.unwrap();
         assert_eq!(*told.borrow_and_update(), number);
     }
@@ -227,19 +230,19 @@ async fn the_number_of_replicas_is_announced_to_agents() {
 #[tokio::test]
 async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
     let opens_within = Duration::from_millis(300);
-    let tunnels = Tunnels::with_pulse(Pulse { opens_within, ..Pulse::default() });
-    let comes = async || {
+    let tunnels = Tunnels::with_pulse(TunnelTimeouts { opens_within, ..TunnelTimeouts::default() });
+    let wait_until_open = async || {
         let began = Instant::now();
-        (tunnels.comes(&m1()).await, began.elapsed() >= opens_within)
+        (tunnels.wait_until_open(&m1()).await, began.elapsed() >= opens_within)
     };
     // First request: the agent may not have found this process yet.
-    assert_eq!(comes().await, (false, true));
+    assert_eq!(wait_until_open().await, (false, true));
     // The wait is over, so this does not wait again.
-    assert_eq!(comes().await, (false, false));
+    assert_eq!(wait_until_open().await, (false, false));
     // Resets the wait, as for a new cluster of the same name.
     tunnels.close(&m1());
     let (ours, theirs) = tokio::io::duplex(64 << 10);
-    let (came, ()) = tokio::join!(comes(), async {
+    let (came, ()) = tokio::join!(wait_until_open(), async {
         tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     });
     assert_eq!(came, (true, false));
@@ -247,7 +250,7 @@ async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
     let mut changes = tunnels.changes();
     drop(theirs);
     changes.changed().await.unwrap();
-    assert_eq!(comes().await, (false, true));
+    assert_eq!(wait_until_open().await, (false, true));
 }
 
 #[rstest]
@@ -270,7 +273,7 @@ async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
 async fn agents_report_why_they_do_not_connect(#[case] target: &str, #[case] expected: &str) {
     let tunnels = Tunnels::default();
     let _agent = attach(&tunnels, "127.0.0.1:1".parse().unwrap()).await;
-    let error = dialer(&tunnels, target, Through::AgentOnly).dial().await.unwrap_err();
+    let error = dialer(&tunnels, target, MemberRoute::AgentOnly).dial().await.unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
@@ -278,7 +281,7 @@ async fn agents_report_why_they_do_not_connect(#[case] target: &str, #[case] exp
 async fn a_cluster_that_may_be_dialed_is_dialed_without_an_agent() {
     let tunnels = Tunnels::default();
     let (direct, tunnelled) = (server(b'd').await, server(b't').await);
-    let dialer = dialer(&tunnels, &format!("http://{direct}"), Through::AgentIfThere);
+    let dialer = dialer(&tunnels, &format!("http://{direct}"), MemberRoute::AgentIfConnected);
     assert_eq!(dialer.dial().await.unwrap().read_u8().await.unwrap(), b'd');
     // With a tunnel, the agent decides.
     let _agent = attach(&tunnels, tunnelled).await;
@@ -290,7 +293,7 @@ async fn a_cluster_that_may_be_dialed_is_dialed_without_an_agent() {
 async fn endpoints_behind_a_tunnel_may_be_local() {
     let tunnels = Tunnels::default();
     let tunnelled = server(b't').await;
-    let dialer = dialer(&tunnels, &format!("http://{tunnelled}"), Through::AgentIfThere);
+    let dialer = dialer(&tunnels, &format!("http://{tunnelled}"), MemberRoute::AgentIfConnected);
     let dialer = dialer.under(crate::EndpointRules::default());
     assert!(dialer.dial().await.unwrap_err().to_string().contains("is a loopback address"));
     // The agent decides about the address, and uses another one.
@@ -313,6 +316,6 @@ fn delays_grow_with_jitter(#[case] failures: u32, #[case] random: f64, #[case] m
 #[case("https://M1.example", "m1.example:443")]
 #[case("http://m1/base", "m1:80")]
 #[case("https://[fd00::1]:6443", "[fd00::1]:6443")]
-fn connect_names_host_and_port(#[case] endpoint: &str, #[case] expected: &str) {
+fn connect_targets_are_host_and_port(#[case] endpoint: &str, #[case] expected: &str) {
     assert_eq!(authority(&endpoint.parse().unwrap()).unwrap().as_str(), expected);
 }

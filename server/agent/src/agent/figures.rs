@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::health::Tunnel;
 use crowsnest_component_base::metrics::Scrape;
-use crowsnest_component_base::metrics::{BuildInfo, Sent};
+use crowsnest_component_base::metrics::{BuildInfo, RequestsCollector};
 
 /// The agent's metrics. Cheap to clone.
 #[derive(Clone, Default)]
@@ -64,7 +64,7 @@ impl AgentMetrics {
         ];
         let mut registry = Registry::default();
         registry.register_collector(Box::new(BuildInfo));
-        registry.register_collector(Box::new(Sent(self.0.requests.clone())));
+        registry.register_collector(Box::new(RequestsCollector(self.0.requests.clone())));
         registry.register_collector(Box::new(Scrape(own)));
         let mut text = String::new();
         encode(&mut text, &registry)?;

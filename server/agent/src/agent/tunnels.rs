@@ -21,7 +21,7 @@ mod tests;
 const STABLE: Duration = Duration::from_secs(30);
 
 /// Response to a tunnel request.
-pub(super) enum Answer<IO> {
+pub(super) enum TunnelResponse<IO> {
     Opened(IO, Option<Replica>),
     /// The replica has a tunnel already.
     AlreadyOpen,
@@ -35,7 +35,7 @@ pub(super) async fn keep<IO, F>(
     stop: &CancellationToken,
 ) where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    F: Future<Output = anyhow::Result<Answer<IO>>>,
+    F: Future<Output = anyhow::Result<TunnelResponse<IO>>>,
 {
     let (mut replicas, mut tunnels) = (Replicas::default(), JoinSet::new());
     let mut replica_count = agent.replicas();
@@ -75,7 +75,7 @@ pub(super) async fn keep<IO, F>(
             Some(answer) = OptionFuture::from(pending_request.as_mut()) => {
                 pending_request = None;
                 match answer {
-                    Ok(Answer::Opened(io, replica)) => {
+                    Ok(TunnelResponse::Opened(io, replica)) => {
                         let name = replica.as_ref().map(tracing::field::display);
                         tracing::info!(replica = name, "opened a tunnel");
                         let stop = stop.child_token();
@@ -83,7 +83,7 @@ pub(super) async fn keep<IO, F>(
                         tunnels.spawn(serve(agent.clone(), io, number, stop));
                         state.send_replace(Tunnel::Open);
                     }
-                    Ok(Answer::AlreadyOpen) => replicas.record_known_replica(),
+                    Ok(TunnelResponse::AlreadyOpen) => replicas.record_known_replica(),
                     Err(error) => {
                         replicas.record_failure();
                         report_closed(&replicas, format!("{error:#}"), state);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crowsnest_apiserver::authn::Authority;
-use crowsnest_controllers::estimator::client::Asked;
+use crowsnest_controllers::estimator::client::EstimatorTarget;
 use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_kube_apiserver::admission::Plugin;
@@ -182,7 +182,8 @@ impl TestEstimator {
             assumed_workloads: Vec::new(),
         };
         let service = self.service();
-        let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=default/web" };
+        let asked =
+            EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=default/web" };
         estimators.max_available_replicas(asked, request).await.map_err(|error| error.to_string())
     }
 }
@@ -209,7 +210,8 @@ async fn estimates_are_answered() {
     );
 
     let service = estimator.service();
-    let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=FlinkDeployment, name=default/f" };
+    let asked =
+        EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=FlinkDeployment, name=default/f" };
     let component = |cpu: &str, replicas: i32| -> wire::Component {
         let component = json!({"name": "c", "replicas": replicas,
             "replicaRequirements": {"resourceRequest": {"cpu": cpu}}});

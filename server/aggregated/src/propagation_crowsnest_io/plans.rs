@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use axum::response::Response;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::request::is_path_segment;
-use crowsnest_controllers::reports::{Affected, Proposal, Reports, Role, Wish};
+use crowsnest_controllers::reports::{Affected, Proposal, ProposedOperation, Reports, Role};
 use crowsnest_plan::report::{Change, PlanReport, TemplatePlan};
 use crowsnest_plan::whatif;
 use http::StatusCode;
@@ -83,12 +83,12 @@ fn yes() -> bool {
 
 impl Spec {
     /// All objects, with their field in the request and the requested change.
-    fn wishes<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, Wish)> {
-        let of = |field: &'static str, wish: Wish| {
+    fn wishes<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, ProposedOperation)> {
+        let of = |field: &'static str, wish: ProposedOperation| {
             move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, wish)
         };
-        let applied = self.objects.iter().enumerate().map(of("objects", Wish::Apply));
-        applied.chain(self.deletions.iter().enumerate().map(of("deletions", Wish::Delete)))
+        let applied = self.objects.iter().enumerate().map(of("objects", ProposedOperation::Apply));
+        applied.chain(self.deletions.iter().enumerate().map(of("deletions", ProposedOperation::Delete)))
     }
 }
 
@@ -208,7 +208,7 @@ impl Planner<'_> {
                 }
                 _ => {}
             }
-            if role == Role::Customization && wish == Wish::Apply {
+            if role == Role::Customization && wish == ProposedOperation::Apply {
                 self.0.must_create(&resource).await?;
             }
             let readable = self.0.may_see_proposed(&resource, namespace, name).await?;

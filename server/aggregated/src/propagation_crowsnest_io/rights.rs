@@ -5,12 +5,12 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Attributes;
 use crowsnest_controllers::runtime::dynamic_client::Resource;
 
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 
 /// A caller whose rights are reviewed in the control plane.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'r> {
-    pub(super) delegated: &'r Delegated,
+    pub(super) delegated: &'r DelegatedAuth,
     pub(super) user: &'r UserInfo,
 }
 

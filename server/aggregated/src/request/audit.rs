@@ -29,7 +29,7 @@ const MEMBER_PATH: &str = "crowsnest.io/member-path";
 const NAMED: usize = 16;
 
 /// Our resources that may contain Secrets: manifests of Works.
-pub const DELICATE: [(&str, &str); 1] = [("work.karmada.io", "works")];
+pub const SENSITIVE_RESOURCES: [(&str, &str); 1] = [("work.karmada.io", "works")];
 
 /// Audit attributes of requests to members through our API groups.
 pub struct Members;
@@ -74,7 +74,7 @@ fn annotations(attributes: &RequestAttributes) -> BTreeMap<String, String> {
 /// Audit record to which the proxies add the clusters that a request reaches. Tunnels hold it until they end.
 pub struct Reached(pub Arc<Record>);
 
-impl crowsnest_proxy::Witness for Reached {
+impl crowsnest_proxy::ClusterObserver for Reached {
     fn asks(&self, cluster: &ClusterName) {
         self.0.note(CLUSTER, cluster.as_str());
     }

@@ -23,12 +23,12 @@ use moka::future::Cache;
 
 /// Decision of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AccessDecision {
     pub allowed: bool,
     pub reason: String,
 }
 
-impl Verdict {
+impl AccessDecision {
     /// Returns an error with kube-apiserver's wording if the request is denied.
     pub fn check(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
         if self.allowed { Ok(()) } else { Err(forbidden(caller, attributes, &self.reason)) }
@@ -48,15 +48,15 @@ const LONGEST_CACHED_IDENTITY: usize = 64 * 1024;
 
 /// Sends reviews of tokens and rights to the control plane.
 #[derive(Clone)]
-pub struct Delegated {
+pub struct DelegatedAuth {
     control_plane: kube::Client,
     fingerprints: Arc<ring::hmac::Key>,
     tokens: Cache<Fingerprint, UserInfo>,
     refused: Cache<Fingerprint, ()>,
-    verdicts: Cache<(UserInfo, Attributes), Verdict>,
+    verdicts: Cache<(UserInfo, Attributes), AccessDecision>,
 }
 
-impl Delegated {
+impl DelegatedAuth {
     pub fn new(control_plane: kube::Client) -> Self {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &rand::random::<[u8; 32]>());
         Self {
@@ -139,9 +139,9 @@ impl Delegated {
     }
 
     /// Decision of RBAC in the control plane.
-    pub async fn review(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, ApiError> {
+    pub async fn review(&self, caller: &UserInfo, attributes: &Attributes) -> Result<AccessDecision, ApiError> {
         if caller.is_master() {
-            return Ok(Verdict { allowed: true, reason: String::new() });
+            return Ok(AccessDecision { allowed: true, reason: String::new() });
         }
         let key = (caller.clone(), attributes.clone());
         if let Some(verdict) = self.verdicts.get(&key).await {
@@ -156,7 +156,7 @@ impl Delegated {
         Ok(verdict)
     }
 
-    async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, ApiError> {
+    async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<AccessDecision, ApiError> {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(caller.name.clone()),
             uid: Some(caller.uid.clone()).filter(|u| !u.is_empty()),
@@ -187,11 +187,11 @@ impl Delegated {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
         let status = answer.status.unwrap_or_default();
-        Ok(Verdict { allowed: status.allowed, reason: status.reason.unwrap_or_default() })
+        Ok(AccessDecision { allowed: status.allowed, reason: status.reason.unwrap_or_default() })
     }
 }
 
-/// Adds the group that every API server adds.
+/// Adds the group system:authenticated, as every API server does.
 fn known(user: UserInfo) -> UserInfo {
     match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         true => user,
@@ -244,13 +244,13 @@ mod tests {
     /// Name of the authenticated user, or status code. The control plane is unreachable.
     async fn authenticated(peer: &Peer, given: Given<'_>) -> Result<String, u16> {
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
-        let delegated = Delegated::new(kube::Client::try_from(nowhere).unwrap());
+        let delegated = DelegatedAuth::new(kube::Client::try_from(nowhere).unwrap());
         let caller = delegated.authenticate(peer, &headers(given)).await;
         caller.map(|caller| caller.name).map_err(|failure| failure.code)
     }
 
     #[tokio::test]
-    async fn the_first_proof_counts_and_a_bad_one_is_not_nobody() {
+    async fn first_valid_credential_counts_and_invalid_ones_are_not_anonymous() {
         let user = |front_proxy| Peer {
             front_proxy,
             certificate: Certificate::User(UserInfo::new("carla", ["dev"])),

@@ -13,21 +13,21 @@ use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
-use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::held::{BodyCapture, TrackedBody};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_component_base::metrics::Series;
-use crowsnest_component_base::spans::Lasting;
+use crowsnest_component_base::spans::SpanGuard;
 use crowsnest_process::client_certificate::Peer;
-use crowsnest_process::reload::Reloads;
+use crowsnest_process::reload::ReloadCounters;
 use futures::FutureExt;
 use http::HeaderValue;
 use jiff::Timestamp;
 use tracing::Instrument;
 
 use crate::request::audit::Reached;
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crate::request::context::{RequestAttributes, RequestContext};
 use crate::request::limits::{InFlight, Limits};
 use crate::request::trace;
@@ -38,16 +38,16 @@ use crowsnest_runtime::metrics::ProcessMetrics;
 
 /// Middleware in front of the handlers.
 #[derive(Clone)]
-pub struct Edge {
+pub struct ApiMiddleware {
     pub auditor: Auditor,
     pub limits: Limits,
-    pub reloads: Arc<Reloads>,
+    pub reloads: Arc<ReloadCounters>,
     pub metrics: Arc<ProcessMetrics>,
     /// Time limit for the start of our own responses. The proxy sets the limit for members.
     pub timeout: Duration,
 }
 
-impl Edge {
+impl ApiMiddleware {
     /// Problems of the middleware, one per line.
     pub fn problems(&self) -> Option<String> {
         self.auditor.log().and_then(|log| log.problem()).map(|problem| format!("audit: {problem}"))
@@ -85,7 +85,7 @@ pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<P
     // For watches and tunnels, the span covers the beginning only.
     match lasts || span.is_disabled() {
         true => response,
-        false => response.map(|body| Body::new(Held::new(body, Lasting(span)))),
+        false => response.map(|body| Body::new(TrackedBody::new(body, SpanGuard(span)))),
     }
 }
 
@@ -120,11 +120,11 @@ async fn answer(
     let is_stored = attributes.route.found().is_some_and(|found| found.resource.stored().is_some());
     let own = record.clone().filter(|_| is_stored);
     if let Some(record) = &record {
-        let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::new(Reached(Arc::clone(record)));
+        let witness: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(Reached(Arc::clone(record)));
         request.extensions_mut().insert(witness);
     }
-    if let Some(heard) = own.as_ref().and_then(|own| Heard::request(own, request.headers())) {
-        request = request.map(|body| Body::new(Held::new(body, ()).heard(Some(heard))));
+    if let Some(heard) = own.as_ref().and_then(|own| BodyCapture::request(own, request.headers())) {
+        request = request.map(|body| Body::new(TrackedBody::new(body, ()).heard(Some(heard))));
     }
     let context = caller.map(|user| RequestContext { user, peer, attributes, audit: record.clone() });
     let handled = AssertUnwindSafe(handle(&state, context, request));
@@ -154,11 +154,11 @@ async fn answer(
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(AUDIT_ID, id);
     }
-    let heard = own.as_ref().and_then(|own| Heard::response(own, response.status(), response.headers()));
+    let heard = own.as_ref().and_then(|own| BodyCapture::response(own, response.status(), response.headers()));
     response.map(|body| {
         let in_flight = in_flight
             .and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact(), Instant::now()));
-        Body::new(Held::new(body, (record, in_flight)).heard(heard))
+        Body::new(TrackedBody::new(body, (record, in_flight)).heard(heard))
     })
 }
 
@@ -200,7 +200,7 @@ async fn handle(
 
 /// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to
 /// all authenticated users.
-async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<(), ApiError> {
+async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Result<(), ApiError> {
     let RequestContext { user, attributes, audit, .. } = context;
     if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {
         return Ok(());
@@ -213,7 +213,7 @@ async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<()
 }
 
 /// The impersonated user, if the caller may impersonate it.
-async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, ApiError> {
+async fn impersonate(delegated: &DelegatedAuth, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, ApiError> {
     for right in impersonation::rights(&wanted) {
         let right = Attributes::from(right);
         delegated.review(caller, &right).await?.check(caller, &right)?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::registry::{Group, Registry};
 use crate::server::Aggregated;
 
-/// `/apis`; `metrics`: with the groups of metrics.
+/// `/apis`; with `metrics`, including the groups of the metrics APIs.
 pub fn group_list(registry: &Registry, metrics: bool) -> Value {
     let groups: Vec<Value> = registry.groups(metrics).map(group).map(strip_type).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})

@@ -38,7 +38,7 @@ pub struct Group {
     pub schemas: fn() -> Map<String, Value>,
 }
 
-/// Version of our groups, and of Karmada's.
+/// API version of Crowsnest's groups and of Karmada's.
 pub const VERSION: &str = "v1alpha1";
 
 /// Destination of a path.
@@ -50,7 +50,7 @@ pub enum Route {
     Group(&'static Group),
     /// `/apis/GROUP/VERSION`
     Resources(&'static Group, &'static str),
-    Resource(Found),
+    Resource(ResourceRoute),
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi,
     Health,
@@ -59,7 +59,7 @@ pub enum Route {
 
 /// A resource that a path leads to. Positions are those in the raw path.
 #[derive(Clone, Copy)]
-pub struct Found {
+pub struct ResourceRoute {
     pub group: &'static Group,
     pub resource: &'static dyn Resource,
     /// Start of the path after the version.
@@ -99,7 +99,7 @@ impl Registry {
         let start = path.len() - tail.len();
         group.resources.iter().find_map(|resource| {
             let end = resource.locate(tail)?;
-            Some(Route::Resource(Found { group, resource: *resource, tail: start, below: start + end }))
+            Some(Route::Resource(ResourceRoute { group, resource: *resource, tail: start, below: start + end }))
         })
     }
 }
@@ -118,7 +118,7 @@ impl Group {
 }
 
 impl Route {
-    pub fn found(&self) -> Option<&Found> {
+    pub fn found(&self) -> Option<&ResourceRoute> {
         match self {
             Self::Resource(found) => Some(found),
             _ => None,
@@ -144,7 +144,7 @@ impl Route {
     }
 }
 
-impl Found {
+impl ResourceRoute {
     /// The path after the version (`/clusters/m1/status`).
     pub fn tail<'p>(&self, path: &'p str) -> &'p str {
         path.get(self.tail..).unwrap_or_default()
@@ -166,7 +166,7 @@ impl Found {
     }
 }
 
-impl fmt::Debug for Found {
+impl fmt::Debug for ResourceRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} {}..{}", self.group.api.name, self.resource.definition().name(), self.tail, self.below)
     }

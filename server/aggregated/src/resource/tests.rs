@@ -11,7 +11,7 @@ use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use crowsnest_apiserver::audit::{Attributes, Auditor};
 use crowsnest_process::client_certificate::{Certificate, Peer};
-use crowsnest_process::reload::Reloads;
+use crowsnest_process::reload::ReloadCounters;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
@@ -21,10 +21,10 @@ use tower::ServiceExt;
 
 use super::registry::{Group, REGISTRY, Registry, Route, VERSION};
 use super::*;
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestAttributes;
 use crate::request::limits::Limits;
-use crate::request::middleware::Edge;
+use crate::request::middleware::ApiMiddleware;
 use crate::server::router;
 use crowsnest_process::reply::json as json_response;
 use crowsnest_runtime::metrics::ProcessMetrics;
@@ -260,17 +260,17 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
 async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
     let reviews = Reviews::default();
     let control_plane = control_plane(&reviews);
-    let edge = Edge {
+    let edge = ApiMiddleware {
         auditor: Auditor::default(),
         limits: Limits::new(0, 0),
-        reloads: Arc::new(Reloads::default()),
+        reloads: Arc::new(ReloadCounters::default()),
         metrics: Arc::new(ProcessMetrics::new()),
         timeout: Duration::from_secs(60),
     };
     let server = Aggregated {
         registry: &EXAMPLE,
         control_plane: control_plane.clone(),
-        delegated: Delegated::new(control_plane),
+        delegated: DelegatedAuth::new(control_plane),
         roles: Arc::default(),
         edge,
         metrics_adapter: false,

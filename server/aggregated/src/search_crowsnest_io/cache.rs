@@ -44,10 +44,10 @@ pub async fn metrics(
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut series = running.index.series(now_ms).await.map_err(ApiError::internal)?;
     series.extend(tunnels(&running.fleet));
-    series.extend(running.steering.series());
+    series.extend(running.controller_runner.series());
     series.extend(running.backend_store_series());
     series.extend(more_series);
-    let metrics = running.steering.metrics();
+    let metrics = running.controller_runner.metrics();
     metrics_response(series, |text| process_metrics.write(text).and_then(|()| metrics.write(text)))
 }
 

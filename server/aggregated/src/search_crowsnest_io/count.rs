@@ -7,7 +7,7 @@ use serde_json::json;
 use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Answers, Parameter, Q, named, of, relation};
+use super::openapi::{Parameter, Q, ResponseSchemas, named, of, relation};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -20,7 +20,7 @@ impl SearchOperation for Count {
     const DEFINITION: Definition = definition("count", "SearchCount");
     const SUMMARY: &str = "Number of matching objects.";
     const PARAMETERS: &[Parameter] = &[Q];
-    const ANSWERS: Answers = &[(JSON, &["SearchCount"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchCount"])];
 
     fn schemas(document: &mut Document) {
         let fields = json!({"total": number(), "totalRelation": relation(), "skipped": list(of("Skipped")),

@@ -10,7 +10,7 @@ use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::identity;
 use super::object::{past, version};
-use super::openapi::{self, Answers, Parameter, named, of};
+use super::openapi::{self, Parameter, ResponseSchemas, named, of};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -28,7 +28,7 @@ impl SearchOperation for Diff {
         ("with", "string", "Another cluster.", false),
     ];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: Answers = &[(JSON, &["ObjectDiff"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectDiff"])];
 
     fn schemas(document: &mut Document) {
         let mut side = openapi::identity();

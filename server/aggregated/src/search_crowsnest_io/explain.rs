@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::call::{SearchCall, typed};
 use super::definition;
-use super::openapi::{Answers, Parameter, Q, named, of};
+use super::openapi::{Parameter, Q, ResponseSchemas, named, of};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -19,7 +19,7 @@ impl SearchOperation for Explain {
     const DEFINITION: Definition = definition("explain", "SearchExplanation");
     const SUMMARY: &str = "How a query was parsed, and the hits and cost of each part.";
     const PARAMETERS: &[Parameter] = &[Q];
-    const ANSWERS: Answers = &[(JSON, &["SearchExplanation"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchExplanation"])];
 
     fn schemas(document: &mut Document) {
         let step = json!({"what": text(), "hits": number(), "tookMs": {"type": "number"}, "parts": list(of("Step"))});

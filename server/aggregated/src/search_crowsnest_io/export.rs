@@ -16,7 +16,7 @@ use super::call::SearchCall;
 use super::columns::{Column, Columns};
 use super::definition;
 use super::hits::{hit, time};
-use super::openapi::{Answers, LIMIT, Parameter, Q};
+use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas};
 use super::operation::SearchOperation;
 use crate::resource::Definition;
 use crowsnest_process::reply::Body;
@@ -29,7 +29,7 @@ const COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,cr
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Format {
     JsonLines,
-    /// With these columns.
+    /// CSV with these columns.
     Csv(Vec<String>),
 }
 
@@ -49,7 +49,7 @@ impl SearchOperation for Export {
             false,
         ),
     ];
-    const ANSWERS: Answers = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
+    const ANSWERS: ResponseSchemas = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
 
     async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
         export(call).await
@@ -66,7 +66,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
         other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.search(user)?;
-    // A file has no place for notices, without which an unanswerable query would look like one without hits.
+    // A file cannot contain notices; without them, an unanswerable query would look like a query without hits.
     if let Some(why) = request.unanswerable() {
         return Err(ApiError::bad_request(why));
     }

@@ -8,7 +8,7 @@ use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::summary;
 use super::object::unknown;
-use super::openapi::{Answers, Parameter, named, of};
+use super::openapi::{Parameter, ResponseSchemas, named, of};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -26,7 +26,7 @@ impl SearchOperation for Graph {
     const SUMMARY: &str = "Objects that an object is related to: owners, dependencies, events.";
     const PARAMETERS: &[Parameter] = &[("depth", "integer", "Maximum number of steps, at most 5.", false)];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: Answers = &[(JSON, &["ObjectGraph"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectGraph"])];
 
     fn schemas(document: &mut Document) {
         let edge = object(json!({"from": number(), "to": number(), "relation": text()}), &[]);

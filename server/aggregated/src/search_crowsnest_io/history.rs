@@ -10,7 +10,7 @@ use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::time;
 use super::object::{past, version};
-use super::openapi::{Answers, Parameter, named};
+use super::openapi::{Parameter, ResponseSchemas, named};
 use super::operation::SearchOperation;
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
@@ -25,7 +25,7 @@ impl SearchOperation for History {
         "The revisions of an object that are kept, newest first; with seq, the manifest of one revision.";
     const PARAMETERS: &[Parameter] = &[("seq", "integer", "The seq of a revision.", false)];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: Answers = &[(JSON, &["ObjectHistory", "Object"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectHistory", "Object"])];
 
     fn schemas(document: &mut Document) {
         let version = json!({"seq": number(), "resourceVersion": text(), "generation": number(), "from": schema::time(),

@@ -1,4 +1,4 @@
-//! `journal`: changes about an object, with their causes. Entries are Events of the control plane, found by search and, after the API
+//! `journal`: changes of an object, with their causes. Entries are Events of the control plane, found by search and, after the API
 //! server has deleted them, in the cache's history; each is followed from cause to cause to its root. The caller sees entries of readable
 //! Events; the text of an entry names a cause that is not readable or no longer kept.
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::call::{SearchCall, typed};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Answers, Parameter, named, of};
+use super::openapi::{Parameter, ResponseSchemas, named, of};
 use super::operation::SearchOperation;
 use super::parameters::Parameters;
 
@@ -37,7 +37,7 @@ const MOST_STEPS: usize = 16;
 /// An entry of the response.
 struct Entry {
     at: String,
-    /// The entry before it.
+    /// Id of the entry that is its cause.
     because: Option<String>,
     told: Value,
 }
@@ -108,7 +108,7 @@ impl SearchOperation for Journal {
             false,
         ),
     ];
-    const ANSWERS: Answers = &[(JSON, &["Journal"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["Journal"])];
 
     fn schemas(document: &mut Document) {
         let reference =
@@ -215,7 +215,7 @@ async fn causes(
     Ok(causes)
 }
 
-/// Oldest first, a cause before its effect; each with the way to its root, as far as that is known.
+/// Entries as JSON, oldest first and causes before effects; each has the ids of its causes up to the root, as far as they are known.
 fn told(entries: Entries, causes: Entries) -> Vec<Value> {
     let because: HashMap<String, String> =
         entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.because.clone()?))).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_told_after_its_effect_stands_before_it() {
+    fn causes_written_after_their_effect_are_sorted_before_it() {
         let entries = Entries::from([
             ("shop/evicted".to_owned(), entry("2026-01-01T10:05:21.7Z", Some("default/taint"))),
             ("default/taint".to_owned(), entry("2026-01-01T10:05:22.2Z", Some("default/flip"))),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_come_first_and_lead_to_the_root() {
+    fn causes_precede_effects_and_lead_to_the_root() {
         let second = "2026-01-01T10:05:01";
         let entries = Entries::from([
             ("shop/evicted".to_owned(), entry(&format!("{second}.1Z"), Some("default/taint"))),
@@ -306,9 +306,9 @@ mod tests {
         assert_eq!(told[4]["causes"], json!(["shop/evicted", "default/taint", "default/flip"]));
     }
 
-    /// A circle of causes, which no controller writes.
+    /// A cycle of causes, which no controller writes.
     #[test]
-    fn a_circle_ends() {
+    fn cyclic_causes_end() {
         let entries = Entries::from([
             ("a/a".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/b"))),
             ("a/b".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/a"))),
@@ -335,7 +335,7 @@ mod tests {
         "about=a\" OR \"",
         Err("invalid about=\"a\\\" OR \\\"\": expected KIND/NAMESPACE/NAME, KIND/NAME or NAME")
     )]
-    fn questions(#[case] query: &str, #[case] expected: Result<&str, &str>) {
+    fn queries_are_built(#[case] query: &str, #[case] expected: Result<&str, &str>) {
         let query = Query::parse(Some(query));
         let parameters = Parameters::new(&query);
         let now = "2026-01-01T12:00:00Z".parse().expect("a time");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSource, Said};
+use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSource, SourceEvent};
 use futures::{Stream, StreamExt};
 use http::{HeaderValue, header};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::call::SearchCall;
 use super::definition;
 use super::events::{event, stream};
 use super::hits::skipped;
-use super::openapi::{Answers, EVENTS, Parameter, Q, TEXT, named};
+use super::openapi::{EVENTS, Parameter, Q, ResponseSchemas, TEXT, named};
 use super::operation::SearchOperation;
 use super::parameters::Parameters;
 use crate::resource::openapi::Document;
@@ -61,7 +61,7 @@ impl SearchOperation for Logs {
         ("prefix", "boolean", "Write the container of each line (default true).", false),
         ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
     ];
-    const ANSWERS: Answers = &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])];
+    const ANSWERS: ResponseSchemas = &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])];
 
     fn is_long_running(_requested: Requested) -> bool {
         true
@@ -114,22 +114,22 @@ fn shown(told: LogEvent) -> (&'static str, Value) {
         LogEvent::Skipped(clusters) => return ("skipped", skipped(&clusters)),
         LogEvent::Failed(why) => return ("error", json!({"message": why})),
         LogEvent::Done(told) => return ("done", json!(told)),
-        LogEvent::Said(of, said) => (of, said),
+        LogEvent::SourceEvent(of, said) => (of, said),
     };
     let mut data = source(&of);
     let name = match said {
-        Said::Joined => "joined",
-        Said::Left(why) => {
+        SourceEvent::Joined => "joined",
+        SourceEvent::Left(why) => {
             data["why"] = why.into();
             "left"
         }
-        Said::Refused(refusal) => {
+        SourceEvent::Refused(refusal) => {
             data["code"] = refusal.code.into();
             data["reason"] = refusal.reason.into();
             data["message"] = refusal.message.into();
             "refused"
         }
-        Said::Line(line) => {
+        SourceEvent::Line(line) => {
             if let Some(time) = line.time {
                 // A fixed length, so that times sort as text.
                 data["time"] = format!("{time:.9}").into();
@@ -148,7 +148,7 @@ impl Form {
     /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
     fn write(self, text: &mut String, told: &LogEvent) {
         let written = match told {
-            LogEvent::Said(of, Said::Line(line)) => {
+            LogEvent::SourceEvent(of, SourceEvent::Line(line)) => {
                 let mut prefix = if self.prefix { format!("{} | ", source_text(of)) } else { String::new() };
                 if let Some(time) = line.time.filter(|_| self.timestamps) {
                     prefix.push_str(&format!("{time:.9} "));
@@ -156,11 +156,13 @@ impl Form {
                 let cut = if line.cut { " [cut]" } else { "" };
                 writeln!(text, "{prefix}{}{cut}", line.text)
             }
-            LogEvent::Said(of, Said::Refused(refusal)) => {
+            LogEvent::SourceEvent(of, SourceEvent::Refused(refusal)) => {
                 writeln!(text, "crowsnest: cannot read {}: {}", source_text(of), refusal.message)
             }
-            LogEvent::Said(of, Said::Left(why)) => writeln!(text, "crowsnest: {} ended: {why}", source_text(of)),
-            LogEvent::Said(_, Said::Joined) => Ok(()),
+            LogEvent::SourceEvent(of, SourceEvent::Left(why)) => {
+                writeln!(text, "crowsnest: {} ended: {why}", source_text(of))
+            }
+            LogEvent::SourceEvent(_, SourceEvent::Joined) => Ok(()),
             LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
             LogEvent::Skipped(clusters) => clusters.iter().try_for_each(|skipped| {
                 let age = skipped.age_seconds.map(|age| format!(", using its pods of {age} s ago")).unwrap_or_default();
@@ -198,8 +200,8 @@ mod tests {
         });
         let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), cut: true };
         let refusal = Refusal { code: 403, reason: "Forbidden".into(), message: "no".into() };
-        [Said::Joined, Said::Line(line), Said::Refused(refusal), Said::Left("it is gone")]
-            .map(|said| LogEvent::Said(Arc::clone(&source), said))
+        [SourceEvent::Joined, SourceEvent::Line(line), SourceEvent::Refused(refusal), SourceEvent::Left("it is gone")]
+            .map(|said| LogEvent::SourceEvent(Arc::clone(&source), said))
             .into()
     }
 

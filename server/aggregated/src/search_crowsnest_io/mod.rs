@@ -32,7 +32,7 @@ use crowsnest_api::aggregated_groups;
 pub const NAME: &str = aggregated_groups::CROWSNEST_SEARCH.name;
 const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
 
-/// They are no lists of objects: a client that watches every resource with the verb `watch` would watch them.
+/// Resources of the group. They list no objects and therefore lack the verb `watch`: clients watch every resource that has it.
 const RESOURCES: &[&dyn Resource] = &[
     &cache::Cache,
     &count::Count,
@@ -54,7 +54,7 @@ const RESOURCES: &[&dyn Resource] = &[
 pub const GROUP: Group =
     Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_SEARCH, RESOURCES) };
 
-/// A resource without objects, whose singular is its plural.
+/// Definition of a resource without objects; its singular name equals its plural.
 const fn definition(resource: &'static str, kind: &'static str) -> Definition {
     Definition { singular: resource, route: NAME, ..Definition::new(resource, kind, LIST, Paths::Collection) }
 }

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Index, Object, RecordKey, Seq};
-use crowsnest_search::Past;
+use crowsnest_search::ObjectRevisions;
 
 /// 404, the same for an object that does not exist and for one that the caller has no right to read.
 pub(super) fn unknown(key: &RecordKey) -> ApiError {
@@ -15,12 +15,12 @@ pub(super) fn unknown(key: &RecordKey) -> ApiError {
     .with_object(&key.resource().group, resource, &key.name)
 }
 
-pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<Past, ApiError> {
+pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<ObjectRevisions, ApiError> {
     index.searcher().past(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| unknown(key))
 }
 
 /// The revision that starts at the sequence number `wanted`, or the current object for `now`.
-pub(super) fn version<'p>(past: &'p Past, wanted: &str, key: &RecordKey) -> Result<&'p Object, ApiError> {
+pub(super) fn version<'p>(past: &'p ObjectRevisions, wanted: &str, key: &RecordKey) -> Result<&'p Object, ApiError> {
     let now = past.now.iter();
     let found = match wanted {
         "now" => past.now.as_ref(),

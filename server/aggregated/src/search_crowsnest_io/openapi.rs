@@ -13,7 +13,7 @@ pub(super) const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
 pub(super) type Parameter = (&'static str, &'static str, &'static str, bool);
 
 /// Media types with their possible schemas.
-pub(super) type Answers = &'static [(&'static str, &'static [&'static str])];
+pub(super) type ResponseSchemas = &'static [(&'static str, &'static [&'static str])];
 
 pub(super) const Q: Parameter = ("q", "string", "Search query, in the language of docs/QUERY.md.", false);
 pub(super) const LIMIT: Parameter = (
@@ -52,7 +52,7 @@ pub(super) struct Operation {
     pub(super) parameters: &'static [Parameter],
     /// True if parameters name an object of a member.
     pub(super) object: bool,
-    pub(super) answers: Answers,
+    pub(super) answers: ResponseSchemas,
 }
 
 /// Responses with a Status.

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
 use super::call::SearchCall;
-use super::openapi::{Answers, Operation, Parameter};
+use super::openapi::{Operation, Parameter, ResponseSchemas};
 use crate::resource::openapi::Document;
 use crate::resource::{Call, Definition, Requested, Resource};
 
@@ -16,7 +16,7 @@ pub(super) trait SearchOperation: Send + Sync {
     const PARAMETERS: &'static [Parameter];
     /// True if parameters name an object of a member.
     const NAMES_OBJECT: bool = false;
-    const ANSWERS: Answers;
+    const ANSWERS: ResponseSchemas;
 
     /// See [`Resource::is_long_running`].
     fn is_long_running(_requested: Requested) -> bool {

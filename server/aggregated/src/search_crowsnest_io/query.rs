@@ -13,7 +13,7 @@ use super::call::SearchCall;
 use super::columns::Columns;
 use super::events::{Event, Events, error, event, stream};
 use super::hits::{done, facets, groups, hit, hits, identity, skipped};
-use super::openapi::{Answers, COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, named, of, relation};
+use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, ResponseSchemas, named, of, relation};
 use super::operation::SearchOperation;
 use super::{API_VERSION, definition};
 use crate::resource::openapi::Document;
@@ -29,7 +29,7 @@ impl SearchOperation for Query {
     const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
     const PARAMETERS: &[Parameter] =
         &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
-    const ANSWERS: Answers = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
 
     fn is_long_running(requested: Requested) -> bool {
         requested.watch || requested.events

@@ -12,7 +12,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Error, Index};
 use crowsnest_members::Member;
 use crowsnest_search::document::columns::Facet;
-use crowsnest_search::{Counted, SearchRequest};
+use crowsnest_search::{FacetField, SearchRequest};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::StatusCode;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::call::SearchCall;
 use super::definition;
 use super::events::{error, event, stream};
-use super::openapi::{Answers, EVENTS, Parameter, named, of};
+use super::openapi::{EVENTS, Parameter, ResponseSchemas, named, of};
 use super::operation::SearchOperation;
 use crate::resource::openapi::Document;
 use crate::resource::schema::JSON;
@@ -54,7 +54,7 @@ impl SearchOperation for Status {
     const DEFINITION: Definition = definition("status", "FleetStatus");
     const SUMMARY: &str = "Status of the fleet; with watch=true also its changes.";
     const PARAMETERS: &[Parameter] = &[("watch", "boolean", "Send changes as server-sent events.", false)];
-    const ANSWERS: Answers = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
 
     fn is_long_running(requested: Requested) -> bool {
         requested.watch || requested.events
@@ -190,7 +190,7 @@ fn fleet_status(index: &Index, counts: &Counts) -> Value {
 async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
-    request.facets = vec![Counted::Column(Facet::Cluster)];
+    request.facets = vec![FacetField::Column(Facet::Cluster)];
     let answer = index.searcher().search_all(request).await?;
     let total = answer.summary.map_or(0, |s| s.total);
     Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::call::{SearchCall, typed};
 use super::definition;
-use super::openapi::{Answers, LIMIT, Parameter, Q, named};
+use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas, named};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -24,7 +24,7 @@ impl SearchOperation for Suggest {
     const SUMMARY: &str = "Completions at a position of a query: fields, or values with their number of objects.";
     const PARAMETERS: &[Parameter] =
         &[Q, ("cursor", "integer", "Byte offset of the position (default: the end of the query).", false), LIMIT];
-    const ANSWERS: Answers = &[(JSON, &["SearchSuggestions"])];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchSuggestions"])];
 
     fn schemas(document: &mut Document) {
         let suggestion = object(json!({"text": text(), "about": text(), "count": number()}), &["about", "count"]);

@@ -20,7 +20,7 @@ mod status;
 mod writers;
 
 #[test]
-fn answers_speak_the_public_group() {
+fn responses_are_translated_to_the_public_group() {
     let cases = [
         (
             json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster",
@@ -64,18 +64,18 @@ fn answers_speak_the_public_group() {
 #[case("/clusters/m1/x/status", None, "m1")]
 #[case("/clusters/m1%2Fstatus", None, "m1%2Fstatus")]
 #[case("/clusters", None, "")]
-fn statuses_are_told_from_objects(#[case] tail: &str, #[case] main: Option<&str>, #[case] name: &str) {
+fn status_paths_are_recognized(#[case] tail: &str, #[case] main: Option<&str>, #[case] name: &str) {
     assert_eq!((parent_path(tail), name_of(tail)), (main, name));
 }
 
 #[tokio::test]
-async fn lines_cross_chunk_borders() {
+async fn lines_may_span_chunks() {
     let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
     let got: Vec<Bytes> = split_lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
     assert_eq!(got, ["{\"a\":1}\n", "{\"b\":2}\n"]);
 }
 
-/// A control plane that has the internal group.
+/// Starts a control plane with the internal group.
 async fn control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
@@ -131,7 +131,7 @@ async fn with_cluster() -> ApiServer {
 }
 
 #[tokio::test]
-async fn a_strategic_patch_merges_what_belongs_to_several() {
+async fn strategic_patches_merge_shared_lists() {
     let server = with_cluster().await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "two", "uid": "2"});
     let patch = json!({
@@ -168,7 +168,7 @@ async fn a_strategic_patch_merges_what_belongs_to_several() {
 }
 
 #[tokio::test]
-async fn strategic_patches_at_the_same_time_all_count() {
+async fn concurrent_strategic_patches_are_all_applied() {
     let server = with_cluster().await;
     let patches: Vec<Value> = (0..4).map(|n| json!({"metadata": {"finalizers": [format!("x.io/n{n}")]}})).collect();
     let answers =
@@ -182,7 +182,7 @@ async fn strategic_patches_at_the_same_time_all_count() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_names_no_version_replaces_what_is_there() {
+async fn replacements_without_resource_version_are_unconditional() {
     let server = with_cluster().await;
     let kind = "application/json";
     let (_, first) = call(&server, "GET", "/clusters/m1", kind, &Value::Null).await;
@@ -194,7 +194,7 @@ async fn a_replacement_that_names_no_version_replaces_what_is_there() {
     wanted["status"] = json!({"kubernetesVersion": "v1.36.0"});
     let (code, written) = call(&server, "PUT", "/clusters/m1/status", kind, &wanted).await;
     assert_eq!((code, &written["status"]["kubernetesVersion"]), (200, &json!("v1.36.0")), "{written}");
-    // One that names the version of before has lost.
+    // A replacement with the previous resourceVersion conflicts.
     wanted["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"].clone();
     let (code, refused) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
     assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
@@ -206,7 +206,7 @@ async fn a_replacement_that_names_no_version_replaces_what_is_there() {
 }
 
 #[tokio::test]
-async fn merge_json_and_apply_patches_keep_their_meaning() {
+async fn merge_json_and_apply_patches_are_applied() {
     let server = with_cluster().await;
     let merge = json!({"metadata": {"finalizers": ["x.io/two"]}, "spec": {"region": null}});
     let (code, patched) = call(&server, "PATCH", "/clusters/m1", "application/merge-patch+json", &merge).await;
@@ -239,7 +239,7 @@ async fn merge_json_and_apply_patches_keep_their_meaning() {
 }
 
 #[tokio::test]
-async fn a_strategic_patch_of_the_status_takes_the_spec_along() {
+async fn strategic_status_patches_change_the_spec_too() {
     let server = with_cluster().await;
     let status = json!({"status": {"kubernetesVersion": "v1.36.0"}});
     let (code, patched) = call(&server, "PATCH", "/clusters/m1/status", STRATEGIC, &status).await;
@@ -252,7 +252,7 @@ async fn a_strategic_patch_of_the_status_takes_the_spec_along() {
 }
 
 #[tokio::test]
-async fn what_came_from_karmada_keeps_its_uid() {
+async fn objects_migrated_from_karmada_keep_their_uid() {
     let server = control_plane().await;
     let cluster = json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",

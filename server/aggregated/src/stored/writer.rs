@@ -22,7 +22,7 @@ use kube::client::Body as KubeBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crate::stored::forward::{ATTEMPTS, Forward};
 use crate::stored::read_stored;
 use crate::{cluster_karmada_io, search_karmada_io};
@@ -64,7 +64,7 @@ impl Written {
 /// Caller who writes a Cluster or a ResourceRegistry.
 #[derive(Clone, Copy)]
 pub struct Writer<'w> {
-    pub delegated: &'w Delegated,
+    pub delegated: &'w DelegatedAuth,
     pub user: &'w UserInfo,
 }
 

@@ -22,26 +22,26 @@ enum Side {
 }
 
 /// A body that owns `holds` until it ends or is dropped, and copies its bytes for an audit record if one needs them.
-pub struct Held<T> {
+pub struct TrackedBody<T> {
     inner: Body,
-    heard: Option<Heard>,
+    heard: Option<BodyCapture>,
     holds: Option<T>,
 }
 
-impl<T> Held<T> {
+impl<T> TrackedBody<T> {
     pub fn new(inner: Body, holds: T) -> Self {
         Self { inner, heard: None, holds: Some(holds) }
     }
 
     /// Copies the bytes of the body for an audit record.
-    pub fn heard(mut self, heard: Option<Heard>) -> Self {
+    pub fn heard(mut self, heard: Option<BodyCapture>) -> Self {
         self.heard = heard;
         self
     }
 }
 
 /// Copy of a body for its audit record, up to `LARGEST` bytes.
-pub struct Heard {
+pub struct BodyCapture {
     record: Arc<Record>,
     side: Side,
     yaml: bool,
@@ -49,7 +49,7 @@ pub struct Heard {
     too_large: bool,
 }
 
-impl Heard {
+impl BodyCapture {
     /// Copies a request body, from which the object reference is completed. Only JSON and YAML are read.
     pub fn request(record: &Arc<Record>, headers: &HeaderMap) -> Option<Self> {
         Self::of(record, Side::Request, headers)
@@ -91,7 +91,7 @@ impl Heard {
 }
 
 /// The record is written on drop: a body of known length may never be polled to its end.
-impl Drop for Heard {
+impl Drop for BodyCapture {
     fn drop(&mut self) {
         if self.too_large {
             if self.record.wants_request() {
@@ -106,7 +106,7 @@ impl Drop for Heard {
     }
 }
 
-impl<T: Unpin> http_body::Body for Held<T> {
+impl<T: Unpin> http_body::Body for TrackedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -12,7 +12,7 @@ use super::event::{Level, Stage};
 
 /// Group, resource and subresource of bodies that may contain secrets, which the audit policies of Kubernetes
 /// distributions omit as well.
-const DELICATE: [(&str, &str, &str); 4] = [
+const SENSITIVE_RESOURCES: [(&str, &str, &str); 4] = [
     ("", "secrets", ""),
     ("", "configmaps", ""),
     ("", "serviceaccounts", "token"),
@@ -87,7 +87,7 @@ pub struct Policy {
     rules: Vec<Rule>,
     omit_stages: Vec<Stage>,
     omit_managed_fields: bool,
-    /// Groups and resources in addition to [`DELICATE`].
+    /// Groups and resources in addition to [`SENSITIVE_RESOURCES`].
     delicate: Vec<(String, String)>,
 }
 
@@ -137,12 +137,12 @@ impl Policy {
     }
 
     /// Adds groups and resources whose bodies may contain secrets.
-    pub fn with_delicate(mut self, more: &[(&str, &str)]) -> Self {
+    pub fn with_sensitive(mut self, more: &[(&str, &str)]) -> Self {
         self.delicate.extend(more.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
         self
     }
 
-    /// How a request is logged; `None` if not at all. `asked` has its attributes at this server and at the one it is
+    /// How a request is logged; `None` if it is not logged. `asked` has its attributes at this server and at the one it is
     /// forwarded to.
     pub fn decide(&self, user: &UserInfo, asked: &[&Attributes]) -> Option<Decision> {
         let rule = self.rules.iter().find(|rule| rule.matches(user, asked)).filter(|rule| rule.level != Level::None)?;
@@ -157,7 +157,7 @@ impl Policy {
 
     fn is_delicate(&self, asked: &Attributes) -> bool {
         let Attributes { group, resource, subresource, path: None, .. } = asked else { return false };
-        DELICATE.iter().any(|(g, r, s)| g == group && r == resource && (s.is_empty() || s == subresource))
+        SENSITIVE_RESOURCES.iter().any(|(g, r, s)| g == group && r == resource && (s.is_empty() || s == subresource))
             || self.delicate.iter().any(|(g, r)| g == group && r == resource)
     }
 }
@@ -179,7 +179,7 @@ impl Rule {
         }
         for one in &self.resources {
             if one.group.starts_with(|c: char| c.is_ascii_digit()) || one.group.contains('/') {
-                return Err(format!("resources: group {:?} is no API group", one.group));
+                return Err(format!("resources: group {:?} is not an API group", one.group));
             }
             if one.resources.is_empty() && !one.resource_names.is_empty() {
                 return Err("resources: using resourceNames requires at least one resource".into());
@@ -354,7 +354,7 @@ mod tests {
     #[case(NAMED, "serviceaccounts/token", Level::Request)]
     fn secret_bodies_need_a_rule_with_their_name(#[case] rule: &str, #[case] asked: &str, #[case] expected: Level) {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n");
-        let policy = Policy::parse(&text).unwrap().with_delicate(&[("example.com", "parcels")]);
+        let policy = Policy::parse(&text).unwrap().with_sensitive(&[("example.com", "parcels")]);
         let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", asked, "default")]);
         assert_eq!(decision.unwrap().level, expected);
     }

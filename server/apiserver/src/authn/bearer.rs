@@ -10,13 +10,13 @@ use crowsnest_apimachinery::status::ApiError;
 /// Subprotocol that carries a token: browsers cannot set other headers on WebSocket requests.
 const SUBPROTOCOL: &str = crowsnest_apimachinery::request::BEARER_SUBPROTOCOL;
 
-/// Reason why the bearer token of a request is not clear.
+/// Reason why a request's bearer token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BearerError {
     #[error("more than one Authorization header")]
     Repeated,
     /// The request presented a credential, so it is not anonymous.
-    #[error("the bearer token cannot be read")]
+    #[error("cannot decode the bearer token")]
     Unreadable,
 }
 

@@ -19,7 +19,7 @@ use tokio_util::io::SyncIoBridge;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::process::{ContainerArgs, Found};
-use place::{Place, Remote};
+use place::{CopyEndpoint, Remote};
 
 /// Maximum length of the container's error output in messages, in bytes.
 const MOST_SAID: u64 = 8 << 10;
@@ -31,10 +31,10 @@ const MOST_SAID: u64 = 8 << 10;
 pub struct CpArgs {
     /// Source: a local file or folder, or [[CLUSTER/]NAMESPACE/]POD:PATH
     #[arg(value_name = "FROM")]
-    from: Place,
+    from: CopyEndpoint,
     /// Destination; one of the two must be in a container
     #[arg(value_name = "TO")]
-    to: Place,
+    to: CopyEndpoint,
     /// Cluster of the pod [default: the only cluster that has a pod of this name]
     #[arg(short = 'C', long, visible_alias = "clusters")]
     cluster: Option<String>,
@@ -61,17 +61,19 @@ pub(crate) async fn run(args: CpArgs) -> anyhow::Result<ExitCode> {
             .await
     };
     match (from, to) {
-        (Place::Here(from), Place::There(to)) => {
+        (CopyEndpoint::Local(from), CopyEndpoint::Remote(to)) => {
             let name = from.file_name().map(|name| name.to_string_lossy().into_owned());
             let name = name.with_context(|| format!("cannot copy {}: it has no file name", from.display()))?;
             std::fs::symlink_metadata(&from).with_context(|| format!("cannot read {}", from.display()))?;
             upload(&find(&to).await?, &from, &to, &name, no_preserve).await?;
         }
-        (Place::There(from), Place::Here(to)) => download(&find(&from).await?, &from, &to, no_preserve).await?,
-        (Place::Here(_), Place::Here(_)) => {
+        (CopyEndpoint::Remote(from), CopyEndpoint::Local(to)) => {
+            download(&find(&from).await?, &from, &to, no_preserve).await?
+        }
+        (CopyEndpoint::Local(_), CopyEndpoint::Local(_)) => {
             bail!("one of source and destination must be in a container, given as POD:PATH")
         }
-        (Place::There(_), Place::There(_)) => {
+        (CopyEndpoint::Remote(_), CopyEndpoint::Remote(_)) => {
             bail!("one of source and destination must be a local file; copying between containers is not supported")
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_members::unjoin::{Leaving, would_unjoin};
+use crowsnest_members::unjoin::{RemovalPreview, would_unjoin};
 use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
 use crowsnest_members::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
 
@@ -83,7 +83,7 @@ impl LeavingArgs {
     }
 
     /// Prints what would be done.
-    fn would(&self, how: &str, leaving: Leaving) -> anyhow::Result<ExitCode> {
+    fn would(&self, how: &str, leaving: RemovalPreview) -> anyhow::Result<ExitCode> {
         let works = leaving.works;
         writeln!(std::io::stdout(), "cluster({}) would be {how}, with {works} Works (dry run)", self.name)?;
         Ok(ExitCode::SUCCESS)

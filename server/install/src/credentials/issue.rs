@@ -13,7 +13,7 @@ use rcgen::{
 };
 
 use super::{AUTHORITY, CERTIFICATE, Credentials, CredentialsError, KEY, Leaf, PASSWORD, PLACEHOLDER, SecretData, URL};
-use super::{Usage, Wish, text};
+use super::{RequiredSecret, Usage, text};
 
 /// Lifetime of a CA in days.
 const AUTHORITY_DAYS: i64 = 3650;
@@ -22,7 +22,7 @@ const CERTIFICATE_DAYS: i64 = 365;
 
 /// The content of a Secret; `random_bytes` becomes the password if there is none yet.
 pub(super) fn data(
-    wish: &Wish,
+    wish: &RequiredSecret,
     held: Option<&SecretData>,
     issuer: Option<&Credentials>,
     now: Timestamp,
@@ -30,21 +30,21 @@ pub(super) fn data(
 ) -> Result<SecretData, CredentialsError> {
     let name = wish.name();
     match wish {
-        Wish::Authority { common_name, .. } => {
+        RequiredSecret::Authority { common_name, .. } => {
             let made = authority(common_name, now).map_err(|error| error.of(name))?;
             let ca = made.certificate.clone();
             Ok(tls(made, ca))
         }
-        Wish::Certificate(leaf) => {
+        RequiredSecret::Certificate(leaf) => {
             let Some(issuer) = issuer else {
                 let why = format!("unknown issuer {}", leaf.issuer);
-                return Err(CredentialsError::Wish { name: name.to_owned(), why });
+                return Err(CredentialsError::RequiredSecret { name: name.to_owned(), why });
             };
             let key = held.filter(|_| leaf.keep_key).and_then(|held| text(held, KEY));
             let made = certificate(leaf, key, issuer, now).map_err(|error| error.of(name))?;
             Ok(tls(made, issuer.certificate.clone()))
         }
-        Wish::Password { url, .. } => {
+        RequiredSecret::Password { url, .. } => {
             let known = held.and_then(|held| text(held, PASSWORD)).map(str::to_owned);
             let password = known.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(random_bytes));
             let url = url.replace(PLACEHOLDER, &password);

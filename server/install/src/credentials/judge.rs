@@ -11,19 +11,19 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 
 use super::{AUTHORITY, Credentials, CredentialsError, Leaf, PASSWORD, PLACEHOLDER, Renewal, SecretData};
-use super::{URL, Usage, Wish, credentials, text};
+use super::{RequiredSecret, URL, Usage, credentials, text};
 
 /// Decision for a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Keep it, with the expiry of its certificate.
     Keep(Option<Timestamp>),
-    Make(Why),
+    Make(IssueReason),
 }
 
 /// Reason for creating a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum IssueReason {
     Missing,
     /// It does not contain a certificate and its key.
     Incomplete,
@@ -34,29 +34,29 @@ pub enum Why {
     Ends(Timestamp),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for IssueReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Missing => f.write_str("it did not exist"),
-            Why::Incomplete => f.write_str("its content is invalid"),
-            Why::Differs => f.write_str("it does not match the list"),
-            Why::OtherIssuer => f.write_str("its issuer has changed"),
-            Why::Ends(when) => write!(f, "it expires at {when}"),
+            IssueReason::Missing => f.write_str("it did not exist"),
+            IssueReason::Incomplete => f.write_str("its content is invalid"),
+            IssueReason::Differs => f.write_str("it does not match the list"),
+            IssueReason::OtherIssuer => f.write_str("its issuer has changed"),
+            IssueReason::Ends(when) => write!(f, "it expires at {when}"),
         }
     }
 }
 
 pub(super) fn judge(
-    wish: &Wish,
+    wish: &RequiredSecret,
     held: Option<&SecretData>,
     issuer: Option<&Credentials>,
     renewal: Renewal,
 ) -> Result<Verdict, CredentialsError> {
-    let Some(held) = held else { return Ok(Verdict::Make(Why::Missing)) };
+    let Some(held) = held else { return Ok(Verdict::Make(IssueReason::Missing)) };
     match wish {
-        Wish::Authority { name, .. } => authority(name, held),
-        Wish::Certificate(leaf) => Ok(certificate(leaf, held, issuer, renewal)),
-        Wish::Password { url, .. } => Ok(password(url, held)),
+        RequiredSecret::Authority { name, .. } => authority(name, held),
+        RequiredSecret::Certificate(leaf) => Ok(certificate(leaf, held, issuer, renewal)),
+        RequiredSecret::Password { url, .. } => Ok(password(url, held)),
     }
 }
 
@@ -71,18 +71,18 @@ fn authority(name: &str, held: &SecretData) -> Result<Verdict, CredentialsError>
 }
 
 fn certificate(leaf: &Leaf, held: &SecretData, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
-    let Ok(found) = credentials(&leaf.name, held) else { return Verdict::Make(Why::Incomplete) };
+    let Ok(found) = credentials(&leaf.name, held) else { return Verdict::Make(IssueReason::Incomplete) };
     let Some((fits, ends)) = read(&found.certificate, |certificate| (fits(leaf, certificate), ends(certificate)))
     else {
-        return Verdict::Make(Why::Incomplete);
+        return Verdict::Make(IssueReason::Incomplete);
     };
     let issued_by = text(held, AUTHORITY).map(str::trim);
     if issued_by != issuer.map(|issuer| issuer.certificate.trim()) {
-        return Verdict::Make(Why::OtherIssuer);
+        return Verdict::Make(IssueReason::OtherIssuer);
     }
     match (fits, ends.duration_since(renewal.now) <= renewal.ahead) {
-        (false, _) => Verdict::Make(Why::Differs),
-        (true, true) => Verdict::Make(Why::Ends(ends)),
+        (false, _) => Verdict::Make(IssueReason::Differs),
+        (true, true) => Verdict::Make(IssueReason::Ends(ends)),
         (true, false) => Verdict::Keep(Some(ends)),
     }
 }
@@ -91,8 +91,8 @@ fn certificate(leaf: &Leaf, held: &SecretData, issuer: Option<&Credentials>, ren
 fn password(url: &str, held: &SecretData) -> Verdict {
     match (text(held, PASSWORD), text(held, URL)) {
         (Some(password), Some(found)) if url.replace(PLACEHOLDER, password) == found => Verdict::Keep(None),
-        (Some(_), _) => Verdict::Make(Why::Differs),
-        (None, _) => Verdict::Make(Why::Incomplete),
+        (Some(_), _) => Verdict::Make(IssueReason::Differs),
+        (None, _) => Verdict::Make(IssueReason::Incomplete),
     }
 }
 

@@ -15,12 +15,12 @@ fn renewal(now: &str) -> Renewal {
     Renewal { now: now.parse().unwrap(), ahead: SignedDuration::from_hours(120 * 24) }
 }
 
-fn wishes() -> Vec<Wish> {
+fn wishes() -> Vec<RequiredSecret> {
     read(LIST).unwrap()
 }
 
 /// All Secrets as created by the first run.
-fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, SecretData> {
+fn made(wishes: &[RequiredSecret], now: Timestamp) -> BTreeMap<String, SecretData> {
     let mut all: BTreeMap<String, SecretData> = BTreeMap::new();
     for wish in wishes {
         let issuer = issuer(wish, &all);
@@ -30,13 +30,13 @@ fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, SecretData> {
     all
 }
 
-fn issuer(wish: &Wish, all: &BTreeMap<String, SecretData>) -> Option<Credentials> {
-    let Wish::Certificate(leaf) = wish else { return None };
+fn issuer(wish: &RequiredSecret, all: &BTreeMap<String, SecretData>) -> Option<Credentials> {
+    let RequiredSecret::Certificate(leaf) = wish else { return None };
     Some(credentials(&leaf.issuer, &all[&leaf.issuer]).unwrap())
 }
 
-fn verdicts(wishes: &[Wish], all: &BTreeMap<String, SecretData>, renewal: Renewal) -> Vec<String> {
-    let verdict = |wish: &Wish| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), renewal) {
+fn verdicts(wishes: &[RequiredSecret], all: &BTreeMap<String, SecretData>, renewal: Renewal) -> Vec<String> {
+    let verdict = |wish: &RequiredSecret| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), renewal) {
         Ok(Verdict::Keep(_)) => "kept".to_owned(),
         Ok(Verdict::Make(why)) => why.to_string(),
         Err(error) => error.to_string(),
@@ -81,9 +81,9 @@ fn signing_keys_and_passwords_are_kept() {
         let reissued = issue::data(wish, Some(held), issuer(wish, &all).as_ref(), now, &[8; 32]).unwrap();
         let kept = |key: &str| reissued.get(key) == held.get(key);
         let expected = match wish {
-            Wish::Password { .. } => kept(PASSWORD) && kept(URL),
-            Wish::Certificate(leaf) => kept(KEY) == leaf.keep_key,
-            Wish::Authority { .. } => false,
+            RequiredSecret::Password { .. } => kept(PASSWORD) && kept(URL),
+            RequiredSecret::Certificate(leaf) => kept(KEY) == leaf.keep_key,
+            RequiredSecret::Authority { .. } => false,
         };
         assert!(expected, "{}", wish.name());
     }
@@ -100,7 +100,7 @@ fn broken_secrets_are_replaced_except_authorities() {
         held.insert(key, ByteString(b"nonsense".to_vec()));
     }
     all.get_mut("db").unwrap().remove(PASSWORD);
-    let verdict_of = |wish: &Wish| {
+    let verdict_of = |wish: &RequiredSecret| {
         let issuer = Credentials { certificate: "x".to_owned(), key: "y".to_owned() };
         judge(wish, all.get(wish.name()), Some(&issuer), now).map_err(|error| error.to_string())
     };
@@ -109,7 +109,7 @@ fn broken_secrets_are_replaced_except_authorities() {
         Err("Secret ca is unusable and was not changed: its certificate is invalid".to_owned())
     );
     for wish in &wishes[1..] {
-        assert_eq!(verdict_of(wish), Ok(Verdict::Make(Why::Incomplete)), "{}", wish.name());
+        assert_eq!(verdict_of(wish), Ok(Verdict::Make(IssueReason::Incomplete)), "{}", wish.name());
     }
 }
 
@@ -131,7 +131,7 @@ fn passwords_are_in_the_url_and_not_printed() {
 #[case("secrets: [{kind: authority, name: A, commonName: a}]", "A: a lowercase RFC 1123 subdomain must consist of")]
 #[case(
     "secrets: [{kind: authority, name: a, commonName: a}, {kind: password, name: a, url: '{password}'}]",
-    "a: the list contains it twice"
+    "a: the name is not unique in the list"
 )]
 #[case("secrets: [{kind: password, name: a, url: postgres://x}]", "a: url: must contain {password}")]
 #[case(

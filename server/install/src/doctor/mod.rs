@@ -21,8 +21,8 @@ use kube::api::PostParams;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::installation::{self, Record, Wish};
-use crate::serving::{self, Kept};
+use crate::installation::{self, InstallRequest, Record};
+use crate::serving::{self, ServingSecret};
 use crate::{SERVICE_HOST, SYSTEM_NAMESPACE, stored_kind_migration};
 use crowsnest_api::names::LEASES;
 pub use judge::{Finding, Severity};
@@ -150,7 +150,11 @@ async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
 
 /// Checks the certificates that `serve` presents to the control plane, for the names of the webhooks and of the
 /// aggregated APIs.
-async fn certificate(record: &Record, kept: Option<&Kept>, believed: Option<&str>) -> anyhow::Result<Vec<Finding>> {
+async fn certificate(
+    record: &Record,
+    kept: Option<&ServingSecret>,
+    believed: Option<&str>,
+) -> anyhow::Result<Vec<Finding>> {
     let (address, webhook) = ((record.host.as_str(), record.port), record.webhook());
     let mut chains = Vec::new();
     for (place, name) in [(webhook, webhook.0), (address, SERVICE_HOST)] {
@@ -183,7 +187,7 @@ async fn installed(
 ) -> anyhow::Result<Vec<Finding>> {
     // Without an installed certificate, the CA is that of the webhooks.
     let ca = (!kept).then(|| believed.unwrap_or_default());
-    let wish = Wish { record: record.anew(), ca, take_over: false, advertised: None };
+    let wish = InstallRequest { record: record.anew(), ca, take_over: false, advertised: None };
     let mut findings = Vec::new();
     let manifests = installation::rendered(client, &wish).await?;
     for manifest in &manifests {

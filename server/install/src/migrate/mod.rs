@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::SYSTEM_NAMESPACE;
 use crate::installation::{self, is_admission};
-use plan::{Place, Step, Way, migrated_uid, name, plan};
+use plan::{ApiCollection, Direction, Step, migrated_uid, name, plan};
 
 /// Name of the ConfigMap with Karmada's registrations.
 const BEFORE: &str = "crowsnest-before-migration";
@@ -32,17 +32,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const STORAGE_API_VERSION: &str = "storage.crowsnest.io/v1alpha1";
 
 /// Collections of the kinds that Crowsnest stores in another group than Karmada: Karmada's, and Crowsnest's.
-const KINDS: [(Place<'_>, Place<'_>); 2] = [
+const KINDS: [(ApiCollection<'_>, ApiCollection<'_>); 2] = [
     (served("cluster.karmada.io/v1alpha1", &CLUSTERS), stored(&CLUSTERS)),
     (served("search.karmada.io/v1alpha1", &RESOURCE_REGISTRIES), stored(&RESOURCE_REGISTRIES)),
 ];
 
-const fn served(api_version: &'static str, kind: &'static StoredKind) -> Place<'static> {
-    Place { api_version, plural: kind.plural, kind: kind.kind }
+const fn served(api_version: &'static str, kind: &'static StoredKind) -> ApiCollection<'static> {
+    ApiCollection { api_version, plural: kind.plural, kind: kind.kind }
 }
 
-pub(crate) const fn stored(kind: &'static StoredKind) -> Place<'static> {
-    Place { api_version: STORAGE_API_VERSION, plural: kind.stored_plural, kind: kind.stored_kind }
+pub(crate) const fn stored(kind: &'static StoredKind) -> ApiCollection<'static> {
+    ApiCollection { api_version: STORAGE_API_VERSION, plural: kind.stored_plural, kind: kind.stored_kind }
 }
 
 /// Copies the objects that Karmada's API servers store. They must be running. Writes one line per object to `out`.
@@ -66,7 +66,7 @@ pub async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl Write) -
         }
         let source = list(client, karmada).await?.unwrap_or_default();
         let target = list(client, crowsnest).await?.unwrap_or_default();
-        let steps = plan(&source, &target, crowsnest, Way::Forth);
+        let steps = plan(&source, &target, crowsnest, Direction::FromKarmada);
         execute(client, (crowsnest, karmada.plural), &steps, dry_run, out).await?;
         writeln!(out, "{} of {} {} written", steps.len(), source.len(), karmada.plural)?;
     }
@@ -118,7 +118,7 @@ pub async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Write) ->
         }
         let source = list(client, crowsnest).await?.unwrap_or_default();
         let target = wait_for_karmada(client, karmada, &source).await?;
-        let steps = plan(&source, &target, karmada, Way::Back);
+        let steps = plan(&source, &target, karmada, Direction::ToKarmada);
         execute(client, (karmada, karmada.plural), &steps, dry_run, out).await?;
         let deleted = steps.iter().filter(|step| matches!(step, Step::Delete(_))).count();
         let written = steps.len() - deleted;
@@ -231,7 +231,11 @@ async fn restore(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
 
 /// Karmada's objects, as soon as its API server serves them. Until the control plane has applied the APIService, it may still send
 /// requests to Crowsnest.
-async fn wait_for_karmada(client: &kube::Client, place: Place<'_>, stored: &[Value]) -> anyhow::Result<Vec<Value>> {
+async fn wait_for_karmada(
+    client: &kube::Client,
+    place: ApiCollection<'_>,
+    stored: &[Value],
+) -> anyhow::Result<Vec<Value>> {
     let api_version = place.api_version;
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
     let is_own = |object: &Value| migrated_uid(object).is_some() || stored.iter().any(|own| uid(own) == uid(object));
@@ -250,8 +254,8 @@ async fn wait_for_karmada(client: &kube::Client, place: Place<'_>, stored: &[Val
 }
 
 /// Lists all objects of a resource. `None` if the resource is not served.
-pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Result<Option<Vec<Value>>> {
-    let Place { api_version, plural: resource, .. } = place;
+pub(crate) async fn list(client: &kube::Client, place: ApiCollection<'_>) -> anyhow::Result<Option<Vec<Value>>> {
+    let ApiCollection { api_version, plural: resource, .. } = place;
     let mut found = Vec::new();
     let mut path = format!("/apis/{api_version}/{resource}?limit=500");
     loop {
@@ -276,7 +280,7 @@ pub(crate) async fn list(client: &kube::Client, place: Place<'_>) -> anyhow::Res
 /// Executes the steps of a plan.
 async fn execute(
     client: &kube::Client,
-    (place, resource): (Place<'_>, &str),
+    (place, resource): (ApiCollection<'_>, &str),
     steps: &[Step],
     dry_run: bool,
     out: &mut impl Write,

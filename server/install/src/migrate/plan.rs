@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 /// Direction of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// From Karmada to Crowsnest. Objects that only the target has are kept: they may have been created there.
-    Forth,
+    FromKarmada,
     /// From Crowsnest to Karmada. Objects that only the target has are deleted: they were deleted in Crowsnest.
-    Back,
+    ToKarmada,
 }
 
 /// Annotations that a migration sets on stored objects.
@@ -29,13 +29,13 @@ pub(super) enum Step {
 
 /// A collection that objects are written to: its API version, plural and kind.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'p> {
+pub(crate) struct ApiCollection<'p> {
     pub(crate) api_version: &'p str,
     pub(crate) plural: &'p str,
     pub(crate) kind: &'p str,
 }
 
-impl Place<'_> {
+impl ApiCollection<'_> {
     pub(crate) fn group(&self) -> &str {
         self.api_version.split('/').next().unwrap_or_default()
     }
@@ -47,12 +47,12 @@ impl Place<'_> {
 }
 
 /// Writes that make the objects in the target collection equal to those in the source collection.
-pub(super) fn plan(source: &[Value], target: &[Value], place: Place<'_>, way: Way) -> Vec<Step> {
+pub(super) fn plan(source: &[Value], target: &[Value], place: ApiCollection<'_>, way: Direction) -> Vec<Step> {
     let mut left: BTreeMap<&str, &Value> = target.iter().map(|object| (name(object), object)).collect();
     let mut steps = Vec::new();
     for object in source {
         let mut wanted = carried(object, place);
-        if let (Way::Forth, Some(uid)) = (way, object.pointer("/metadata/uid")) {
+        if let (Direction::FromKarmada, Some(uid)) = (way, object.pointer("/metadata/uid")) {
             wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
             wanted["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
             if let Some(created) = object.pointer("/metadata/creationTimestamp") {
@@ -69,7 +69,7 @@ pub(super) fn plan(source: &[Value], target: &[Value], place: Place<'_>, way: Wa
             }
         }
     }
-    if way == Way::Back {
+    if way == Direction::ToKarmada {
         steps.extend(left.into_keys().map(|name| Step::Delete(name.to_owned())));
     }
     steps
@@ -80,10 +80,10 @@ pub(crate) fn name(object: &Value) -> &str {
 }
 
 /// The part of an object of the target that a migration writes.
-fn as_written(found: &Value, place: Place<'_>, way: Way) -> Value {
+fn as_written(found: &Value, place: ApiCollection<'_>, way: Direction) -> Value {
     let mut written = carried(found, place);
     for note in NOTES {
-        if let (Way::Forth, Some(noted)) = (way, found["metadata"]["annotations"].get(note)) {
+        if let (Direction::FromKarmada, Some(noted)) = (way, found["metadata"]["annotations"].get(note)) {
             written["metadata"]["annotations"][note] = noted.clone();
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
 }
 
 /// The part of an object that is equal in source and target: without the fields that an API server sets and without [`NOTES`].
-pub(crate) fn carried(object: &Value, place: Place<'_>) -> Value {
+pub(crate) fn carried(object: &Value, place: ApiCollection<'_>) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
     let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers", "ownerReferences"]
         .into_iter()
@@ -130,9 +130,10 @@ mod tests {
     use super::*;
 
     const STORED: &str = "storage.crowsnest.io/v1alpha1";
-    const CROWSNEST: Place<'_> = Place { api_version: STORED, plural: "storedclusters", kind: "StoredCluster" };
-    const KARMADA: Place<'_> =
-        Place { api_version: "cluster.karmada.io/v1alpha1", plural: "clusters", kind: "Cluster" };
+    const CROWSNEST: ApiCollection<'_> =
+        ApiCollection { api_version: STORED, plural: "storedclusters", kind: "StoredCluster" };
+    const KARMADA: ApiCollection<'_> =
+        ApiCollection { api_version: "cluster.karmada.io/v1alpha1", plural: "clusters", kind: "Cluster" };
     const CREATED: &str = "2026-01-01T00:00:00Z";
 
     fn cluster(api: &str, name: &str, version: &str, region: &str) -> Value {
@@ -160,7 +161,7 @@ mod tests {
             cluster(karmada, "new", "3", "c"),
         ];
         let target = [migrated("same", "7", "a"), migrated("changed", "8", "a"), cluster(STORED, "own", "9", "d")];
-        let steps = plan(&source, &target, CROWSNEST, Way::Forth);
+        let steps = plan(&source, &target, CROWSNEST, Direction::FromKarmada);
         let [Step::Replace(changed), Step::Create(new)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((&changed["metadata"]["resourceVersion"], &changed["spec"]["region"]), (&json!("8"), &json!("b")));
         let expected = json!({
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(new, &expected);
         // A second plan is empty.
         let target = [migrated("same", "7", "a"), migrated("changed", "10", "b"), expected];
-        assert_eq!(plan(&source, &target, CROWSNEST, Way::Forth), []);
+        assert_eq!(plan(&source, &target, CROWSNEST, Direction::FromKarmada), []);
     }
 
     #[test]
@@ -183,10 +184,10 @@ mod tests {
         stored["metadata"]["annotations"] =
             json!({MIGRATED_UID: "u", MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
         let target = [cluster(karmada, "same", "1", "a"), cluster(karmada, "deleted", "2", "a")];
-        let steps = plan(&[stored.clone()], &target, KARMADA, Way::Back);
+        let steps = plan(&[stored.clone()], &target, KARMADA, Direction::ToKarmada);
         assert_eq!(steps, [Step::Delete("deleted".to_owned())]);
         stored["spec"]["region"] = "b".into();
-        let steps = plan(&[stored], &target[..1], KARMADA, Way::Back);
+        let steps = plan(&[stored], &target[..1], KARMADA, Direction::ToKarmada);
         let [Step::Replace(changed)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!((&changed["spec"]["region"], &changed["metadata"]["annotations"]), (&json!("b"), &Value::Null));
     }

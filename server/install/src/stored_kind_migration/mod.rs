@@ -20,7 +20,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::installation::{delete, read};
-use crate::migrate::plan::{Place, name};
+use crate::migrate::plan::{ApiCollection, name};
 use crate::migrate::{list, send, status};
 use crate::{SYSTEM_NAMESPACE, apply_all};
 use plan::{
@@ -82,7 +82,7 @@ fn is_verified(definition: &Value) -> bool {
 }
 
 /// Waits until the policy refuses changes of the objects. Returns at once if there are none.
-async fn await_policy(client: &kube::Client, place: Place<'_>) -> anyhow::Result<()> {
+async fn await_policy(client: &kube::Client, place: ApiCollection<'_>) -> anyhow::Result<()> {
     let probing = async {
         loop {
             let Some(objects) = list(client, place).await? else { return Ok(()) };
@@ -121,7 +121,7 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
 }
 
 /// Writes a copy, reads it back, and marks it as verified.
-async fn write(client: &kube::Client, place: Place<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
+async fn write(client: &kube::Client, place: ApiCollection<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
     let path = format!("{}/{}", place.path(), name(&copy.object));
     let written = match copy.exists {
         false => send(client, Method::POST, &place.path(), "application/json", &copy.object).await?,

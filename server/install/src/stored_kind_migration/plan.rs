@@ -9,14 +9,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
-use crate::migrate::plan::{NOTES, Place, carried, name};
+use crate::migrate::plan::{ApiCollection, NOTES, carried, name};
 use crate::migrate::{STORAGE_API_VERSION, stored};
 
 /// A kind of the internal group under an earlier name.
 #[derive(Debug)]
 pub(crate) struct RenamedKind {
-    pub(crate) old: Place<'static>,
-    pub(crate) new: Place<'static>,
+    pub(crate) old: ApiCollection<'static>,
+    pub(crate) new: ApiCollection<'static>,
 }
 
 impl RenamedKind {
@@ -29,7 +29,7 @@ impl RenamedKind {
 const fn renamed(kind: &'static StoredKind) -> RenamedKind {
     // The earlier names were those of the public kinds.
     RenamedKind {
-        old: Place { api_version: STORAGE_API_VERSION, plural: kind.plural, kind: kind.kind },
+        old: ApiCollection { api_version: STORAGE_API_VERSION, plural: kind.plural, kind: kind.kind },
         new: stored(kind),
     }
 }
@@ -52,7 +52,7 @@ pub(crate) struct ObjectCopy {
 }
 
 /// Copies that are missing or unfinished. Finished copies are not written again, since they may have been changed.
-pub(crate) fn copies(old: &[Value], new: &[Value], place: Place<'_>) -> Vec<ObjectCopy> {
+pub(crate) fn copies(old: &[Value], new: &[Value], place: ApiCollection<'_>) -> Vec<ObjectCopy> {
     let there: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
     let mut copies = Vec::new();
     for object in old {
@@ -92,7 +92,7 @@ pub(crate) fn is_unverified(object: &Value) -> bool {
 }
 
 /// Returns true if the object that was read back is equal to the copy.
-pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: Place<'_>) -> bool {
+pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: ApiCollection<'_>) -> bool {
     let notes = |object: &Value| NOTES.map(|note| object["metadata"]["annotations"][note].clone());
     carried(&copy.object, place) == carried(written, place) && notes(&copy.object) == notes(written)
 }

@@ -14,7 +14,7 @@ use crowsnest_apimachinery::names::Gvr;
 
 /// Snapshot of the catalog.
 #[derive(Debug, Clone, Default)]
-pub struct Served {
+pub struct CatalogSnapshot {
     resources: BTreeMap<Gvr, ResourceRef>,
     /// By apiVersion and kind.
     kinds: HashMap<(String, String), ResourceRef>,
@@ -24,7 +24,7 @@ pub struct Served {
     pub generation: u64,
 }
 
-impl Served {
+impl CatalogSnapshot {
     pub fn get(&self, gvr: &Gvr) -> Option<&ResourceRef> {
         self.resources.get(gvr)
     }
@@ -64,7 +64,7 @@ impl Served {
 /// Set of served resources, replaced atomically.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    served: ArcSwap<Served>,
+    served: ArcSwap<CatalogSnapshot>,
     change: Mutex<()>,
     changed: watch::Sender<u64>,
 }
@@ -80,7 +80,7 @@ impl Catalog {
         catalog
     }
 
-    pub fn served(&self) -> Arc<Served> {
+    pub fn served(&self) -> Arc<CatalogSnapshot> {
         self.served.load_full()
     }
 
@@ -119,7 +119,7 @@ impl Catalog {
 
     fn edit(&self, change: impl FnOnce(&mut BTreeMap<Gvr, ResourceRef>)) {
         let _one_at_a_time = self.change.lock();
-        let mut next = Served::clone(&self.served.load());
+        let mut next = CatalogSnapshot::clone(&self.served.load());
         change(&mut next.resources);
         next.generation += 1;
         next.tables = next.preferred().into_iter().rev().map(|r| (r.table(), r)).collect();

@@ -10,7 +10,7 @@ use crate::storage::Revision;
 /// Failure of the server or its storage.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the object exists already")]
+    #[error("the object already exists")]
     Exists,
     #[error("the object does not exist")]
     NotFound,
@@ -19,7 +19,7 @@ pub enum Error {
     /// The revision is older than the retained history.
     #[error("too old resource version: {requested} ({oldest})")]
     Expired { requested: Revision, oldest: Revision },
-    #[error("stored object is damaged: {0}")]
+    #[error("cannot decode a stored object: {0}")]
     Damaged(String),
     #[error("the object nests deeper than {} levels", crowsnest_apimachinery::nesting::MAX_DEPTH)]
     TooDeep,
@@ -27,7 +27,7 @@ pub enum Error {
     TooLarge { size: usize },
     #[error("the store is closed")]
     Closed,
-    #[error("the last commit failed, the store accepts no more writes: {0}")]
+    #[error("the store accepts no writes because a commit failed: {0}")]
     Failed(String),
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),

@@ -264,7 +264,7 @@ impl Watch {
         self.registry.decode(&self.resource, record).await
     }
 
-    /// The event that a change is for this watch: objects enter and leave the selection.
+    /// Type of the event that this watch sends for a change: objects may enter or leave its selection.
     async fn meaning(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
         if self.options.selects_everything() {
             return Ok(Some(match change.kind {

@@ -20,7 +20,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use crowsnest_apiserver::outbound::Outbound;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Admission;
 use crowsnest_registry::authz::Authorizer;
@@ -99,7 +99,7 @@ pub fn plugins(
     outbound: &Arc<Outbound>,
     disabled: &[Plugin],
 ) -> Vec<Arc<dyn Admission>> {
-    let judge: Arc<dyn Judge> = authorizer.clone();
+    let judge: Arc<dyn AccessChecker> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
     let webhooks = webhook::Webhooks::new(registry, judge.clone(), client);
     let chain: [(Option<Plugin>, Arc<dyn Admission>); 13] = [

@@ -57,7 +57,7 @@ fn local_services_of_definitions_are_restored() {
     let names = |all: &[serde_json::Value]| -> Vec<String> {
         all.iter().filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
     };
-    assert_eq!(names(&plan.create), ["v1.b.example.com"], "those of built-in groups are not made again");
+    assert_eq!(names(&plan.create), ["v1.b.example.com"], "those of built-in groups are not created again");
     assert_eq!(names(&plan.restore), ["v1.example.com"]);
     assert_eq!(plan.restore[0]["spec"], wanted["v1.example.com"]["spec"]);
 }

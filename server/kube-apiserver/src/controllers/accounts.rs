@@ -15,7 +15,7 @@ use crowsnest_registry::storage::{Change, ChangeKind, ObjectKey, ResourceKey};
 use crowsnest_registry::{Edit, Registry};
 use serde_json::{Map, Value, json};
 
-use super::{core, keep_following};
+use super::{core, run_with_restart};
 use crate::ApiServer;
 
 const ACCOUNT: &str = "default";
@@ -67,7 +67,7 @@ impl Published {
 
 /// Reconciles namespaces until the server stops.
 pub async fn run(server: ApiServer, published: Vec<Published>) {
-    keep_following(server, "default service accounts", |server| follow(server, published.clone())).await;
+    run_with_restart(server, "default service accounts", |server| follow(server, published.clone())).await;
 }
 
 /// Reconciles all namespaces once, then those that change or in which an object is deleted.

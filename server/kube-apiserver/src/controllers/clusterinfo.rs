@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{core, keep_following};
+use super::{core, run_with_restart};
 use crate::ApiServer;
 
 const NAMESPACE: &str = "kube-public";
@@ -32,7 +32,7 @@ const AT_THE_LATEST: Duration = Duration::from_secs(60);
 
 /// Reconciles the ConfigMap until the server stops.
 pub async fn run(server: ApiServer) {
-    keep_following(server, "signing cluster-info", follow).await;
+    run_with_restart(server, "signing cluster-info", follow).await;
 }
 
 /// Signs once, then when the ConfigMap or a token changes and periodically.

@@ -63,7 +63,7 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
 const BREATH: Duration = Duration::from_secs(1);
 
 /// Runs `follow` until the server stops; restarts it after errors, such as an expired watch.
-async fn keep_following<F>(server: ApiServer, what: &'static str, follow: impl Fn(ApiServer) -> F)
+async fn run_with_restart<F>(server: ApiServer, what: &'static str, follow: impl Fn(ApiServer) -> F)
 where
     F: Future<Output = Result<Infallible, Error>>,
 {

@@ -16,7 +16,7 @@ use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{core, keep_following};
+use super::{core, run_with_restart};
 use crate::ApiServer;
 use crate::admission::limits::{add, amounts};
 use crate::admission::quota::usage::{Amounts, in_scope, usage};
@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows all objects until the server stops.
 pub async fn run(server: ApiServer) {
-    keep_following(server, "resource quotas", follow).await;
+    run_with_restart(server, "resource quotas", follow).await;
 }
 
 async fn follow(server: ApiServer) -> Result<Infallible, Error> {

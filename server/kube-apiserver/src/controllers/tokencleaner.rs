@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{core, keep_following};
+use super::{core, run_with_restart};
 use crate::ApiServer;
 
 const NAMESPACE: &str = "kube-system";
@@ -26,7 +26,7 @@ const AT_THE_LATEST: Duration = Duration::from_secs(600);
 
 /// Reconciles tokens until the server stops.
 pub async fn run(server: ApiServer) {
-    keep_following(server, "cleaning up tokens", follow).await;
+    run_with_restart(server, "cleaning up tokens", follow).await;
 }
 
 /// Checks all tokens when one changes and when the next one expires.

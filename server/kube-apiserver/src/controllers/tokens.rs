@@ -18,7 +18,7 @@ use crowsnest_registry::storage::{ChangeKind, ResourceKey};
 use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};
 
-use super::{core, keep_following};
+use super::{core, run_with_restart};
 use crate::ApiServer;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
@@ -27,7 +27,7 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Reconciles Secrets and service accounts until the server stops.
 pub async fn run(server: ApiServer) {
-    keep_following(server, "service-account tokens", follow).await;
+    run_with_restart(server, "service-account tokens", follow).await;
 }
 
 /// Checks all Secrets at start and when a service account changes, otherwise those that change.

@@ -6,7 +6,7 @@
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 use crowsnest_registry::validation;
-use crowsnest_schema::decode::wrong_metadata;
+use crowsnest_schema::decode::metadata_error;
 use serde_json::Value;
 
 /// Depth at which the walk ends; the decoder rejects such objects earlier.
@@ -76,7 +76,7 @@ fn wrong_type(object: &Value, path: &str) -> Option<FieldError> {
         Some(FieldError::invalid(child(path, key), value, "must be a string"))
     });
     not_text.or_else(|| {
-        let why = wrong_metadata(object)?;
+        let why = metadata_error(object)?;
         Some(FieldError::invalid(child(path, "metadata"), &object["metadata"], why))
     })
 }
@@ -101,7 +101,7 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
         };
         errors.extend(why.map(|why| FieldError::invalid(child(path, key), value, why)));
     }
-    if let (Some(Value::Object(metadata)), None) = (object.get("metadata"), wrong_metadata(object)) {
+    if let (Some(Value::Object(metadata)), None) = (object.get("metadata"), metadata_error(object)) {
         let mut metadata = metadata.clone();
         if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
             // The name may be generated later; everything else is validated now.

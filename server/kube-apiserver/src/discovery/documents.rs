@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_registry::catalog::Served;
+use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_registry::resource::{ResourceRef, Subresource};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -67,7 +67,7 @@ fn priority(group: &str) -> i64 {
 }
 
 /// `APIGroupDiscovery` of all groups except core, including those served `elsewhere`, ordered by priority and name.
-pub(super) fn groups(served: &Served, elsewhere: Vec<RankedGroup>) -> Vec<Value> {
+pub(super) fn groups(served: &CatalogSnapshot, elsewhere: Vec<RankedGroup>) -> Vec<Value> {
     let names: BTreeSet<&str> = served.iter().map(|r| &*r.gvr.group).filter(|g| !g.is_empty()).collect();
     let own = names.into_iter().map(|name| RankedGroup { priority: priority(name), group: discovery(served, name) });
     let mut all: Vec<RankedGroup> = own.chain(elsewhere).collect();
@@ -77,11 +77,11 @@ pub(super) fn groups(served: &Served, elsewhere: Vec<RankedGroup>) -> Vec<Value>
 }
 
 /// The core group as a list with one entry.
-pub(super) fn core(served: &Served) -> Vec<Value> {
+pub(super) fn core(served: &CatalogSnapshot) -> Vec<Value> {
     vec![discovery(served, "")]
 }
 
-fn discovery(served: &Served, group: &str) -> Value {
+fn discovery(served: &CatalogSnapshot, group: &str) -> Value {
     let mut versions: BTreeMap<_, Vec<&ResourceRef>> = BTreeMap::new();
     for resource in served.iter().filter(|r| *r.gvr.group == *group) {
         versions.entry(version_order(&resource.gvr.version)).or_default().push(resource);
@@ -165,7 +165,7 @@ pub(super) fn group(groups: &[Value], name: &str) -> Option<Value> {
 }
 
 /// `APIResourceList` of a group and version.
-pub(super) fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
+pub(super) fn resources(served: &CatalogSnapshot, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
     for resource in served.iter().filter(|r| *r.gvr.group == *group && *r.gvr.version == *version) {
         entries.push(legacy(resource));

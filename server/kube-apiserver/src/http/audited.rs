@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::held::{BodyCapture, TrackedBody};
 use crowsnest_apiserver::audit::{self, Auditor, Record};
 use crowsnest_apiserver::authn::InProcessUser;
 use crowsnest_apiserver::serve::PeerAddress;
@@ -79,6 +79,6 @@ pub(super) async fn follow(
     };
     let status = response.extensions().get::<Told>().cloned();
     record.answered(response.status(), status.as_ref().map(|Told(status)| &**status)).await;
-    let heard = own.then(|| Heard::response(&record, response.status(), response.headers())).flatten();
-    response.map(|body| Body::new(Held::new(body, record).heard(heard)))
+    let heard = own.then(|| BodyCapture::response(&record, response.status(), response.headers())).flatten();
+    response.map(|body| Body::new(TrackedBody::new(body, record).heard(heard)))
 }

@@ -47,7 +47,7 @@ pub(super) fn object(
     let unusable = |why: String| {
         ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     };
-    let wrong = crowsnest_schema::decode::wrong_metadata(&object);
+    let wrong = crowsnest_schema::decode::metadata_error(&object);
     if let Some(wrong) = wrong.or_else(|| resource.strategy.unreadable(&object)) {
         return Err(unusable(wrong));
     }
@@ -60,7 +60,7 @@ pub(super) fn object(
         object["metadata"] = Value::Object(serde_json::Map::new());
     }
     resource.strategy.prune(&mut object);
-    crowsnest_schema::decode::settle_metadata(&mut object);
+    crowsnest_schema::decode::normalize_metadata(&mut object);
     Ok(object)
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use axum::body::Body;
 use bytes::Bytes;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_registry::catalog::Served;
+use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::set::SchemaSet;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
@@ -41,7 +41,7 @@ static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
 
 /// Serves `/openapi/<parts>` for the resources of this server and those `elsewhere`; `None` means 404.
 pub fn serve(
-    served: &Served,
+    served: &CatalogSnapshot,
     elsewhere: &[Published],
     request: &http::Request<Body>,
     parts: &[&str],

@@ -34,7 +34,7 @@ pub(super) async fn notify_agents(
             }
             () = tokio::time::sleep(NOTIFY_INTERVAL), if remaining > 0 => {
                 remaining -= 1;
-                tunnels.tell_of_replicas(known.len());
+                tunnels.announce_replicas(known.len());
             }
         }
     }

@@ -263,7 +263,7 @@ fn other_changes(
 
 /// Added or modified fields, and removed fields.
 fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
-    let comparison = typed::compare_but(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
+    let comparison = typed::compare_except(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
     let (mut taken, mut removed) = (comparison.modified, comparison.removed);
     taken.union(&comparison.added);
     let ignored = manager.ignored();
@@ -366,7 +366,7 @@ impl Apply<'_> {
                 normalise(schema, &mut after);
             }
             // Nulls in custom resources are validated by their schema.
-            _ => crate::decode::settle_metadata(&mut after),
+            _ => crate::decode::normalize_metadata(&mut after),
         }
 
         if !force {

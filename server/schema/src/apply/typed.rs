@@ -178,11 +178,11 @@ fn empty(value: Option<&Value>) -> bool {
 
 /// Compares two values.
 pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
-    compare_but(schema, old, new, &[])
+    compare_except(schema, old, new, &[])
 }
 
 /// Like [`compare`], except for the field at a path.
-pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, but: &[&str]) -> Comparison {
+pub fn compare_except(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, but: &[&str]) -> Comparison {
     let mut out = Comparison::default();
     if old.is_none() && new.is_none() {
         return out;
@@ -202,7 +202,7 @@ pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Va
                     [name, below @ ..] if *name == key.as_str() => below,
                     _ => &[],
                 };
-                let child = compare_but(field_schema(schema, key), left.get(key), right.get(key), below);
+                let child = compare_except(field_schema(schema, key), left.get(key), right.get(key), below);
                 out.put(PathElement::Field(key.as_str().into()), child);
             }
         }

@@ -120,9 +120,9 @@ pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> 
 fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
     let unknown = crate::check(schema, &patched).unknown;
     let findings = [reading.found, unknown.as_slice()].concat();
-    match refused(crate::decode::wrong_metadata(&patched), &findings, reading) {
+    match refused(crate::decode::metadata_error(&patched), &findings, reading) {
         None => {
-            crate::decode::settle_metadata(&mut patched);
+            crate::decode::normalize_metadata(&mut patched);
             Ok((patched, findings))
         }
         Some(why) => Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why)),

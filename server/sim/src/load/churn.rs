@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::member::pod::{Doing, LastRun, PodState};
+use crate::member::pod::{ContainerPhase, LastRun, PodState};
 use crate::member::podlife::{self, Desired, host_ip};
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Key, Stored};
@@ -145,11 +145,11 @@ impl Churn {
         let now = Timestamp::now();
         let mut containers = pod.containers.to_vec();
         let Some(view) = containers.first_mut() else { return Ok(false) };
-        let Doing::Running { since } = view.doing else { return Ok(false) };
+        let ContainerPhase::Running { since } = view.doing else { return Ok(false) };
         let last = LastRun { exit_code: 1, reason: "Error".into(), started: since, finished: now };
         view.last = Some(Box::new(last));
         view.restarts += 1;
-        view.doing = Doing::Running { since: now };
+        view.doing = ContainerPhase::Running { since: now };
         let node = pod.node.as_deref().and_then(|node| self.world.nodes.get(&Key::new("", node)));
         let Some(node) = node else { return Ok(false) };
         let desired = Desired { phase: pod.phase, containers, init: pod.init.to_vec() };

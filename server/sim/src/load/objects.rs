@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::member::interner::Interner;
-use crate::member::pod::{ContainerView, Doing, Phase, PodState};
+use crate::member::pod::{ContainerPhase, ContainerView, Phase, PodState};
 use crate::member::podlife::{self, Desired, container_id, time};
 use crate::member::workload::deployment::set_annotations;
 
@@ -189,7 +189,7 @@ impl<'a> Plan<'a> {
         }
         let containers = bound.spec.containers.iter().map(|spec| ContainerView {
             name: spec.name.clone(),
-            doing: Doing::Running { since: self.created },
+            doing: ContainerPhase::Running { since: self.created },
             ready: self.workload.state != State::NotReady,
             restarts: 0,
             last: None,

@@ -21,7 +21,7 @@ use super::queue::Queue;
 use super::store::{Index, Key, Stored};
 use super::workload::pods::Parent;
 use super::workload::{Keys, keys_of, spawn};
-use super::world::{Held, World};
+use super::world::{SharedObject, World};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -155,10 +155,10 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(None)
 }
 
-async fn write_slices(world: &World, service: &Held<Service>, groups: Wanted) -> Result<()> {
+async fn write_slices(world: &World, service: &SharedObject<Service>, groups: Wanted) -> Result<()> {
     let key = service.key();
     let parent = Parent::new(service, "v1", "Service", "endpoint-slice-controller");
-    let mut known: Vec<Held<EndpointSlice>> = world.slices.owned(service.uid());
+    let mut known: Vec<SharedObject<EndpointSlice>> = world.slices.owned(service.uid());
     known.retain(|slice| {
         slice.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|by| by == SLICE_MANAGER)
     });
@@ -206,7 +206,7 @@ async fn write_slices(world: &World, service: &Held<Service>, groups: Wanted) ->
 }
 
 /// Writes the deprecated Endpoints, which some clients still read.
-async fn write_endpoints(world: &World, service: &Held<Service>, groups: &Wanted) -> Result<()> {
+async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups: &Wanted) -> Result<()> {
     let subset = |(ports, endpoints): &(Vec<EndpointPort>, Vec<Endpoint>)| {
         let side = |ready: bool| -> Vec<Value> {
             let ready = endpoints.iter().filter(|endpoint| {
@@ -261,7 +261,7 @@ async fn write_endpoints(world: &World, service: &Held<Service>, groups: &Wanted
 }
 
 /// Assigns an address to a load balancer, like a cloud controller.
-async fn assign_address(world: &World, service: &Held<Service>) -> Result<()> {
+async fn assign_address(world: &World, service: &SharedObject<Service>) -> Result<()> {
     let spec = service.spec.as_ref();
     let balanced = spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
     let shown = service

@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use crowsnest_apimachinery::request::Query;
-use crowsnest_apiserver::authn::Serving;
+use crowsnest_apiserver::authn::ServingCertificate;
 use crowsnest_apiserver::serve::serve_through;
 use crowsnest_kube_apiserver::ApiServer;
 use futures::StreamExt;
@@ -316,7 +316,10 @@ impl Listening {
             reason: error.to_string(),
         };
         let authority = self.server.authority();
-        let tls = authority.server(&self.names).and_then(|own| self.server.tls(Serving::new(&own)?)).map_err(start)?;
+        let tls = authority
+            .server(&self.names)
+            .and_then(|own| self.server.tls(ServingCertificate::new(&own)?))
+            .map_err(start)?;
         let stop = CancellationToken::new();
         let wiring = self.faults.wiring.clone();
         let between = move |stream| wiring.around(stream);

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use super::Labels;
 use super::informer::{controller_of, key_of, version_of};
 use super::pod::{
-    ContainerPort, ContainerSpec, ContainerView, Deletion, Doing, LastRun, Owner, Phase, PodState, Process, Qos,
-    RestartPolicy, SpecView, keeps_annotation,
+    ContainerPhase, ContainerPort, ContainerSpec, ContainerView, Deletion, LastRun, Owner, Phase, PodState, Process,
+    Qos, RestartPolicy, SpecView, keeps_annotation,
 };
 use super::resources::{Resources, milli};
 use super::store::Key;
@@ -166,9 +166,9 @@ impl Tables {
         });
         let state = status.state.unwrap_or_default();
         let doing = if let Some(running) = state.running {
-            Doing::Running { since: running.started_at.map(|time| time.0).unwrap_or_default() }
+            ContainerPhase::Running { since: running.started_at.map(|time| time.0).unwrap_or_default() }
         } else if let Some(run) = state.terminated {
-            Doing::Terminated {
+            ContainerPhase::Terminated {
                 exit_code: run.exit_code,
                 reason: self.text(run.reason.as_deref().unwrap_or_default()),
                 started: run.started_at.map(|time| time.0).unwrap_or_default(),
@@ -176,7 +176,7 @@ impl Tables {
             }
         } else {
             let reason = state.waiting.and_then(|waiting| waiting.reason).unwrap_or_default();
-            Doing::Waiting { reason: self.text(&reason) }
+            ContainerPhase::Waiting { reason: self.text(&reason) }
         };
         ContainerView {
             name: self.text(&status.name),

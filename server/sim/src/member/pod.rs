@@ -60,7 +60,7 @@ pub struct Owner {
 
 /// State of a container (`state` in its status).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doing {
+pub enum ContainerPhase {
     Waiting { reason: Arc<str> },
     Running { since: Timestamp },
     Terminated { exit_code: i32, reason: Arc<str>, started: Timestamp, finished: Timestamp },
@@ -70,7 +70,7 @@ pub enum Doing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
     pub name: Arc<str>,
-    pub doing: Doing,
+    pub doing: ContainerPhase,
     pub ready: bool,
     pub restarts: i32,
     /// The previous run, if there was one.

@@ -30,7 +30,7 @@ const AT_ONCE: usize = 8;
 const SERIES: usize = 4096;
 /// kube-apiserver's `--event-ttl`.
 const TTL: Duration = Duration::from_secs(3600);
-/// Most events kept; the oldest are deleted first.
+/// Maximum number of events; the oldest are deleted first.
 const KEPT: usize = 20_000;
 
 /// The object of an event.
@@ -153,7 +153,7 @@ async fn load_live(client: &Client, shared: &Shared) {
                 (Arc::from(meta.namespace.unwrap_or_default()), meta.name.unwrap_or_default(), created)
             }));
         }
-        Err(error) => tracing::warn!(%error, "cannot list old events, they are not deleted"),
+        Err(error) => tracing::warn!(%error, "cannot list existing events; old ones will not be deleted"),
     }
 }
 

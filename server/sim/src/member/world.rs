@@ -41,7 +41,7 @@ pub fn creation() -> PostParams {
 }
 
 /// A shared object of a kind.
-pub type Held<K> = Arc<Object<K>>;
+pub type SharedObject<K> = Arc<Object<K>>;
 /// The store of a kind.
 pub type Objects<K> = Arc<Store<Object<K>>>;
 
@@ -322,7 +322,7 @@ impl World {
     }
 
     /// Creates an object and stores the response.
-    pub async fn create<K>(&self, store: &Store<Object<K>>, object: &K) -> Result<Held<K>>
+    pub async fn create<K>(&self, store: &Store<Object<K>>, object: &K) -> Result<SharedObject<K>>
     where
         K: NamespacedKind + Serialize,
     {
@@ -339,7 +339,7 @@ impl World {
         key: &Key,
         subresource: Option<&str>,
         patch: &Value,
-    ) -> Result<Held<K>>
+    ) -> Result<SharedObject<K>>
     where
         K: NamespacedKind,
     {
@@ -414,7 +414,7 @@ impl World {
     }
 
     /// Nodes by name, for their topology labels.
-    pub fn node_labels(&self) -> HashMap<Arc<str>, Held<Node>> {
+    pub fn node_labels(&self) -> HashMap<Arc<str>, SharedObject<Node>> {
         self.nodes.all().into_iter().map(|node| (node.key().name, node)).collect()
     }
 }

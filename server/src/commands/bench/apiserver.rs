@@ -34,7 +34,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::io::ReaderStream;
 use tower::{BoxError, ServiceBuilder};
 
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ApiserverArgs {
@@ -93,7 +93,7 @@ const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
-    let mut figures = Figures { out: std::io::stdout().lock() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
     if let Some(kubeconfig) = &args.kubeconfig {
         let target = Target { kubeconfig: kubeconfig.clone(), namespace: args.namespace.clone() };
         let namespaces: Api<Namespace> = Api::all(client(&target).await?);
@@ -119,7 +119,7 @@ async fn measure_all(
     target: &Target,
     server: Option<&super::Running>,
     args: &ApiserverArgs,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let maps = maps(target).await?;
     create(&maps, args.objects, args.clients, SMALL, Some(figures)).await?;
@@ -199,7 +199,7 @@ async fn create(
     objects: usize,
     clients: usize,
     bytes: usize,
-    figures: Option<&mut Figures<impl Write>>,
+    figures: Option<&mut MeasurementPrinter<impl Write>>,
 ) -> anyhow::Result<()> {
     let (next, took) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(objects)));
     let began = Instant::now();
@@ -221,7 +221,11 @@ async fn create(
     figures.spread("apiserver/create", took.into_inner())
 }
 
-async fn gets(maps: &Api<ConfigMap>, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn gets(
+    maps: &Api<ConfigMap>,
+    args: &ApiserverArgs,
+    figures: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     let mut took = Vec::with_capacity(args.gets);
     for nth in 0..args.gets {
         let name = name(nth * 7 % args.objects);
@@ -237,7 +241,7 @@ async fn lists(
     target: &Target,
     server: Option<&super::Running>,
     args: &ApiserverArgs,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let client = client(target).await?;
     let peak = || server.map(|server| super::peak_kib(&server.child)).transpose();
@@ -272,7 +276,11 @@ pub(super) fn now() -> Duration {
 
 /// Measures watches with a connection each, watches that share connections up to kube-apiserver's stream limit, and
 /// connections to a process without an API server.
-async fn watches(target: &Target, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn watches(
+    target: &Target,
+    args: &ApiserverArgs,
+    figures: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     let config = config(target).await?;
     let path = watched_from(target).await?;
     let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
@@ -332,7 +340,7 @@ async fn watch(
     watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
     writes: usize,
     name: &str,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let maps = maps(target).await?;
     let mut watching: JoinSet<_> = watchers.collect();
@@ -393,11 +401,17 @@ fn written(line: &[u8]) -> Option<Duration> {
 }
 
 /// Measures the memory of many objects, and a start with them.
-async fn stored(args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn stored(args: &ApiserverArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    create(&maps(&Target::own(&scratch)).await?, args.stored, args.clients, LARGE, None::<&mut Figures<std::io::Sink>>)
-        .await?;
+    create(
+        &maps(&Target::own(&scratch)).await?,
+        args.stored,
+        args.clients,
+        LARGE,
+        None::<&mut MeasurementPrinter<std::io::Sink>>,
+    )
+    .await?;
     tokio::time::sleep(SETTLE).await;
     let megabytes = |kib: u64| kib as f64 / 1024.0;
     let of = format!("apiserver/stored-{}", args.stored);

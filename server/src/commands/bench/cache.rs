@@ -34,7 +34,7 @@ pub(super) struct CacheArgs {
 
 pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let stage = Stage::build(&args.pods).await?;
-    let mut figures = Figures { out: std::io::stdout().lock() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
     figures.line("cache/objects", args.pods.pods as f64, "")?;
     let before = super::resident_bytes()?;
     figures.megabytes("cache/rss-before", before)?;
@@ -67,11 +67,11 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
 }
 
 /// Prints measurements, one per line.
-pub(super) struct Figures<W> {
+pub(super) struct MeasurementPrinter<W> {
     pub out: W,
 }
 
-impl<W: Write> Figures<W> {
+impl<W: Write> MeasurementPrinter<W> {
     pub(super) fn line(&mut self, name: &str, value: f64, unit: &str) -> anyhow::Result<()> {
         let value = if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
         writeln!(self.out, "{name} {value} {unit}")?;
@@ -102,7 +102,7 @@ async fn fill(
     index: &Index,
     args: &CacheArgs,
     began: Instant,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     complete(index, args.pods.clusters).await?;
     let stored = began.elapsed();
@@ -119,7 +119,7 @@ async fn churned(
     index: &Index,
     members: &Elsewhere,
     args: &CacheArgs,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     rate(&members.address, args.churn).await?;
     let began = Instant::now();

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 use super::parts::{Part, member_name};
 use super::propagate::{create, ready};
 
@@ -59,7 +59,7 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     ensure!(args.bindings >= args.members, "--bindings must be at least --members");
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    let mut figures = Figures { out: std::io::stdout() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout() };
     let mut site = Site::start(args.members, &scratch).await?;
     let mut watching = Watching::start(&site).await?;
     // The namespace must exist in all members first.
@@ -269,7 +269,7 @@ async fn lost(
     site: &mut Site,
     watching: &mut Watching,
     args: &FailoverArgs,
-    figures: &mut Figures<impl std::io::Write>,
+    figures: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
     let tainted: HashSet<String> = (1..=args.taint).map(member_name).collect();
     let before = site.bindings().await?;

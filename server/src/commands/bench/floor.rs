@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_apiserver::authn::{Authority, Serving};
+use crowsnest_apiserver::authn::{Authority, ServingCertificate};
 use futures::{StreamExt, TryStreamExt};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -19,7 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::io::ReaderStream;
 
 use super::apiserver::{OPENED_AT_ONCE, WRITTEN, events, now};
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 use super::parts::Part;
 
 const NAME: &str = "localhost";
@@ -34,7 +34,7 @@ struct Listening {
 /// The sending process: waits for the listeners and a line of input, then sends each event to all of them.
 pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
-    let serving = Serving::new(&authority.server(&[NAME.to_owned()])?)?;
+    let serving = ServingCertificate::new(&authority.server(&[NAME.to_owned()])?)?;
     let acceptor = TlsAcceptor::from(authority.tls(serving)?.config);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let listening = Listening { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
@@ -82,7 +82,7 @@ pub(super) async fn measure(
     writes: usize,
     bytes: usize,
     every: Duration,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut part = Part::floor(listeners, writes, bytes, every).await?;
     let listening: Listening = serde_json::from_str(part.first())?;

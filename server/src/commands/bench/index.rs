@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::Value;
 
 use super::super::keep::KeepArgs;
-use super::cache::{Figures, size_of};
+use super::cache::{MeasurementPrinter, size_of};
 use super::reads::{self, QUERIES};
 use super::stage::{PodArgs, Stage, complete, rate, stop};
 
@@ -44,7 +44,7 @@ pub(super) struct IndexArgs {
 pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     args.keep.backend.check()?;
     let stage = Stage::build(&args.pods).await?;
-    let mut figures = Figures { out: std::io::stdout().lock() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
     figures.line("index/objects", args.pods.pods as f64, "")?;
     figures.megabytes("index/rss-before", super::resident_bytes()?)?;
 
@@ -84,7 +84,7 @@ async fn measure_searches(
     index: &Index,
     name: &str,
     times: usize,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
     let waited = || Duration::from_micros(index.metrics().text_query_microseconds.get());

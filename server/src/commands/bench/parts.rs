@@ -91,7 +91,7 @@ impl Site {
         let server = ApiServer::start(config).await?;
         controllers::start(&server, Controllers::default());
         if control_plane {
-            let mut manifests = crowsnest_install::foundations();
+            let mut manifests = crowsnest_install::base_manifests();
             manifests.extend(crowsnest_api::crd::crds(None));
             manifests.push(clusters());
             crowsnest_install::apply_all(&server.admin(), &manifests).await?;

@@ -17,7 +17,7 @@ use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::resources::Resources;
-use crowsnest_plan::estimation::room::{Known, Remembered, Room};
+use crowsnest_plan::estimation::room::{CapacityFacts, EstimateCache, FreeCapacity};
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, Unobserved, World};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let fleet = Fleet::new(args.clusters, args.nodes)?;
     let mut ledger = Ledger::new(fleet.gates);
     let rooms = fleet.rooms(&mut ledger, &BindingKey::default());
-    let remembered = Remembered::default();
+    let remembered = EstimateCache::default();
     let desk = Desk { fleet: &fleet, estimate: Estimator { rooms, remembered: &remembered } };
     let mut all = Vec::new();
     let mut kinds = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
 struct Fleet {
     gates: Gates,
     clusters: Vec<Arc<ClusterFacts>>,
-    known: Vec<Known>,
+    known: Vec<CapacityFacts>,
 }
 
 impl Fleet {
@@ -98,13 +98,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn rooms(&self, ledger: &mut Ledger, key: &BindingKey) -> Vec<Arc<Room>> {
+    fn rooms(&self, ledger: &mut Ledger, key: &BindingKey) -> Vec<Arc<FreeCapacity>> {
         self.clusters.iter().zip(&self.known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
     }
 }
 
 /// A cluster whose nodes are about a third full.
-fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, Known)> {
+fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, CapacityFacts)> {
     let listed: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
     let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::of).collect();
     let pods: Vec<PodFacts> = facts.iter().enumerate().flat_map(|(nth, node)| pods(node, nth)).collect();
@@ -138,7 +138,7 @@ fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, Known)> {
     cluster.spec.resource_models = models;
     cluster.status.resource_summary = Some(summary);
     let nodes = Arc::new(free.into());
-    Ok((cluster, Known { nodes: Some(nodes), quotas: None }))
+    Ok((cluster, CapacityFacts { nodes: Some(nodes), quotas: None }))
 }
 
 fn node(cluster: u32, nth: u32) -> Value {
@@ -346,7 +346,7 @@ fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
 
 /// Decisions per second if each reserves its capacity before the next one, without cached estimates.
 fn promised(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&Subject]) -> anyhow::Result<f64> {
-    let remembered = Remembered::default();
+    let remembered = EstimateCache::default();
     let began = Instant::now();
     for nth in 0..PROMISED {
         let (subject, key) = (subjects[nth % subjects.len()], BindingKey::new("", format!("binding-{nth}")));

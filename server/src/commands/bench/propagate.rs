@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 use super::parts::{Count, Part, Quiet, Reach, member_name};
 
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
-    let mut figures = Figures { out: std::io::stdout() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout() };
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     propagated(args, &scratch.join("propagate"), &mut figures).await?;
@@ -254,7 +254,7 @@ impl Watching {
 async fn propagated(
     args: &PropagateArgs,
     dir: &Path,
-    figures: &mut Figures<impl std::io::Write>,
+    figures: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
     let mut site = Site::start(args.members, args.writes > 0, dir).await?;
     templates(&site.client, args.config_maps).await?;
@@ -312,7 +312,11 @@ async fn change(
 }
 
 /// Measures restarts of the controllers in steady state, without a cache and with the previous one.
-async fn started(args: &PropagateArgs, dir: &Path, figures: &mut Figures<impl std::io::Write>) -> anyhow::Result<()> {
+async fn started(
+    args: &PropagateArgs,
+    dir: &Path,
+    figures: &mut MeasurementPrinter<impl std::io::Write>,
+) -> anyhow::Result<()> {
     let mut site = Site::start(args.members, true, dir).await?;
     policy(&site.client).await?;
     let mut watching = Watching::start(&site).await?;

@@ -30,7 +30,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use super::super::keep::KeepArgs;
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 use super::pods::{Pods, namespace};
 use super::reads::changed_at;
 use super::stage::{POD_BYTES, PodArgs, Stage, complete, rate, stop};
@@ -84,13 +84,13 @@ struct Ways {
 }
 
 pub(super) async fn run(args: &ProxyArgs) -> anyhow::Result<()> {
-    let mut figures = Figures { out: std::io::stdout().lock() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
     carried(args, &mut figures).await?;
     held_open(args, &mut figures).await?;
     watched(args, &mut figures).await
 }
 
-async fn carried(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn carried(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let fleet = super::start(&scratch, 1).await?;
     let ways = Ways::of(&scratch).await?;
@@ -109,7 +109,7 @@ async fn carried(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
 
 /// Measures the memory of idle sessions, each way in a new process because memory freed by one would be reused by the
 /// other.
-async fn held_open(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn held_open(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     for name in ["direct", "through"] {
         let scratch = super::scratch();
         let fleet = super::start(&scratch, 1).await?;
@@ -174,7 +174,7 @@ async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Po
 }
 
 /// Measures sequential gets, alternating between both ways.
-async fn gets(ways: &Ways, times: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn gets(ways: &Ways, times: usize, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for _ in 0..times {
         for (pods, times) in [(&ways.direct, &mut direct), (&ways.through, &mut through)] {
@@ -190,7 +190,7 @@ async fn gets(ways: &Ways, times: usize, figures: &mut Figures<impl Write>) -> a
 async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
     name: &str,
     ways: &Ways,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
     moved: impl Fn(Api<Pod>) -> F,
 ) -> anyhow::Result<()> {
     let mut rates = [Vec::new(), Vec::new()];
@@ -204,7 +204,7 @@ async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
     figures.ways(name, rates)
 }
 
-impl<W: Write> Figures<W> {
+impl<W: Write> MeasurementPrinter<W> {
     /// Prints the throughput of both ways and their ratio.
     fn ways(&mut self, name: &str, rates: [Vec<f64>; 2]) -> anyhow::Result<()> {
         let [direct, through] = rates.map(|mut rates| {
@@ -279,7 +279,7 @@ async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
 }
 
 /// Copies files to and from the pod with the kubectl in `$KUBECTL` or `$PATH`.
-async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let kubectl = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
     let version = Command::new(&kubectl).args(["version", "--client"]).stdout(Stdio::null()).status().await;
     if !version.is_ok_and(|status| status.success()) {
@@ -365,7 +365,7 @@ async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
 }
 
 /// Measures thousands of watches of the merged stream.
-async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn watched(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let stage = Stage::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
     let (index, interest) = stage.open(&args.keep).await?;
     complete(&index, CLUSTERS).await?;

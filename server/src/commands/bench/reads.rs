@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bytes::Bytes;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Happened, Index, SearchRequest, Seq};
+use crowsnest_index::{ChangeKind, Index, SearchRequest, Seq};
 use crowsnest_proxy::{Body, Proxy};
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 use super::pods::{CHANGED_AT, Pods, namespace};
 
 /// Maximum cache size for full lists.
@@ -50,7 +50,7 @@ pub(super) async fn lists(
     proxy: &Proxy,
     pods: usize,
     times: usize,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     if pods <= LISTED_WHOLE {
         for _ in 0..2 {
@@ -80,7 +80,7 @@ pub(super) async fn searches(
     index: &Index,
     name: &str,
     times: usize,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
     let mut all = Vec::with_capacity(times);
@@ -113,7 +113,7 @@ pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(V
                 for change in changes? {
                     // A deleted object has its old annotation. (Synthetic pods may share a name and replace each
                     // other.)
-                    let stays = change.happened != Happened::Deleted;
+                    let stays = change.happened != ChangeKind::Deleted;
                     let Some(at) = changed_at(&change.object.body).filter(|_| stays) else { continue };
                     watch.push(since(at));
                     unsearchable.push_back((change.seq, at));

@@ -10,12 +10,12 @@ use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use super::super::serve::DatabaseUrl;
-use super::cache::{Figures, size_of};
+use super::cache::{MeasurementPrinter, size_of};
 use super::parts::{Part, asked, say};
 use super::reads;
 use super::stage::{POD_BYTES, PodArgs, complete, elsewhere, pods, rate, register};
@@ -77,7 +77,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     register(&reach.client().await?, &members.address, args.clusters).await?;
     let kubeconfig = scratch.join("kubeconfig");
     std::fs::write(&kubeconfig, &reach.kubeconfig)?;
-    let mut figures = Figures { out: std::io::stdout().lock() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
 
     let began = Instant::now();
     let starting = (0..args.replicas).map(|number| {
@@ -127,7 +127,7 @@ fn parsed<T: serde::de::DeserializeOwned>(told: &[String]) -> anyhow::Result<Vec
 }
 
 /// Prints the maximum of each value over all replicas.
-async fn sizes(replicas: &mut [Part], name: &str, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn sizes(replicas: &mut [Part], name: &str, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let told: Vec<Size> = parsed(&each(replicas, "size").await?)?;
     let most = |size: fn(&Size) -> u64| told.iter().map(size).max().unwrap_or_default();
     figures.megabytes(&format!("{name}/rss"), most(|size| size.resident))?;
@@ -140,7 +140,7 @@ async fn answers(
     replicas: &mut [Part],
     seconds: u64,
     name: &str,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let told: Vec<Vec<Duration>> = parsed(&each(replicas, &format!("answer {seconds}")).await?)?;
     let all: Vec<Duration> = told.into_iter().flatten().collect();
@@ -153,7 +153,7 @@ async fn heard(
     replicas: &mut [Part],
     seconds: u64,
     name: &str,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let told: Vec<Heard> = parsed(&each(replicas, &format!("hear {seconds}")).await?)?;
     let count = told.len().max(1);
@@ -171,7 +171,7 @@ async fn heard(
 pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
     let config = crowsnest_component_base::kubeconfig::config(Some(kubeconfig), None).await?;
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
-    let why = Why::ResourceRegistry("bench".to_owned());
+    let why = InterestReason::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
     let (StoreOptions::Postgres(postgres), _) = db.store()? else { bail!("{DATABASE} must be a Postgres URL") };
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -13,7 +13,7 @@ use crowsnest_search::SuggestRequest;
 use tokio::process::Command;
 
 use super::super::keep::KeepArgs;
-use super::cache::Figures;
+use super::cache::MeasurementPrinter;
 use super::reads::{QUERIES, question};
 use super::stage::{Elsewhere, PodArgs, Stage, complete, rate, stop};
 
@@ -53,7 +53,7 @@ const PARSED: usize = 200_000;
 
 pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let stage = Stage::build(&args.pods).await?;
-    let mut figures = Figures { out: std::io::stdout().lock() };
+    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
     parsed(&mut figures)?;
     let began = Instant::now();
     let (index, interest) = stage.open(&args.keep).await?;
@@ -89,7 +89,7 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     stage.clear().await
 }
 
-fn parsed(figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+fn parsed(figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (began, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
     for nth in 0..PARSED {
@@ -106,7 +106,7 @@ async fn asked(
     user: &UserInfo,
     name: &str,
     times: usize,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::with_capacity(times);
     let mut of_each = vec![Vec::new(); QUERIES.len()];
@@ -130,7 +130,7 @@ async fn others(
     user: &UserInfo,
     name: &str,
     queries: impl Iterator<Item = String>,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for query in queries {
@@ -177,7 +177,7 @@ async fn suggested(
     user: &UserInfo,
     name: &str,
     times: usize,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::with_capacity(times);
     for nth in 0..times {
@@ -196,7 +196,7 @@ async fn together(
     index: &Index,
     args: &SearchArgs,
     when: &str,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut users = tokio::task::JoinSet::new();
@@ -226,7 +226,7 @@ async fn today(
     index: &Index,
     members: &Elsewhere,
     args: &SearchArgs,
-    figures: &mut Figures<impl Write>,
+    figures: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let Some(kubectl) = &args.kubectl else { return Ok(()) };
     let (question_today, filter) = TODAY;

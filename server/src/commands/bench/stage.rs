@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
-use crowsnest_store::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, PostParams};
@@ -78,7 +78,7 @@ impl Stage {
     /// Opens a cache that collects all pods.
     pub(super) async fn open(&self, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
         let fleet = Fleet::start(self.client.clone(), FleetOptions::on_loopback()).await?;
-        let why = Why::ResourceRegistry("bench".to_owned());
+        let why = InterestReason::ResourceRegistry("bench".to_owned());
         let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
         let options = keep.options(&self.scratch);
         let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..options };

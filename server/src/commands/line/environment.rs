@@ -51,7 +51,7 @@ fn told(daemon: &Command, unknown: &str, own: &BTreeSet<String>) -> String {
         Some(near) => format!("did you mean {near}?"),
         None => format!("`crowsnest {} --help` lists all variables", daemon.get_name()),
     };
-    format!("unknown variable {unknown} in the environment: {what}\n")
+    format!("unknown environment variable {unknown}: {what}\n")
 }
 
 /// Variables that no command and no known tool reads.

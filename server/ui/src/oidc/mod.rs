@@ -34,7 +34,7 @@ pub use config::SignInConfig;
 use crowsnest_process::reply::Body;
 use flow::{Flow, SIGN_IN_TIMEOUT, local_path};
 use page::{Refusal, SIGN_IN_AGAIN};
-use sessions::{Fresh, Sessions};
+use sessions::{NewSession, Sessions};
 
 /// Paths where a sign-in begins and to which the issuer redirects.
 pub(super) const LOGIN: &str = "/ui/oidc/login";
@@ -137,7 +137,7 @@ impl SignIn {
     }
 
     /// Checks the returned values and exchanges the code for tokens.
-    async fn finish(&self, flow: &Flow, brought: &Brought) -> Result<Fresh, Refusal> {
+    async fn finish(&self, flow: &Flow, brought: &CallbackParameters) -> Result<NewSession, Refusal> {
         if brought.state.as_deref() != Some(flow.state.as_str()) {
             let what =
                 "This response belongs to another sign-in: its state differs from the latest one in this browser.";
@@ -169,7 +169,7 @@ impl SignIn {
         }
         let refused = |error: ClaimError| Refusal::of_token(&OidcError::from(error));
         self.oidc.user(&claims).map_err(refused)?;
-        Ok(Fresh { id_token, claims, refresh_token: tokens.refresh_token })
+        Ok(NewSession { id_token, claims, refresh_token: tokens.refresh_token })
     }
 
     /// Refusal for a user whom the control plane does not accept.
@@ -228,7 +228,7 @@ pub(super) async fn login(State(ui): State<Ui>, Query(begin): Query<Begin>) -> R
 
 /// Parameters of the redirect from the issuer.
 #[derive(Deserialize)]
-pub(super) struct Brought {
+pub(super) struct CallbackParameters {
     code: Option<String>,
     state: Option<String>,
     iss: Option<String>,
@@ -240,7 +240,7 @@ pub(super) struct Brought {
 pub(super) async fn callback(
     State(ui): State<Ui>,
     headers: HeaderMap,
-    Query(brought): Query<Brought>,
+    Query(brought): Query<CallbackParameters>,
 ) -> Response<Body> {
     let Some(sign_in) = &ui.oidc else { return not_offered() };
     let spent = sign_in.cookie(Kind::Flow, "").deleted();

@@ -46,7 +46,7 @@ impl Held {
 }
 
 /// Verified ID token and the other tokens of the response.
-pub(super) struct Fresh {
+pub(super) struct NewSession {
     pub(super) id_token: String,
     pub(super) claims: Claims,
     pub(super) refresh_token: Option<String>,
@@ -79,7 +79,7 @@ impl Sessions {
     }
 
     /// Opens a session; returns its handle.
-    pub(super) fn open(&self, fresh: Fresh, nonce: String, random: Secret) -> String {
+    pub(super) fn open(&self, fresh: NewSession, nonce: String, random: Secret) -> String {
         let handle = handle::handle(random);
         let session = Session {
             subject: claim(&fresh.claims, "sub").to_owned(),
@@ -223,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn handles_open_one_session_until_it_is_closed() {
         let sessions = Sessions::new();
-        let fresh = |refresh: &str| Fresh {
+        let fresh = |refresh: &str| NewSession {
             id_token: "a.b.c".into(),
             claims: claims(json!({"sub": "u-1", "exp": 5})),
             refresh_token: Some(refresh.to_owned()),

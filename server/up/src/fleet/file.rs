@@ -15,7 +15,7 @@ struct FleetFile {
 pub(super) fn parse(text: &str) -> Result<Vec<MemberSettings>, String> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
     if !value.is_object() {
-        return Err("the file has to be an object with the list `members`".to_owned());
+        return Err("the file must be an object with the list `members`".to_owned());
     }
     let file: FleetFile = serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();

@@ -9,11 +9,11 @@ use super::MAX_MEMBERS;
 use super::settings::{MemberSettings, NodeSettings, TaintSettings};
 use super::shape::MAX_NODES;
 
-/// Settings of the text, for errors.
+/// Names of the settings, for error messages.
 const KEYS: &str = "nodes, region, zones, provider, version, cpu, memory, ephemeral-storage, pods, instance-type, label, taint or an \
      extended resource such as nvidia.com/gpu";
 
-/// Members, each with whether it has settings.
+/// Parses the members; the flag is true for members with settings.
 pub(super) fn parse(text: &str) -> Result<Vec<(MemberSettings, bool)>, String> {
     let mut members = Vec::new();
     for group in text.split(';') {

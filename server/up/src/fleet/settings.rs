@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Text by key, as labels have it.
+/// Labels by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// One member.
+/// Settings of one member.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MemberSettings {
@@ -29,13 +29,13 @@ pub struct MemberSettings {
     pub nodes: Option<Vec<NodeSettings>>,
 }
 
-/// Nodes that are alike.
+/// A group of identical nodes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSettings {
     pub count: Option<i64>,
     pub instance_type: Option<String>,
-    /// Zones that the nodes take in turn.
+    /// Zones over which the nodes are distributed in turn.
     #[serde(default)]
     pub zones: Vec<String>,
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Shapes of simulated members: settings that were checked, with defaults for what they leave out.
+//! Shapes of simulated members: validated settings with defaults for missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +124,7 @@ impl Check {
             let path = format!("{path}[{index}]");
             self.value(&path, zone);
             if zone.is_empty() {
-                self.0.push(FieldError::required(path, "a zone has a name"));
+                self.0.push(FieldError::required(path, "a zone must have a name"));
             } else if !seen.insert(zone) {
                 self.0.push(FieldError::duplicate(path, zone));
             }

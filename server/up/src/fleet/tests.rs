@@ -1,11 +1,11 @@
-//! Tables of both forms: what they mean, and what is refused.
+//! Settings of members as inline text and as files: parsed shapes and rejected values.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// One line per member: what a reader checks first.
+/// One line per member with the fields that the tests compare.
 fn outline(members: &[MemberRequest]) -> Vec<String> {
     let line = |MemberRequest { name, shape }: &MemberRequest| match shape {
         None => name.to_string(),
@@ -30,12 +30,12 @@ fn parsed(text: &str) -> Result<Vec<MemberRequest>, String> {
 #[case::shared_settings("a,b:region=eu", &["a 3 sim/eu/eu-a+eu-b+eu-c", "b 3 sim/eu/eu-a+eu-b+eu-c"])]
 #[case::a_number_with_settings("2:nodes=0,provider=", &["member1 0 /region-1/region-1-a+region-1-b+region-1-c", "member2 0 /region-2/region-2-a+region-2-b+region-2-c"])]
 #[case::several_zones("a:region=eu,zones=eu-1+eu-2", &["a 3 sim/eu/eu-1+eu-2"])]
-fn texts(#[case] text: &str, #[case] expected: &[&str]) {
+fn inline_settings_are_parsed(#[case] text: &str, #[case] expected: &[&str]) {
     assert_eq!(outline(&parsed(text).unwrap()), expected);
 }
 
 #[test]
-fn settings_of_nodes() {
+fn node_settings_are_parsed() {
     let text = "a:version=1.35,cpu=500m,memory=1Gi,pods=20,ephemeral-storage=5Gi,nvidia.com/gpu=2,instance-type=big,label=disk=ssd,\
                 label=example.com/rack=,taint=gpu=yes:NoSchedule,taint=gpu:NoExecute";
     let members = parsed(text).unwrap();
@@ -79,7 +79,7 @@ fn settings_of_nodes() {
 #[case("a:version=2.0", "a.kubernetesVersion: Invalid value: \"2.0\": must be a Kubernetes version")]
 #[case("a:version=1.x", "a.kubernetesVersion: Invalid value: \"1.x\"")]
 #[case("a:zones=x+x", "a.zones[1]: Duplicate value: \"x\"")]
-#[case("a:zones=x+", "a.zones[1]: Required value: a zone has a name")]
+#[case("a:zones=x+", "a.zones[1]: Required value: a zone must have a name")]
 #[case("a:region=my region", "a.region: Invalid value: \"my region\"")]
 #[case("a:nodes=1001", "a.nodes[0].count: Invalid value: 1001: member a must have from 0 to 1000 nodes")]
 #[case(
@@ -87,12 +87,12 @@ fn settings_of_nodes() {
     "a.nodes[0].labels[topology.kubernetes.io/zone]: Forbidden: the label is set from zones"
 )]
 #[case("fleet.yml", "cannot read the file of members \"fleet.yml\"")]
-fn refused_texts(#[case] text: &str, #[case] expected: &str) {
+fn invalid_inline_settings_are_rejected(#[case] text: &str, #[case] expected: &str) {
     let error = parsed(text).unwrap_err();
     assert!(error.starts_with(expected), "{error}");
 }
 
-/// The members of a file of this text.
+/// Reads the members from a file with this text.
 fn from_file(text: &str) -> Result<Vec<MemberRequest>, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fleet.yaml");
@@ -105,7 +105,7 @@ fn from_file(text: &str) -> Result<Vec<MemberRequest>, String> {
 const EXAMPLE: &str = include_str!("../../../../docs/fleet-shapes/fleet.yaml");
 
 #[test]
-fn the_documented_file() {
+fn documented_file_is_parsed() {
     let members = from_file(EXAMPLE).unwrap();
     let expected = ["east 3 acme/eu/eu-1+eu-2", "west 2 acme/us/us-1+us-2", "gpu 3 acme/eu/eu-1+eu-3"];
     assert_eq!(outline(&members), expected);
@@ -115,14 +115,14 @@ fn the_documented_file() {
 }
 
 #[test]
-fn a_member_of_a_file_has_the_default_shape() {
+fn members_of_files_have_the_default_shape() {
     let members = from_file("members: [{name: a}, {name: b}]").unwrap();
     let shapes: Vec<MemberShape> = members.into_iter().filter_map(|member| member.shape).collect();
     assert_eq!(shapes, [MemberShape::default_of(0), MemberShape::default_of(1)]);
 }
 
 #[rstest]
-#[case::no_list("[]", "the file has to be an object with the list `members`")]
+#[case::no_list("[]", "the file must be an object with the list `members`")]
 #[case::no_members("fleet: []", "fleet: unknown field `fleet`, expected `members`")]
 #[case::no_name("members: [{nodes: []}]", "members[0]: missing field `name`")]
 #[case::a_typing_error("members: [{name: a, zonez: [x]}]", "members[0].zonez: unknown field `zonez`")]
@@ -158,14 +158,14 @@ fn a_member_of_a_file_has_the_default_shape() {
 #[case::names("members: [{name: a}, {name: a}]", "members[1].name: Invalid value: \"a\": a is named twice")]
 #[case::several("members: [{name: A}, {name: a, region: ' '}]", "[members[0].name: Invalid value")]
 #[case::not_yaml("members: [", "")]
-fn refused_files(#[case] text: &str, #[case] expected: &str) {
+fn invalid_files_are_rejected(#[case] text: &str, #[case] expected: &str) {
     let error = from_file(text).unwrap_err();
     assert!(error.starts_with(&format!("file of members F: {expected}")), "{error}");
 }
 
 /// Shapes are read from the data directory as they were written.
 #[test]
-fn shapes_are_recorded() {
+fn shapes_round_trip_through_json() {
     for member in from_file(EXAMPLE).unwrap() {
         let shape = member.shape.unwrap();
         let text: Value = serde_json::to_value(&shape).unwrap();

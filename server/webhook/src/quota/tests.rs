@@ -196,7 +196,7 @@ async fn apply_action(slow: &SlowStore, replica: &Replica, action: &Action, call
     };
     let increase = (replicas - read.map(|read| read.replicas).unwrap_or_default()) * REPLICA;
     if let Some(dry_run) = action.forged {
-        let caller = if dry_run { caller } else { Caller::Anybody };
+        let caller = if dry_run { caller } else { Caller::Unauthenticated };
         replica.decide(&request(action.binding, read, replicas, dry_run), caller).await;
         return;
     }
@@ -261,7 +261,7 @@ proptest! {
             let slow = SlowStore::new(pauses);
             let replicas: Vec<Replica> = (0..replicas).map(|_| slow.webhook()).collect();
             for (nth, action) in actions.iter().enumerate() {
-                apply_action(&slow, &replicas[nth % replicas.len()], action, Caller::Anybody).await;
+                apply_action(&slow, &replicas[nth % replicas.len()], action, Caller::Unauthenticated).await;
             }
         });
     }
@@ -269,7 +269,7 @@ proptest! {
 
 #[rstest::rstest]
 #[case::of_the_api_server(Caller::ApiServer, false, false)]
-#[case::forged(Caller::Anybody, false, true)]
+#[case::forged(Caller::Unauthenticated, false, true)]
 #[case::a_dry_run(Caller::ApiServer, true, true)]
 fn only_authenticated_reviews_reserve_quota(#[case] caller: Caller, #[case] dry_run: bool, #[case] fits: bool) {
     block_on(async {

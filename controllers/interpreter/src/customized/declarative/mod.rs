@@ -29,7 +29,7 @@ use crowsnest_plan::dependencies::Dependency;
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(1);
 const MOST_MEMORY: usize = 64 << 20;
 const LONGEST_SCRIPT: usize = 1 << 20;
-/// Maximum length in bytes of an error message from a script that is passed on.
+/// Maximum length of a script's error message in a condition or event, in bytes.
 const LONGEST_MESSAGE: usize = 4096;
 const DEADLINE_EXCEEDED: &str = "context deadline exceeded";
 

@@ -17,7 +17,7 @@ use super::{DEADLINE_EXCEEDED, MOST_MEMORY, kube, strings};
 /// Globals that Karmada's machine does not have.
 const REMOVED: [&str; 2] = ["coroutine", "gcinfo"];
 
-/// Globals that give access to code, files or metatables. Calling one raises Karmada's error.
+/// Globals with access to code, files or metatables. Calling one raises Karmada's error.
 const REFUSED: [&str; 14] = [
     "collectgarbage",
     "dofile",
@@ -38,14 +38,14 @@ const REFUSED: [&str; 14] = [
 /// Functions kept in `os`. All others affect the process or its files.
 const OS: [&str; 4] = ["clock", "date", "difftime", "time"];
 
-/// Written in Lua, so that the error refers to the line of the script, as Karmada's does.
+/// Lua chunk whose function raises Karmada's error. In Lua, so that the error has the line of the script, as in Karmada.
 const REFUSAL: &str = r#"
 local name, error = ...
 local sentence = 'call function ' .. name .. ' is not supported in karmada customized resourceinterpreter.'
 return function() error(sentence, 2) end
 "#;
 
-/// Small, because a single instruction can copy as much as the memory limit.
+/// Instructions between two checks of the time. Small, because one instruction can copy as much as the memory limit.
 const INSTRUCTIONS_PER_LOOK: u32 = 100;
 
 /// A `pcall` that caught the timeout raises it again; otherwise a script could continue forever. The handler of an

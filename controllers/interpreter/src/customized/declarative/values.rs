@@ -20,7 +20,7 @@ const MAX_VALUES: usize = 1_000_000;
 const MAX_TEXT: usize = 16 << 20;
 /// Maximum number of positions in the arguments that are searched for the type of an empty table.
 const MAX_POSITIONS: usize = 256;
-/// From here on several integers have the same double.
+/// From this value on, several integers convert to the same double.
 const LARGE: f64 = (1_u64 << 53) as f64;
 
 /// The arguments of one call, and the tables created from them.

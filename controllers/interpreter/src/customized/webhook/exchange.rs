@@ -21,7 +21,7 @@ const JSON_PATCH: &str = "JSONPatch";
 
 /// Request to a webhook.
 #[derive(Debug, Clone)]
-pub(super) struct Question<'a> {
+pub(super) struct OperationRequest<'a> {
     pub operation: Operation,
     pub object: &'a Value,
     pub observed: Option<&'a Value>,
@@ -29,9 +29,9 @@ pub(super) struct Question<'a> {
     pub statuses: &'a [AggregatedStatusItem],
 }
 
-impl<'a> Question<'a> {
+impl<'a> OperationRequest<'a> {
     pub fn about(object: &'a Value, operation: Operation) -> Self {
-        Question { operation, object, observed: None, replicas: 0, statuses: &[] }
+        OperationRequest { operation, object, observed: None, replicas: 0, statuses: &[] }
     }
 
     /// Encodes the request with a uid, which the response must repeat.
@@ -65,7 +65,7 @@ pub(super) fn group_version(object: &Value) -> (&str, &str) {
 
 /// A successful response to a request.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Answer {
+pub(super) struct OperationResponse {
     response: ResourceInterpreterResponse,
     /// `None` if the response has no list of dependencies.
     dependencies: Option<Vec<Dependency>>,
@@ -75,7 +75,7 @@ fn invalid(why: impl Into<String>) -> WebhookError {
     WebhookError::Invalid(why.into())
 }
 
-impl Answer {
+impl OperationResponse {
     pub fn read(uid: &str, mut context: Value) -> Result<Self, WebhookError> {
         let Some(response) = context.get_mut("response").filter(|response| !response.is_null()) else {
             return Err(invalid("webhook response was absent"));
@@ -87,7 +87,7 @@ impl Answer {
         let needed = response.as_object_mut().and_then(|fields| fields.remove("dependencies"));
         let dependencies = needed.map(serde_json::from_value).transpose().map_err(WebhookError::Decode)?;
         let response = serde_json::from_value(response.take()).map_err(WebhookError::Decode)?;
-        Answer { response, dependencies }.verified(uid)
+        OperationResponse { response, dependencies }.verified(uid)
     }
 
     fn verified(self, uid: &str) -> Result<Self, WebhookError> {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn request_has_the_fields_of_its_operation() {
         let object = deployment();
-        let question = Question { replicas: 4, ..Question::about(&object, Operation::ReviseReplica) };
+        let question = OperationRequest { replicas: 4, ..OperationRequest::about(&object, Operation::ReviseReplica) };
         let expected = json!({
             "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext",
             "request": {"uid": "u", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "name": "web",
@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(json!(question.message("u")), expected);
         let observed = json!({"kind": "Node"});
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
-        let question = Question { observed: Some(&observed), ..Question::about(&node, Operation::Retain) };
+        let question =
+            OperationRequest { observed: Some(&observed), ..OperationRequest::about(&node, Operation::Retain) };
         let expected = json!({"uid": "u", "kind": {"group": "", "version": "v1", "kind": "Node"}, "name": "n",
             "operation": "Retain", "object": node, "observedObject": observed, "replicas": 0});
         assert_eq!(json!(question.message("u"))["request"], expected);
@@ -168,7 +169,7 @@ mod tests {
 
     /// Reads a response for every operation.
     fn readings(response: Value) -> Result<Value, String> {
-        let answer = Answer::read("u", json!({"response": response})).map_err(|error| error.to_string())?;
+        let answer = OperationResponse::read("u", json!({"response": response})).map_err(|error| error.to_string())?;
         let said = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
         let text = |patch: Option<Vec<u8>>| json!(patch.map(|patch| String::from_utf8(patch).expect("text")));
         Ok(json!({

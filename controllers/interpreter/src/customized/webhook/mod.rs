@@ -28,7 +28,7 @@ use crate::Error;
 use client::Caller;
 pub use client::{CallError, ConfigError};
 use crowsnest_plan::dependencies::Needs;
-use exchange::{Answer, Question};
+use exchange::{OperationRequest, OperationResponse};
 pub use services::{LookupError, ServiceError, Services};
 
 /// Default timeout of a webhook.
@@ -149,14 +149,14 @@ impl Hook {
 
     async fn ask<T>(
         &self,
-        question: Question<'_>,
-        read: impl FnOnce(Answer) -> Result<T, WebhookError>,
+        question: OperationRequest<'_>,
+        read: impl FnOnce(OperationResponse) -> Result<T, WebhookError>,
     ) -> Result<T, Error> {
         let answer = self.call(question).await.and_then(read);
         answer.map_err(|source| self.failed(source))
     }
 
-    async fn call(&self, question: Question<'_>) -> Result<Answer, WebhookError> {
+    async fn call(&self, question: OperationRequest<'_>) -> Result<OperationResponse, WebhookError> {
         if !self.webhook.interpreter_context_versions.iter().any(|version| version == exchange::VERSION) {
             return Err(WebhookError::Versions);
         }
@@ -165,45 +165,49 @@ impl Hook {
         let caller = self.caller.get_or_init(|| Caller::new(&self.webhook.client_config));
         let caller = caller.as_ref().map_err(ConfigError::clone)?;
         let answer = caller.post(self.services.as_ref(), message, self.timeout()).await?;
-        Answer::read(&uid, answer)
+        OperationResponse::read(&uid, answer)
     }
 
     pub async fn replicas(&self, object: &Value) -> Result<(i32, Option<ReplicaRequirements>), Error> {
-        self.ask(Question::about(object, Operation::InterpretReplica), Answer::replicas).await
+        self.ask(OperationRequest::about(object, Operation::InterpretReplica), OperationResponse::replicas).await
     }
 
     pub async fn components(&self, object: &Value) -> Result<Vec<Component>, Error> {
-        self.ask(Question::about(object, Operation::InterpretComponent), Answer::components).await
+        self.ask(OperationRequest::about(object, Operation::InterpretComponent), OperationResponse::components).await
     }
 
     pub async fn reflect(&self, object: &Value) -> Result<Value, Error> {
-        self.ask(Question::about(object, Operation::InterpretStatus), Answer::status).await
+        self.ask(OperationRequest::about(object, Operation::InterpretStatus), OperationResponse::status).await
     }
 
     pub async fn is_healthy(&self, object: &Value) -> Result<bool, Error> {
-        self.ask(Question::about(object, Operation::InterpretHealth), Answer::healthy).await
+        self.ask(OperationRequest::about(object, Operation::InterpretHealth), OperationResponse::healthy).await
     }
 
     pub async fn dependencies(&self, object: &Value) -> Result<Needs, Error> {
-        self.ask(Question::about(object, Operation::InterpretDependency), Answer::dependencies).await
+        self.ask(OperationRequest::about(object, Operation::InterpretDependency), OperationResponse::dependencies).await
     }
 
     pub async fn revise(&self, object: &Value, replicas: i32) -> Result<Value, Error> {
-        self.patched(Question { replicas, ..Question::about(object, Operation::ReviseReplica) }).await
+        self.patched(OperationRequest { replicas, ..OperationRequest::about(object, Operation::ReviseReplica) }).await
     }
 
     pub async fn retain(&self, desired: &Value, observed: &Value) -> Result<Value, Error> {
-        self.patched(Question { observed: Some(observed), ..Question::about(desired, Operation::Retain) }).await
+        self.patched(OperationRequest {
+            observed: Some(observed),
+            ..OperationRequest::about(desired, Operation::Retain)
+        })
+        .await
     }
 
     pub async fn aggregate(&self, object: &Value, statuses: &[AggregatedStatusItem]) -> Result<Value, Error> {
-        self.patched(Question { statuses, ..Question::about(object, Operation::AggregateStatus) }).await
+        self.patched(OperationRequest { statuses, ..OperationRequest::about(object, Operation::AggregateStatus) }).await
     }
 
     /// The object with the response's patch applied.
-    async fn patched(&self, question: Question<'_>) -> Result<Value, Error> {
+    async fn patched(&self, question: OperationRequest<'_>) -> Result<Value, Error> {
         let object = question.object;
-        let patch = self.ask(question, Answer::patch).await?;
+        let patch = self.ask(question, OperationResponse::patch).await?;
         let Some(patch) = patch else { return Ok(object.clone()) };
         patched(object, &patch).map_err(|why| self.failed(WebhookError::Patch(why)))
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::dependencies::of_pod_spec;
 use super::reading::{given, list, replicas_or_one};
-use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, flux, pods};
+use super::{NOTHING, Needs, RuleError, ThirdPartyKind, flux, pods};
 use crowsnest_apimachinery::unstructured::{namespace, remove, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -21,7 +21,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
 }];
 
 /// Replicas are the parallelism. Requests are those of steps, not of the workflow.
-fn replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
+fn replicas(template: &Value, gates: Gates) -> Result<Needs, RuleError> {
     let field = |name: &str| template.get("spec").and_then(|spec| spec.get(name));
     let pod = json!({"spec": {
         "affinity": field("affinity"), "nodeSelector": field("nodeSelector"), "tolerations": field("tolerations"),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::reading::{given, number, replicas_or, whole};
 use super::status::{fields_of, put, reported, shown};
-use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
+use super::{NOTHING, Needs, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, text};
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
@@ -36,12 +36,12 @@ const FIELDS: [&str; 8] = [
     "taskManager",
 ];
 
-fn job_managers(template: &Value) -> Result<i32, NoAnswer> {
+fn job_managers(template: &Value) -> Result<i32, RuleError> {
     replicas_or(template, &["spec", JOB_MANAGER, "replicas"], 1)
 }
 
 /// The requested number, or as many as the job's parallelism needs at its slots per task manager.
-fn task_managers(template: &Value) -> Result<i32, NoAnswer> {
+fn task_managers(template: &Value) -> Result<i32, RuleError> {
     let asked = number(given(template, &["spec", TASK_MANAGER, "replicas"]));
     let parallelism = number(given(template, &["spec", "job", "parallelism"]));
     let slots = number(given(template, &["spec", "flinkConfiguration", "taskmanager.numberOfTaskSlots"]));
@@ -53,10 +53,10 @@ fn task_managers(template: &Value) -> Result<i32, NoAnswer> {
 }
 
 /// Job managers and task managers in total. Each replica is assumed to need the larger requests of both.
-fn replicas(template: &Value) -> Result<Needs, NoAnswer> {
+fn replicas(template: &Value) -> Result<Needs, RuleError> {
     let pod = given(template, &POD);
     let mut requests = Vec::new();
-    for (resource, read) in [("cpu", pods::quantity as fn(&Value) -> Result<Quantity, NoAnswer>), ("memory", memory)] {
+    for (resource, read) in [("cpu", pods::quantity as fn(&Value) -> Result<Quantity, RuleError>), ("memory", memory)] {
         let of = |manager| given(template, &["spec", manager, "resource", resource]).map(read).transpose();
         let larger = match (of(JOB_MANAGER)?, of(TASK_MANAGER)?) {
             (Some(job), Some(task)) if job > task => Some(job),
@@ -73,8 +73,8 @@ fn replicas(template: &Value) -> Result<Needs, NoAnswer> {
     Ok((job_managers(template)?.saturating_add(task_managers(template)?), Some(needs)))
 }
 
-fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
-    let component = |name: &str, manager: &str, replicas| -> Result<Component, NoAnswer> {
+fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
+    let component = |name: &str, manager: &str, replicas| -> Result<Component, RuleError> {
         let of = |resource| given(template, &["spec", manager, "resource", resource]).cloned();
         let pod = given(template, &POD);
         let memory = of("memory").map(|amount| memory(&amount)).transpose()?.map(plain);
@@ -95,7 +95,7 @@ fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
 
 /// A memory amount: parsed as a [`memory_size`] by Flink's operator, otherwise as a Kubernetes quantity. `2048m` and
 /// `2Gi` are both 2 GiB.
-fn memory(amount: &Value) -> Result<Quantity, NoAnswer> {
+fn memory(amount: &Value) -> Result<Quantity, RuleError> {
     match amount.as_str().and_then(memory_size) {
         Some(bytes) => pods::quantity(&json!(bytes)),
         None => pods::quantity(amount),

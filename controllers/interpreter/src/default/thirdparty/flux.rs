@@ -9,7 +9,7 @@ use super::reading::{count, given, list};
 use super::status::{
     is_true, last, last_text, merged_conditions, observed_generation, put, shown, sum, with_generations,
 };
-use super::{NOTHING, NoAnswer, ThirdPartyKind};
+use super::{NOTHING, RuleError, ThirdPartyKind};
 use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 
@@ -112,7 +112,7 @@ pub(super) fn retain_suspension(desired: &mut Value, observed: &Value) {
     }
 }
 
-fn is_ready(member: &Value, reasons: &[&str]) -> Result<bool, NoAnswer> {
+fn is_ready(member: &Value, reasons: &[&str]) -> Result<bool, RuleError> {
     let ready = |condition: &Value| is_true(condition, "Ready") && reasons.contains(&text(condition, &["reason"]));
     Ok(list(member, &["status", "conditions"]).any(ready))
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::reading::{count, given, list, needed, needed_count, needed_replicas, replicas_or_one};
 use super::status::{self, fields_of, is_true, last, last_text, put, reported, shown, sum, with_generations};
-use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
+use super::{NOTHING, Needs, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -188,7 +188,7 @@ fn aggregate_united_deployment(template: &Value, members: &[MemberStatus<'_>]) -
     status
 }
 
-fn replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
+fn replicas(template: &Value, gates: Gates) -> Result<Needs, RuleError> {
     pods::of_template(template, needed_replicas(template, &["spec", "replicas"])?, gates)
 }
 
@@ -196,7 +196,7 @@ fn is_observed(member: &Value) -> bool {
     given(member, &["status", "observedGeneration"]) == given(member, &["metadata", "generation"])
 }
 
-fn is_rolled_out(member: &Value) -> Result<bool, NoAnswer> {
+fn is_rolled_out(member: &Value) -> Result<bool, RuleError> {
     needed(member, &["status"])?;
     if !is_observed(member) {
         return Ok(false);
@@ -211,7 +211,7 @@ fn is_rolled_out(member: &Value) -> Result<bool, NoAnswer> {
     Ok(counted("availableReplicas")? >= counted("updatedReplicas")?)
 }
 
-fn is_on_every_node(member: &Value) -> Result<bool, NoAnswer> {
+fn is_on_every_node(member: &Value) -> Result<bool, RuleError> {
     needed(member, &["status"])?;
     if !is_observed(member) {
         return Ok(false);
@@ -249,7 +249,7 @@ fn retain_pod_labels(desired: &mut Value, observed: &Value) {
     }
 }
 
-fn is_job_healthy(member: &Value) -> Result<bool, NoAnswer> {
+fn is_job_healthy(member: &Value) -> Result<bool, RuleError> {
     let status = needed(member, &["status"])?;
     let is_zero = |field| given(status, &[field]).is_some_and(|value| value.as_f64() == Some(0.0));
     Ok(!is_zero("desired") && is_zero("failed") && !(is_zero("succeeded") && is_zero("active")))

@@ -1,7 +1,7 @@
 //! Table of third-party kinds: one row per kind, one column per operation.
 //!
 //! The rules are Karmada's. They are used after user-defined interpreters and before [`native`](super::native). A
-//! missing required field is a [`NoAnswer`]; an operation without a rule is `None`.
+//! missing required field is a [`RuleError`]; an operation without a rule is `None`.
 
 mod argo;
 mod flink;
@@ -31,7 +31,7 @@ use crowsnest_plan::gates::Gates;
 
 /// Why a rule cannot interpret an object.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
+pub enum RuleError {
     #[error("{0} is missing")]
     Missing(String),
     #[error("{0} is not a usable number")]
@@ -55,22 +55,22 @@ pub enum NoAnswer {
 }
 
 type Needs = (i32, Option<ReplicaRequirements>);
-type Aggregate = fn(&Value, &[MemberStatus<'_>], &str) -> Result<Map<String, Value>, NoAnswer>;
+type Aggregate = fn(&Value, &[MemberStatus<'_>], &str) -> Result<Map<String, Value>, RuleError>;
 
 /// A third-party kind.
 #[derive(Debug)]
 pub struct ThirdPartyKind {
     pub api_version: &'static str,
     pub kind: &'static str,
-    pub replicas: Option<fn(&Value, Gates) -> Result<Needs, NoAnswer>>,
+    pub replicas: Option<fn(&Value, Gates) -> Result<Needs, RuleError>>,
     /// Replicas and requirements of several pod templates.
-    pub components: Option<fn(&Value, Gates) -> Result<Vec<Component>, NoAnswer>>,
+    pub components: Option<fn(&Value, Gates) -> Result<Vec<Component>, RuleError>>,
     /// Writes the member's replicas into its manifest.
     pub revise: Option<fn(&mut Value, i32)>,
     pub retain: Option<fn(&mut Value, &Value)>,
     pub reflect: Option<fn(&Value) -> Value>,
     pub aggregate: Option<Aggregate>,
-    pub health: Option<fn(&Value) -> Result<bool, NoAnswer>>,
+    pub health: Option<fn(&Value) -> Result<bool, RuleError>>,
     pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
 }
 
@@ -100,7 +100,7 @@ static FAMILIES: [&[ThirdPartyKind]; 10] = [
     &kyverno::KINDS,
 ];
 
-/// The row of a kind.
+/// Finds the rules of a kind.
 pub fn find(api_version: &str, kind: &str) -> Option<&'static ThirdPartyKind> {
     FAMILIES.into_iter().flatten().find(|row| row.kind == kind && row.api_version == api_version)
 }
@@ -132,15 +132,15 @@ impl ThirdPartyKind {
         template: &Value,
         members: &[MemberStatus<'_>],
         now: &str,
-    ) -> Option<Result<Value, NoAnswer>> {
+    ) -> Option<Result<Value, RuleError>> {
         let total = self.aggregate?(template, members, now);
         Some(total.map(|status| reading::without_blanks(Value::Object(status))))
     }
 
     /// Dependencies of a template, sorted and without duplicates.
-    pub fn sorted_dependencies(&self, template: &Value) -> Option<Result<Vec<Dependency>, NoAnswer>> {
+    pub fn sorted_dependencies(&self, template: &Value) -> Option<Result<Vec<Dependency>, RuleError>> {
         let needed = self.dependencies?(template);
-        let sound = dependencies::verify(&needed).map_err(NoAnswer::Dependencies);
+        let sound = dependencies::verify(&needed).map_err(RuleError::Dependencies);
         Some(sound.map(|()| dependencies::in_order(needed)))
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::super::dependencies::of_pod_spec;
 use super::super::replicas::pod_requirements;
 use super::reading::{given, needed, without_blanks};
-use super::{Needs, NoAnswer};
+use super::{Needs, RuleError};
 use crowsnest_apimachinery::unstructured::namespace;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -25,7 +25,7 @@ pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequ
 }
 
 /// `replicas` pods of the required template in `spec.template`.
-pub(super) fn of_template(object: &Value, replicas: i32, gates: Gates) -> Result<Needs, NoAnswer> {
+pub(super) fn of_template(object: &Value, replicas: i32, gates: Gates) -> Result<Needs, RuleError> {
     Ok((replicas, requirements(needed(object, &["spec", "template"])?, gates)))
 }
 
@@ -43,21 +43,21 @@ pub(super) fn component(name: &str, replicas: i32, template: Option<&Value>, gat
 /// Requests from the kind's own fields, which are strings or numbers.
 pub(super) fn requests<'a>(
     amounts: impl IntoIterator<Item = (&'a str, Value)>,
-) -> Result<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>, NoAnswer> {
+) -> Result<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>, RuleError> {
     let amount = |(name, value): (&str, Value)| Ok((name.to_owned(), quantity(&value)?.into()));
     amounts.into_iter().map(amount).collect()
 }
 
-pub(super) fn quantity(value: &Value) -> Result<Quantity, NoAnswer> {
+pub(super) fn quantity(value: &Value) -> Result<Quantity, RuleError> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
         other => other.to_string(),
     };
-    Quantity::parse(&text).map_err(|source| NoAnswer::Quantity { text, source })
+    Quantity::parse(&text).map_err(|source| RuleError::Quantity { text, source })
 }
 
 /// Node claim from fields of a pod spec or a similar structure.
-pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<NodeClaim>, NoAnswer> {
+pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<NodeClaim>, RuleError> {
     let affinity = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
     let found = [
         ("nodeSelector", given(spec, &["nodeSelector"])),
@@ -70,7 +70,7 @@ pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<Nod
         return Ok(None);
     }
     let claim = serde_json::from_value(without_blanks(Value::Object(claim)));
-    claim.map(Some).map_err(|source| NoAnswer::Shape { what: "node claim", source })
+    claim.map(Some).map_err(|source| RuleError::Shape { what: "node claim", source })
 }
 
 /// Dependencies of the pod template in `spec.template`.

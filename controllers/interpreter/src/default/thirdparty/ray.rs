@@ -8,7 +8,7 @@ use super::super::dependencies::of_pod_spec;
 use super::super::status::MemberStatus;
 use super::reading::{count, fields, given, list, needed_replicas, number};
 use super::status::{gravest, is_true, of_only_member, put, rank, reported, shown, sum, times};
-use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
+use super::{NOTHING, Needs, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, set, text};
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -62,7 +62,7 @@ const CONFIG: [&str; 2] = ["spec", "rayClusterConfig"];
 const HEAD: [&str; 2] = ["headGroupSpec", "template"];
 
 /// One head, and workers by group. Groups without a name are numbered.
-fn components(cluster: Option<&Value>, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+fn components(cluster: Option<&Value>, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let Some(cluster) = cluster else { return Ok(Vec::new()) };
     let head = given(cluster, &HEAD).map(|head| Ok(pods::component("ray-head", 1, Some(head), gates)));
     let workers = list(cluster, &["workerGroupSpecs"]).enumerate().map(|(index, group)| {
@@ -75,7 +75,7 @@ fn components(cluster: Option<&Value>, gates: Gates) -> Result<Vec<Component>, N
     head.into_iter().chain(workers).collect()
 }
 
-fn group_replicas(group: &Value) -> Result<i32, NoAnswer> {
+fn group_replicas(group: &Value) -> Result<i32, RuleError> {
     match given(group, &["replicas"]) {
         Some(_) => needed_replicas(group, &["replicas"]),
         None => Ok(0),
@@ -92,7 +92,7 @@ fn dependencies(template: &Value, cluster: Option<&Value>, other: Option<&Value>
 
 /// One head and all workers. Each is assumed to need the head's nodes, and the largest CPU and memory requests of any
 /// of them.
-fn service_replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
+fn service_replicas(template: &Value, gates: Gates) -> Result<Needs, RuleError> {
     let Some(cluster) = given(template, &CONFIG) else { return Ok((0, None)) };
     let Some(head) = given(cluster, &HEAD) else { return Ok((0, None)) };
     let mut replicas: i32 = 1;
@@ -155,7 +155,7 @@ fn first<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
 }
 
 /// Sums of counters and amounts; address and state of the head from the first member that reports them.
-fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<Map<String, Value>, NoAnswer> {
+fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<Map<String, Value>, RuleError> {
     if let Some(only) = of_only_member(members) {
         return Ok(only);
     }
@@ -185,7 +185,7 @@ fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<M
 }
 
 /// Sum of quantities. It is formatted after each addition, so precision can be lost.
-fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, NoAnswer> {
+fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError> {
     let mut sum = "0".to_owned();
     for amount in texts(members, field) {
         sum = (pods::quantity(&json!(sum))? + pods::quantity(amount)?).to_string();
@@ -193,10 +193,10 @@ fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, NoAnswer>
     Ok(sum)
 }
 
-fn devices(members: &[MemberStatus<'_>], field: &str) -> Result<String, NoAnswer> {
+fn devices(members: &[MemberStatus<'_>], field: &str) -> Result<String, RuleError> {
     let mut sum = 0.0;
     for devices in texts(members, field) {
-        sum += number(Some(devices)).ok_or_else(|| NoAnswer::Number(field.to_owned()))?;
+        sum += number(Some(devices)).ok_or_else(|| RuleError::Number(field.to_owned()))?;
     }
     Ok(sum.to_string())
 }

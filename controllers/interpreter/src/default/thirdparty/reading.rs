@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::NoAnswer;
+use super::RuleError;
 use crowsnest_apimachinery::unstructured::{at, integer};
 
 /// The value at `path`. `None` if it is null.
@@ -11,21 +11,21 @@ pub(super) fn given<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
 }
 
 /// A required value.
-pub(super) fn needed<'a>(object: &'a Value, path: &[&str]) -> Result<&'a Value, NoAnswer> {
-    given(object, path).ok_or_else(|| NoAnswer::Missing(path.join(".")))
+pub(super) fn needed<'a>(object: &'a Value, path: &[&str]) -> Result<&'a Value, RuleError> {
+    given(object, path).ok_or_else(|| RuleError::Missing(path.join(".")))
 }
 
 /// A required integer.
-pub(super) fn needed_count(object: &Value, path: &[&str]) -> Result<i64, NoAnswer> {
+pub(super) fn needed_count(object: &Value, path: &[&str]) -> Result<i64, RuleError> {
     needed(object, path)?;
-    integer(object, path).ok_or_else(|| NoAnswer::Number(path.join(".")))
+    integer(object, path).ok_or_else(|| RuleError::Number(path.join(".")))
 }
 
-pub(super) fn needed_replicas(object: &Value, path: &[&str]) -> Result<i32, NoAnswer> {
+pub(super) fn needed_replicas(object: &Value, path: &[&str]) -> Result<i32, RuleError> {
     needed_count(object, path).map(|count| i32::try_from(count).unwrap_or(i32::MAX))
 }
 
-pub(super) fn replicas_or_one(object: &Value, path: &[&str]) -> Result<i32, NoAnswer> {
+pub(super) fn replicas_or_one(object: &Value, path: &[&str]) -> Result<i32, RuleError> {
     match given(object, path) {
         Some(_) => needed_replicas(object, path),
         None => Ok(1),
@@ -48,14 +48,14 @@ pub(super) fn number(value: Option<&Value>) -> Option<f64> {
 }
 
 /// The number of replicas at `path`, possibly as a string.
-pub(super) fn replicas_or(object: &Value, path: &[&str], otherwise: i32) -> Result<i32, NoAnswer> {
+pub(super) fn replicas_or(object: &Value, path: &[&str], otherwise: i32) -> Result<i32, RuleError> {
     number(given(object, path)).map_or(Ok(otherwise), |count| whole(count, path))
 }
 
-pub(super) fn whole(count: f64, path: &[&str]) -> Result<i32, NoAnswer> {
+pub(super) fn whole(count: f64, path: &[&str]) -> Result<i32, RuleError> {
     match count.fract() == 0.0 {
         true => Ok(count as i32),
-        false => Err(NoAnswer::Number(path.join("."))),
+        false => Err(RuleError::Number(path.join("."))),
     }
 }
 

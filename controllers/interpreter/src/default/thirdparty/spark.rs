@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::reading::{fields, given, needed, number, replicas_or};
 use super::status::{fields_of, gravest, of_only_member, put, rank, reported, shown, sum, times};
-use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use super::{NOTHING, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 
 pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
@@ -34,13 +34,13 @@ const FIELDS: [&str; 9] = [
     "terminationTime",
 ];
 
-fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
+fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     let language = text(needed(template, &["spec"])?, &["type"]);
     needed(template, &["spec", "type"])?;
     let is_jvm = ["java", "scala"].iter().any(|name| language.eq_ignore_ascii_case(name));
     let usual = if is_jvm { 0.10 } else { 0.40 };
     let factor = number(given(template, &["spec", "memoryOverheadFactor"])).unwrap_or(usual);
-    let component = |role: &str, replicas| -> Result<Component, NoAnswer> {
+    let component = |role: &str, replicas| -> Result<Component, RuleError> {
         let needs = given(template, &["spec", role]).unwrap_or(&Value::Null);
         Ok(Component { name: role.to_owned(), replicas, replica_requirements: Some(requirements(needs, factor)?) })
     };
@@ -48,7 +48,7 @@ fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
 }
 
 /// The requested number, or with dynamic allocation at least the initial and minimum number.
-fn executors(template: &Value) -> Result<i32, NoAnswer> {
+fn executors(template: &Value) -> Result<i32, RuleError> {
     let asked = replicas_or(template, &["spec", "executor", "instances"], 1)?;
     let allocation = |field| replicas_or(template, &["spec", "dynamicAllocation", field], 1);
     match given(template, &["spec", "dynamicAllocation", "enabled"]) {
@@ -57,7 +57,7 @@ fn executors(template: &Value) -> Result<i32, NoAnswer> {
     }
 }
 
-fn requirements(role: &Value, factor: f64) -> Result<ComponentReplicaRequirements, NoAnswer> {
+fn requirements(role: &Value, factor: f64) -> Result<ComponentReplicaRequirements, RuleError> {
     let cores = given(role, &["cores"]).cloned().unwrap_or_else(|| json!(1));
     let mut requests = vec![("cpu", cores), ("memory", json!(memory(role, factor)?))];
     let device = text(role, &["gpu", "name"]);
@@ -93,8 +93,8 @@ struct Memory {
 const LEAST_OVERHEAD: Memory = Memory { amount: 384.0, unit: 2 };
 
 impl Memory {
-    fn parse(java: &str) -> Result<Self, NoAnswer> {
-        let refused = || NoAnswer::Memory(java.to_owned());
+    fn parse(java: &str) -> Result<Self, RuleError> {
+        let refused = || RuleError::Memory(java.to_owned());
         let lower = java.to_ascii_lowercase();
         let end = lower.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(lower.len());
         let (amount, unit) = lower.split_at(end);
@@ -110,7 +110,7 @@ impl Memory {
 }
 
 /// Requested memory plus overhead, in the smaller of the two units.
-fn memory(role: &Value, factor: f64) -> Result<String, NoAnswer> {
+fn memory(role: &Value, factor: f64) -> Result<String, RuleError> {
     let asked = Memory::parse(given(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
     let overhead = match given(role, &["memoryOverhead"]) {
         Some(overhead) => Memory::parse(overhead.as_str().unwrap_or_default())?,

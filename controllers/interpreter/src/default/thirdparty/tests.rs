@@ -53,7 +53,7 @@ const FIXTURES: [&str; 10] = [
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn value_or_error<T>(answer: Result<T, NoAnswer>, show: impl FnOnce(T) -> Value) -> Value {
+fn value_or_error<T>(answer: Result<T, RuleError>, show: impl FnOnce(T) -> Value) -> Value {
     answer.map_or_else(|problem| json!(problem.to_string()), show)
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::reading::{count, fields, given, list, replicas_or, without_empty_values};
 use super::status::{dated, fields_of, is_true, of_only_member, put, replace, reported, shown, sum, times};
-use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use super::{NOTHING, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::dependencies::Dependency;
 use crowsnest_plan::gates::Gates;
@@ -68,7 +68,7 @@ impl Roles {
         self.roles.iter().filter_map(spec)
     }
 
-    fn components(&self, template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+    fn components(&self, template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
         let component = |(name, spec)| {
             let replicas = replicas_or(spec, &["replicas"], 1)?;
             Ok(pods::component(name, replicas, given(spec, &["template"]), gates))
@@ -179,7 +179,7 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
 }
 
 /// Roles have user-defined names. The default is one launcher and no workers.
-fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let component = |(role, spec): (&String, &Value)| {
         let pod = given(spec, &["template"])?;
         let otherwise = if role.eq_ignore_ascii_case("worker") { 0 } else { 1 };

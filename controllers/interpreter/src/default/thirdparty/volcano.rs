@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::reading::{count, fields, given, list, needed, replicas_or, without_empty_values};
 use super::status::{fields_of, of_only_member, put, replace, reported, sum};
-use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use super::{NOTHING, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::gates::Gates;
 
@@ -45,7 +45,7 @@ const WELL: [&str; 9] =
 const BAD: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
 
 /// Tasks without a name are numbered.
-fn components(template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+fn components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let component = |(index, task): (usize, &Value)| {
         let name = match text(task, &["name"]) {
             "" => format!("task-{index}"),
@@ -92,7 +92,7 @@ fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     tasks
 }
 
-/// Completed if so in all members, or failed if it failed or was aborted in any; otherwise `None`. An unchanged state
+/// `Completed` if the Job completed in all members, `Failed` if it failed or was aborted in any, else `None`. An unchanged state
 /// keeps its time.
 fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
     let phase =

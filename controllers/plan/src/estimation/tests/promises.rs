@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::{cluster, key, known, spec, targets, yaml};
 use crate::estimation::Estimator;
-use crate::estimation::ask::Ask;
+use crate::estimation::ask::EstimateRequest;
 use crate::estimation::ledger::{LIFE, Ledger, Moment};
-use crate::estimation::room::{Remembered, Room};
+use crate::estimation::room::{EstimateCache, FreeCapacity};
 use crate::gates::Gates;
 use crate::scheduling::Estimate;
 
@@ -119,10 +119,10 @@ components:
     ledger.promise(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
     assert_eq!(ledger.promised("a"), 4);
     let room = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(2));
-    assert_eq!(room.fits(&Ask::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
-    assert_eq!(room.unpromised().fits(&Ask::sets(&spec.components)), 1);
+    assert_eq!(room.fits(&EstimateRequest::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
+    assert_eq!(room.unpromised().fits(&EstimateRequest::sets(&spec.components)), 1);
     let own = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(1));
-    assert_eq!(own.fits(&Ask::sets(&spec.components)), 1, "its own reservation is not subtracted");
+    assert_eq!(own.fits(&EstimateRequest::sets(&spec.components)), 1, "its own reservation is not subtracted");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn feature_gate_disables_reservations() {
 fn burst_of_decisions_does_not_overcommit() {
     let (facts, known) = (cluster("a", "8"), known(&["4", "4"]));
     let mut ledger = Ledger::new(Gates::all());
-    let remembered = Remembered::default();
+    let remembered = EstimateCache::default();
     let mut given = 0;
     for number in 0..20 {
         let spec = spec(3, "1", &[]);
@@ -276,7 +276,7 @@ proptest! {
                 let expected: i64 = models.values().map(|model| i64::from(model.promised()[nth])).sum();
                 prop_assert_eq!(ledger.promised(name), expected, "in {} after {:?} of {}", name, &step, number);
                 let room = ledger.room(&facts[nth], &known, &key(99));
-                let fits = |room: &Room| room.fits(&Ask::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
+                let fits = |room: &FreeCapacity| room.fits(&EstimateRequest::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
                 prop_assert_eq!(fits(&room), 40 - expected.min(40));
                 prop_assert_eq!(fits(&room.unpromised()), 40);
             }
@@ -291,16 +291,16 @@ proptest! {
     #[test]
     fn estimates_are_cached_only_while_rooms_are_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
         let facts = CLUSTERS.map(|name| cluster(name, "12"));
-        let (mut ledger, remembered) = (Ledger::new(Gates::all()), Remembered::default());
+        let (mut ledger, remembered) = (Ledger::new(Gates::all()), EstimateCache::default());
         let known = known(&["4", "4", "4"]);
         for (nth, number, replicas) in steps {
             let given = targets(&[(CLUSTERS[nth], replicas)]);
             ledger.promise(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
             ledger.written(&key(number), 1);
-            let rooms: Vec<Arc<Room>> = facts.iter().map(|facts| ledger.room(facts, &known, &key(9))).collect();
+            let rooms: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.room(facts, &known, &key(9))).collect();
             let estimator = Estimator { rooms: rooms.clone(), remembered: &remembered };
             let spec = spec(1, "1500m", &[]);
-            let ask = Ask::replicas(spec.replica_requirements.as_ref());
+            let ask = EstimateRequest::replicas(spec.replica_requirements.as_ref());
             for among in [vec![0, 1, 2], vec![nth]] {
                 let expected: Vec<Option<i32>> =
                     among.iter().map(|place| i32::try_from(rooms[*place].fits(&ask)).ok()).collect();

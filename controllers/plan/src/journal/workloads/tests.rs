@@ -70,7 +70,7 @@ fn entries_of_an_eviction_are_chained() {
     let (binding, clusters) = (binding(), clusters());
     let before = spec(&["m1:2"], json!([]));
     let after = spec(&[], json!([task("m1", "")]));
-    let bound = Bound::of(&binding, &before, at(NOW));
+    let bound = BindingChange::of(&binding, &before, at(NOW));
     let evicted = evicted(&bound, (&before, &after), &clusters, &[]);
     let why = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
     let message = format!("Evicted from m1: {why}");
@@ -100,7 +100,7 @@ fn entries_of_an_eviction_are_chained() {
 
     let healthy = json!({"aggregatedStatus": [{"clusterName": "m2", "health": "Healthy"}]});
     let (leaving, gone) = (spec(&["m2:2"], json!([task("m1", "")])), spec(&["m2:2"], json!([])));
-    let ended = went_on(&bound, (&leaving, &gone), &read(healthy), &[], &clusters);
+    let ended = ongoing_eviction_entries(&bound, (&leaving, &gone), &read(healthy), &[], &clusters);
     let message = "Evict from cluster m1 has ended: it is healthy in m2:2";
     assert_eq!(summaries(&ended), [("EvictionEnded", message, "Cluster/m1".to_owned(), true)]);
     assert_eq!(ended[0].cause.previous.as_ref(), Some(&evicted[0].id));
@@ -133,9 +133,9 @@ fn outcomes_of_evictions(
 ) {
     let binding = binding();
     let (before, after) = (spec(&["m2:2"], json!([before])), spec(&["m2:2"], after));
-    let bound = Bound::of(&binding, &before, at(NOW));
+    let bound = BindingChange::of(&binding, &before, at(NOW));
     let called_off: Vec<String> = called_off.iter().map(|name| (*name).to_owned()).collect();
-    let entries = went_on(&bound, (&before, &after), &read(health), &called_off, &clusters());
+    let entries = ongoing_eviction_entries(&bound, (&before, &after), &read(health), &called_off, &clusters());
     let summaries: Vec<_> = summaries(&entries).into_iter().map(|(action, message, ..)| (action, message)).collect();
     assert_eq!(summaries, expected.into_iter().collect::<Vec<_>>());
 }
@@ -184,7 +184,7 @@ fn moves_and_their_triggers(
     let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
     let trigger = Some(trigger);
     let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
-    let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved);
+    let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved);
     let entries: Vec<Entry> = entry.into_iter().collect();
     let summaries: Vec<_> =
         summaries(&entries).into_iter().map(|(_, message, by, after)| (message, by, after)).collect();
@@ -200,7 +200,7 @@ fn old_evictions_are_not_a_cause() {
     let status = status(json!({"lastScheduledTime": "2026-01-01T10:05:06Z"}));
     let trigger = Some(Trigger::Reconcile);
     let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
-    let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved).expect("it moved");
     assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: the fitting clusters changed");
 }
 
@@ -210,7 +210,7 @@ fn no_fitting_cluster_is_a_warning() {
     let status = status(json!({}));
     let (trigger, nothing) = (Some(Trigger::PlacementChanged), Some("0/3 clusters are available"));
     let moved = Move { before: &before, status: &status, to: &[], trigger, nothing, asked_by: None };
-    let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved).expect("it moved");
     let message = "Rescheduled from m1:2 to no cluster: 0/3 clusters are available (its placement changed)";
     assert_eq!((entry.message.as_str(), entry.is_warning), (message, true));
 }
@@ -218,7 +218,7 @@ fn no_fitting_cluster_is_a_warning() {
 #[test]
 fn descheduling_is_the_cause_of_the_move() {
     let (binding, before) = (binding(), spec(&["m1:3", "m2:1"], json!([])));
-    let bound = Bound::of(&binding, &before, at(NOW));
+    let bound = BindingChange::of(&binding, &before, at(NOW));
     let reduced = spec(&["m1:1", "m2:1"], json!([]));
     let taken = descheduled(&bound, &before.clusters, &reduced.clusters, "Binding has been descheduled");
     assert_eq!((taken.cluster.as_str(), &taken.effect), ("m1", &json!({"taken": [{"cluster": "m1", "replicas": 2}]})));
@@ -237,7 +237,7 @@ fn failback_refers_to_readiness_and_evictions() {
     let home = json!({"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome",
         "creationTimestamp": EVICTED});
     let (before, going) = (spec(&["m2:2"], json!([])), spec(&[], json!([home])));
-    let bound = Bound::of(&binding, &before, at(NOW));
+    let bound = BindingChange::of(&binding, &before, at(NOW));
     let clusters = clusters();
     let to = spec(&["m1:2"], json!([])).clusters;
     let entries = returned(&bound, (&before, &going), &to, &clusters, "Failing back to m1.");
@@ -273,8 +273,9 @@ fn repeated_checks_have_the_same_entry() {
 
     let spec = spec(&["m1:2"], json!([]));
     let value = serde_json::to_value(&binding).expect("JSON");
-    let entry =
-        |now: &str, why: &str| kept_unhealthy(&Bound::of(&value, &spec, at(now)), &["m1".to_owned()], why, "waits");
+    let entry = |now: &str, why: &str| {
+        kept_unhealthy(&BindingChange::of(&value, &spec, at(now)), &["m1".to_owned()], why, "waits")
+    };
     assert_eq!(entry(NOW, "why").id, entry("2026-01-01T11:00:00Z", "why").id);
     assert_ne!(entry(NOW, "why").id, entry(NOW, "another").id);
 }

@@ -11,9 +11,9 @@ pub enum Outcome {
     Written,
     /// The engine holds this version or a newer one.
     Superseded,
-    /// The engine refuses the document. Sending it again is of no use.
+    /// The engine refuses the document permanently; a retry does not help.
     Poisoned(Fault),
-    /// The engine could not take it now.
+    /// The engine cannot accept it at present.
     Retry(Fault),
     /// The index is missing, closed or blocked, or the caller has no right to it.
     Unavailable(Fault),

@@ -4,8 +4,8 @@
 //! and number of writes. Each request begins with an `index` action on a marker document, for three reasons. Engines create a
 //! missing index for a `delete` with an external version, in spite of `require_alias`, unless another action of the request
 //! on the same name is an `index` with `require_alias`. The marker is written once in the life of an index: an engine that
-//! accepts it again writes to another index. And the marker fits every index: if it is refused, the cause is no document.
-//! Where no document of ours may lie, a guard takes the marker's place: an `index` action that always conflicts.
+//! accepts it again writes to another index. Any index accepts the marker, so if it is refused, no document is the cause.
+//! In indices that must not contain other documents, a guard replaces the marker: an `index` action that always conflicts.
 
 mod answer;
 mod request;

@@ -12,7 +12,7 @@ const NEVER: u64 = 1 << 62;
 /// Largest external version.
 const MAX_VERSION: u64 = i64::MAX as u64;
 
-/// A document to write, or to delete where `document` is None.
+/// A document to write, or to delete if `document` is None.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentChange {
     /// Sequence number of the change in the source; the document's external version.
@@ -25,7 +25,7 @@ pub struct DocumentChange {
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BulkLimits {
-    /// Size before compression. A larger document goes alone.
+    /// Size before compression. A larger document is sent alone.
     pub bytes: usize,
     /// Number of changes.
     pub items: usize,
@@ -36,13 +36,13 @@ pub struct BulkLimits {
 pub enum Marker {
     /// An empty document of this id, written once in the life of an index.
     Document(String),
-    /// A write that every index refuses (409): it requires a state that no document has. For indices in which no document
-    /// of ours may lie; a replaced index is not noticed.
+    /// A write that every index refuses (409): it requires a state that no document has. For indices that must not contain
+    /// other documents; a replaced index is not detected.
     Guard,
 }
 
 impl Marker {
-    /// Id by which the answer names it.
+    /// Id that identifies the marker in the answer.
     pub fn id(&self) -> &str {
         match self {
             Self::Document(id) => id,
@@ -61,11 +61,11 @@ pub struct Built {
 /// Reason for which a change cannot be sent: an engine would refuse the whole request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("the id has more than 512 bytes or none")]
+    #[error("the id is empty or longer than 512 bytes")]
     Id,
     #[error("the sequence number is 0 or above 2^63-1")]
     Version,
-    #[error("the document holds a line break")]
+    #[error("the document contains a line break")]
     LineBreak,
 }
 
@@ -99,7 +99,7 @@ pub fn path(alias: &str) -> String {
     format!("/{alias}/_bulk?require_alias=true&filter_path=items.*._id,items.*.status,items.*.error")
 }
 
-/// Checks what would fail a whole request.
+/// Rejects changes for which an engine would refuse the whole request.
 pub fn check(change: &DocumentChange) -> Result<(), Refused> {
     if change.id.is_empty() || change.id.len() > MAX_ID {
         return Err(Refused::Id);

@@ -113,7 +113,7 @@ fn whole_failures(#[case] status: u16, #[case] body: &str, #[case] items: usize,
 }
 
 #[test]
-fn a_request_is_lines_of_actions_and_documents() {
+fn bulk_requests_have_a_line_for_each_action_and_document() {
     let changes = [change("a\"\n", 3, true), change("b", 9, false)];
     let built = build(&marker(), &changes, BulkLimits { bytes: 1000, items: 10 });
     insta::assert_snapshot!(String::from_utf8(built.body).unwrap(), @r#"

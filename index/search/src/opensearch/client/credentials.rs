@@ -66,8 +66,9 @@ impl Authorization {
             Self::ApiKey(key) => format!("ApiKey {}", key.expose()),
             Self::Bearer(token) => format!("Bearer {}", token.expose()),
         };
-        let mut value = HeaderValue::from_str(&text)
-            .map_err(|_| ClientError::Credentials("they hold a character that a header cannot carry".to_owned()))?;
+        let mut value = HeaderValue::from_str(&text).map_err(|_| {
+            ClientError::Credentials("they contain a character that is not allowed in a header".to_owned())
+        })?;
         value.set_sensitive(true);
         Ok(Some(value))
     }

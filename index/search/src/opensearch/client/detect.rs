@@ -1,4 +1,4 @@
-//! Which engine answers, in which version, and how requests to it differ.
+//! Detects the engine and its version, and the media types of requests to it.
 
 use super::error::ClientError;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub struct Version {
     pub patch: u32,
 }
 
-/// Name and version of what answered, as it calls itself.
+/// Name and version that the server reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub distribution: String,
@@ -54,7 +54,7 @@ struct RootVersion {
 }
 
 impl Engine {
-    /// Reads the answer to `GET /`. `product` is the header `X-Elastic-Product`, which Elasticsearch sends since 7.14.
+    /// Reads the answer to `GET /`. `product` is the header `X-Elastic-Product`, which Elasticsearch has sent since 7.14.
     pub(super) fn read(host: &str, body: &[u8], product: Option<&str>) -> Result<Self, ClientError> {
         let root: Root = serde_json::from_slice(body)
             .map_err(|source| ClientError::Unreadable { operation: "the request for its version", source })?;

@@ -1,6 +1,6 @@
 //! Requests to the nodes of an engine.
 //!
-//! A request goes to a healthy node and, if that one is away, to the others. Answers are bounded, redirects are refused, and
+//! A request is sent to a healthy node, or to others if it is unreachable. Answers are bounded, redirects are refused, and
 //! credentials are read again when their files change. No request is repeated on the same node here: pauses and
 //! repetition belong to the caller. All requests may be sent twice: writes carry external versions.
 
@@ -62,7 +62,7 @@ pub fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, Clie
     }
 }
 
-/// See the module.
+/// Client of the nodes of one engine.
 #[derive(Debug)]
 pub struct Client {
     options: ClientOptions,

@@ -8,7 +8,7 @@ use crowsnest_store::OpenSearchOptions;
 use reqwest::Url;
 use std::time::Duration;
 
-/// See the module.
+/// Settings of the connection to an engine.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Nodes of one engine.
@@ -100,7 +100,7 @@ impl Address {
             return Err(wrong("is neither http nor https"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong("holds a user or password: put them into the credentials"));
+            return Err(wrong("contains a user or password; put them into the credentials"));
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("has a query or fragment"));

@@ -48,7 +48,7 @@ impl Session {
         if let Some(ca) = &credentials.ca {
             let authorities = reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(setup("ca.crt"))?;
             if authorities.is_empty() {
-                return Err(ClientError::Credentials("ca.crt holds no certificate".to_owned()));
+                return Err(ClientError::Credentials("ca.crt contains no certificate".to_owned()));
             }
             builder = builder.tls_certs_only(authorities);
         }

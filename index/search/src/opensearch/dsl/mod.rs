@@ -26,16 +26,16 @@ pub const MAX_DEPTH: usize = 18;
 /// A query that exceeds the limits of the supported engines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DslError {
-    #[error("the query has {0} conditions when written out; the search engine takes {MAX_CLAUSES} at most: split it")]
+    #[error("the expanded query has {0} conditions; the search engine accepts at most {MAX_CLAUSES}; split it")]
     Clauses(usize),
     #[error(
         "the query, the caller's rights and the order have {0} conditions together; the search engine takes \
          {MAX_REQUEST_CLAUSES} at most"
     )]
     Request(usize),
-    #[error("the query nests {0} levels deep when written out; the search engine takes {MAX_DEPTH} at most")]
+    #[error("the expanded query is nested {0} levels deep; the search engine accepts at most {MAX_DEPTH}")]
     Depth(usize),
-    #[error("the query needs {0} values at once; the search engine takes {MAX_TERMS} at most: narrow it")]
+    #[error("the query needs {0} values at once; the search engine accepts at most {MAX_TERMS}; narrow it")]
     Terms(usize),
 }
 

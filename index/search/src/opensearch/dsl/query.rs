@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-/// States that an automaton may be determinized to; 10,000 by default, fewer than two edits of a long word need.
+/// Maximum number of states of a determinized automaton. The default, 10,000, is too low for two edits of a long word.
 const MAX_STATES: u32 = 1_000_000;
 
-/// Terms that the last word of a phrase may begin. An engine takes 50 by default and leaves out the others silently;
+/// Maximum number of terms to which the last word of a phrase expands. An engine uses 50 by default and silently omits others;
 /// 4,096 took up to 120 ms, 16,384 up to 6 s.
 pub const MAX_EXPANSIONS: usize = 4_096;
 
-/// Bytes that a pattern begins with. Lucene gives up 1,000 states behind the start (400 `input automaton is too large`); no
-/// term that is searched by its beginning is that long.
+/// Maximum length of a prefix in bytes. Lucene rejects automata deeper than 1,000 states (400 `input automaton is too large`); no
+/// term that is searched by prefix is that long.
 pub const MAX_BEGINNING: usize = 900;
 
 /// One end of a range.
@@ -25,7 +25,7 @@ pub enum Bound {
 pub enum Query {
     All,
     None,
-    /// A query of one field or of several terms, and as how many clauses an engine counts it.
+    /// A query of one field or of several terms, and the number of clauses that an engine counts for it.
     Leaf(Value, usize),
     /// All of `filter` and of `scored` hold, and none of `excluded`. Only those in `scored` score.
     And {
@@ -43,7 +43,7 @@ pub fn term(field: &str, value: &str) -> Query {
     Query::Leaf(json!({"term": {field: value}}), 1)
 }
 
-/// Any of the values: one clause, however many there are.
+/// Matches any of the values. Counts as one clause, regardless of their number.
 pub fn terms(field: &str, values: Vec<Value>) -> Query {
     match values.is_empty() {
         true => Query::None,
@@ -67,13 +67,13 @@ pub fn wildcard(field: &str, pattern: &str) -> Query {
     Query::Leaf(json!({"wildcard": {field: {"value": pattern}}}), 1)
 }
 
-/// `pattern` is in Lucene's dialect without its optional signs.
+/// `pattern` is in Lucene's dialect without its optional operators.
 pub fn regexp(field: &str, pattern: &str) -> Query {
     let regexp = json!({"value": pattern, "flags": "NONE", "max_determinized_states": MAX_STATES});
     Query::Leaf(json!({"regexp": {field: regexp}}), 1)
 }
 
-/// All terms within the distance: by default an engine keeps 50 of them, silently.
+/// Matches all terms within the distance. By default, an engine silently uses only 50 of them.
 pub fn fuzzy(field: &str, word: &str, distance: u8) -> Query {
     let fuzzy = json!({"value": word, "fuzziness": distance, "rewrite": "constant_score"});
     Query::Leaf(json!({"fuzzy": {field: fuzzy}}), 1)
@@ -94,12 +94,12 @@ pub fn numbers(field: &str, from: Option<i64>, to: Option<i64>) -> Query {
     Query::Leaf(json!({"range": {field: ends}}), 1)
 }
 
-/// Terms one behind the other, given as the analyzer of the field reads them.
+/// Consecutive terms; `text` has the form that the field's analyzer splits.
 pub fn phrase(field: &str, text: &str) -> Query {
     Query::Leaf(json!({"match_phrase": {field: text}}), 1)
 }
 
-/// As [`phrase`], where the last of `words` terms is the beginning of one.
+/// Like [`phrase`], but the last of the `words` terms is a prefix.
 pub fn phrase_prefix(field: &str, text: &str, words: usize) -> Query {
     let phrase = json!({"query": text, "max_expansions": MAX_EXPANSIONS});
     Query::Leaf(json!({"match_phrase_prefix": {field: phrase}}), words)
@@ -171,7 +171,7 @@ pub fn worth(query: Query, score: f32) -> Query {
 }
 
 impl Query {
-    /// True if a hit by this query scores nothing.
+    /// True if hits of this query have the score 0.
     pub fn score_is_zero(&self) -> bool {
         match self {
             Self::Worth(..) => false,
@@ -181,7 +181,7 @@ impl Query {
         }
     }
 
-    /// Clauses as an engine counts them.
+    /// Number of clauses that an engine counts.
     pub fn clauses(&self) -> usize {
         match self {
             Self::All | Self::None => 1,
@@ -194,7 +194,7 @@ impl Query {
         }
     }
 
-    /// `bool` queries inside of each other.
+    /// Nesting depth of `bool` queries.
     pub fn depth(&self) -> usize {
         let deepest = |parts: &mut dyn Iterator<Item = &Self>| 1 + parts.map(Self::depth).max().unwrap_or_default();
         match self {
@@ -205,7 +205,7 @@ impl Query {
         }
     }
 
-    /// JSON that scores what the parts are worth, and nothing else.
+    /// JSON of the query with constant scores for its [`Query::Worth`] parts; other parts score 0.
     pub fn scored(&self) -> Value {
         match self {
             Self::Worth(inner, score) => json!({"constant_score": {"filter": inner.filter(), "boost": score}}),
@@ -216,7 +216,7 @@ impl Query {
         }
     }
 
-    /// JSON for places where nothing scores.
+    /// JSON of the query without scores, for filter context.
     pub fn filter(&self) -> Value {
         match self {
             Self::All => json!({"match_all": {}}),

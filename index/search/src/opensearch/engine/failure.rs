@@ -58,7 +58,7 @@ impl Failure {
             Self::Response(_) => return Err(self.error()),
             other => return Ok(other.to_string()),
         };
-        tracing::warn!(error = error.chain(), "cannot search in the search engine");
+        tracing::warn!(error = error.chain(), "a search in the search engine failed");
         Ok(match error.fault() {
             Some(fault) if fault.status == 400 => format!("the search engine refuses the query: {}", fault.reason),
             Some(fault) if fault.kind == "index_not_found_exception" => {
@@ -108,7 +108,7 @@ mod tests {
         Some("the index behind the alias was filled from another cache and is being replaced: nothing was searched")
     )]
     #[case::late(Failure::Deadline, Some("the search engine did not answer in time"))]
-    #[case::too_deep(DslError::Depth(30).into(), Some("the query nests 30 levels deep when written out; the search engine takes 18 at most"))]
+    #[case::too_deep(DslError::Depth(30).into(), Some("the expanded query is nested 30 levels deep; the search engine accepts at most 18"))]
     #[case::unreadable(Failure::Response(ResponseError::Missing("a facet")), None)]
     fn notices_name_no_node(#[case] failure: Failure, #[case] expected: Option<&str>) {
         assert_eq!(failure.notice().ok().as_deref(), expected);

@@ -30,7 +30,7 @@ pub(super) struct Follower {
     pub alias: String,
     pub tail: Arc<Tail>,
     pub metrics: Arc<Metrics>,
-    /// See [`crate::engine::Opening::committed`].
+    /// See [`crate::engine::EngineContext::committed`].
     pub committed: Arc<AtomicU64>,
     pub searchable: watch::Sender<Seq>,
     pub trouble: watch::Sender<Option<String>>,

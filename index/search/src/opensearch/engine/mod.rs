@@ -72,7 +72,7 @@ struct OpenSearchEngine {
     /// Points in time to close.
     closing: mpsc::Sender<String>,
     writer: Arc<Writer<StoreSource>>,
-    /// Bytes of the index, from time to time.
+    /// Size of the index in bytes, measured periodically.
     size: watch::Receiver<Option<u64>>,
     metrics: Arc<Metrics>,
     /// Reads manifests where path terms are incomplete.
@@ -91,7 +91,7 @@ struct Condition {
 
 /// Remark on answers of an index that another version has filled.
 const OUTDATED: &str = "the index of the search engine is being rebuilt for this version: some hits may be missing";
-/// Examinations that are remembered for the further requests of their searches.
+/// Maximum number of cached examinations, for further requests of the same searches.
 const REMEMBERED: NonZero<usize> = NonZero::new(32).expect("not zero");
 
 impl Condition {
@@ -102,7 +102,7 @@ impl Condition {
 }
 
 impl OpenSearchEngine {
-    /// Sends a search of the index and returns the body of the answer. `path` stands behind the index.
+    /// Sends a search of the index and returns the body of the answer. `path` follows the name of the index.
     async fn search(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
         let answering = self.serving.index().await?;
         match self.exchange(&format!("/{}{path}", answering.index), body, deadline).await {
@@ -134,7 +134,7 @@ impl OpenSearchEngine {
         }
     }
 
-    /// Path of searches. Pages of one answer read the same copies of shards: these refresh at different times.
+    /// Path of searches. Pages of one answer read the same copies of shards, because copies refresh at different times.
     fn path(condition: &Value) -> String {
         format!("/_search?preference={:016x}", xxh3_64(condition.to_string().as_bytes()))
     }
@@ -259,7 +259,7 @@ impl OpenSearchEngine {
             self.count(context, &condition, count_terms(&field, prefix, &request.part, size)).await?;
         let terms = terms.into_iter().map(|(term, count)| (format!("{own}{term}"), count));
         let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.part));
-        // The terms behind the most frequent ones were not wanted.
+        // Only the most frequent terms were requested.
         Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.most.is_none() })
     }
 

@@ -3,7 +3,7 @@
 use super::follow::{Follower, close_all};
 use super::serving::Serving;
 use super::{OpenSearchEngine, REMEMBERED};
-use crate::engine::{Opened, Opening};
+use crate::engine::{EngineContext, EngineHandle};
 use crate::execute::examine::Examiner;
 use crate::opensearch::client::{Client, ClientOptions};
 use crate::opensearch::source::StoreSource;
@@ -19,9 +19,10 @@ use tokio::sync::{mpsc, watch};
 /// Points in time that wait to be closed.
 const CLOSING: usize = 256;
 
-/// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
-pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
-    let Opening { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } = opening;
+/// Sets up the backend. Sends no request; the worker waits for an unreachable engine.
+pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Error> {
+    let EngineContext { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } =
+        opening;
     let client = Arc::new(Client::new(ClientOptions::of(&options.opensearch)?).await?);
     let alias = options.opensearch.index_prefix.clone();
     let examiner = Examiner { store: Arc::clone(&store), permits };
@@ -62,7 +63,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         tokio::join!(writer.run(stop.clone()), follower.run(stop), closer);
         Ok(())
     };
-    Ok(Opened { engine: Arc::new(engine), worker: Box::pin(worker) })
+    Ok(EngineHandle { engine: Arc::new(engine), worker: Box::pin(worker) })
 }
 
 fn index_template(options: &OpenSearchOptions) -> Value {

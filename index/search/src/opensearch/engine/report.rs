@@ -1,4 +1,4 @@
-//! The writer as the status of the cache shows it.
+//! Converts the writer's progress for the status of the cache.
 
 use crate::engine::{EngineWriter, RefusedDocument, WriterState};
 use crate::opensearch::writer::{ChangeSource, State, Writer};

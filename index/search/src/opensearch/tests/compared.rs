@@ -4,7 +4,7 @@
 use super::interpreter::score;
 use super::samples::{object, query};
 use crate::document::Document;
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::{Known, translate};
 use crate::opensearch::model::Match;
@@ -30,7 +30,7 @@ fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32>
     let to_read = first.examine.map(|examine| all(&examine.filter())).unwrap_or_default();
     let read = documents.iter().filter(|(document, _)| to_read.contains_key(&document.id));
     let examined =
-        read.filter(|(document, _)| Evaluated::new(document).holds(matches)).map(|(document, _)| document.id);
+        read.filter(|(document, _)| DocumentEvaluator::new(document).holds(matches)).map(|(document, _)| document.id);
     let known = Known { examined: Some(Arc::new(examined.collect())), ..Known::default() };
     all(&translate(matches, &known).unwrap().query.scored())
 }
@@ -53,11 +53,11 @@ proptest! {
             let mut readable = Readable(documents.iter().map(|(document, _)| document).collect());
             let planned = plan(&parse(&query, &Limits::default()).unwrap(), &world());
             let matches = block_on(resolve(planned.matches, &mut readable)).unwrap();
-            let expected = documents.iter().filter(|(document, _)| Evaluated::new(document).holds(&matches));
+            let expected = documents.iter().filter(|(document, _)| DocumentEvaluator::new(document).holds(&matches));
             // Scores are those of the condition without its paths.
             let scored = matches.loosened();
             let expected: BTreeMap<u64, f32> =
-                expected.map(|(document, _)| (document.id, Evaluated::new(document).score(&scored))).collect();
+                expected.map(|(document, _)| (document.id, DocumentEvaluator::new(document).score(&scored))).collect();
             let found = found(&matches, &documents);
             prop_assert!(found.keys().eq(expected.keys()), "{} finds {:?}, not {:?}: {:?}", query, found, expected, matches);
             prop_assert!(found == expected, "{} scores {:?}, not {:?}: {:?}", query, found, expected, matches);

@@ -4,7 +4,7 @@ use super::documents;
 use super::samples::{self, generate};
 use crate::authorization::Rights;
 use crate::collect::TopHitsRequest;
-use crate::execute::evaluate::Evaluated;
+use crate::execute::evaluate::DocumentEvaluator;
 use crate::opensearch::aggregations::{Count, count_ends, wide_ends};
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::query::Query;
@@ -17,7 +17,7 @@ use crate::opensearch::response::SearchResponse;
 use crate::opensearch::scope;
 use crate::opensearch::template::{IndexSize, template};
 use crate::plan::relations::resolve;
-use crate::plan::{Asked, plan};
+use crate::plan::{TimeScope, plan};
 use crate::tests::corpus::{fixture, world};
 use crate::tests::properties::{self, granted};
 use crate::tests::{Corpus, Readable, fleet};
@@ -67,7 +67,7 @@ fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |number| number.parse().unwrap())
 }
 
-/// Objects of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_OBJECTS` says, in eight clusters.
+/// Objects of all fixtures, and `CROWSNEST_ENGINE_OBJECTS` generated ones, in eight clusters.
 fn objects() -> Vec<(&'static str, Value)> {
     let clusters = ["member1", "member2", "member3", "m4", "m5", "m6", "m7", "karmada"];
     let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
@@ -82,7 +82,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     objects
 }
 
-/// Queries of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_QUERIES` says.
+/// Queries of all fixtures, and `CROWSNEST_ENGINE_QUERIES` generated ones.
 fn queries() -> Vec<String> {
     let count = setting("CROWSNEST_ENGINE_QUERIES", 100);
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
@@ -144,7 +144,9 @@ impl Fleet {
     /// Ids of objects whose manifests meet the condition, among some.
     fn examined(&self, matches: &Match, among: &BTreeSet<u64>) -> BTreeSet<u64> {
         let some = self.corpus.documents.iter().filter(|(_, document)| among.contains(&document.id));
-        some.filter(|(_, document)| Evaluated::new(document).holds(matches)).map(|(_, document)| document.id).collect()
+        some.filter(|(_, document)| DocumentEvaluator::new(document).holds(matches))
+            .map(|(_, document)| document.id)
+            .collect()
     }
 
     /// The condition for the text index, with paths looked up in manifests.
@@ -159,7 +161,7 @@ impl Fleet {
     /// Score of a hit by direct evaluation.
     fn score(&self, hit: &Ranked, matches: &Match) -> f32 {
         let document = &self.corpus.documents[hit.place.id as usize - 1].1;
-        Evaluated::new(document).score(matches)
+        DocumentEvaluator::new(document).score(matches)
     }
 
     fn search(&self, search: &Search<'_>) -> SearchResponse {
@@ -230,7 +232,7 @@ fn differences(
     let query = parse(text, &Limits::default()).unwrap();
     let planned = plan(&query, &world());
     let has_changes = planned.matches.contains(&|part| matches!(part, Match::Changed(_)));
-    if planned.asked != Asked::Now || has_changes {
+    if planned.asked != TimeScope::Now || has_changes {
         return Vec::new();
     }
     let matches = block_on(resolve(planned.matches, &mut fleet.readable())).unwrap();

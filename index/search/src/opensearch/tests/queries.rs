@@ -3,14 +3,15 @@
 use crate::opensearch::dsl::{DslError, Known, phrase_ends, translate};
 use crate::opensearch::model::{Key, Match, Number, Test, Word};
 use crate::opensearch::order::Order;
-use crate::plan::{World, plan};
+use crate::plan::{FleetFacts, plan};
 use crowsnest_query::{Limits, parse};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn planned(query: &str) -> Match {
-    plan(&parse(query, &Limits::default()).unwrap(), &World { now: 1_790_000_000, ..World::default() }).matches
+    plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts { now: 1_790_000_000, ..FleetFacts::default() })
+        .matches
 }
 
 /// Queries of the language by what they are an example of.
@@ -124,7 +125,7 @@ fn every_condition_is_a_query() {
 }
 
 #[test]
-fn phrases_that_end_too_widely_are_found_anywhere() {
+fn phrases_with_too_many_expansions_match_in_any_order() {
     let matches = planned("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
     let ends = phrase_ends(&matches);
     assert_eq!(ends, ["ima", "restart"].map(str::to_owned).into());
@@ -160,6 +161,6 @@ fn examined_records_are_added() {
     let matches = planned("web .spec.replicas:3");
     let known = Known { examined: Some(Arc::new([7].into())), ..Known::default() };
     let translated = translate(&matches, &known).unwrap();
-    let order = Order::of(&[crate::opensearch::model::Sort::RELEVANCE], &World::default()).unwrap();
+    let order = Order::of(&[crate::opensearch::model::Sort::RELEVANCE], &FleetFacts::default()).unwrap();
     insta::assert_yaml_snapshot!("examined", order.query(&translated.query, None));
 }

@@ -2,7 +2,7 @@
 //!
 //! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged, superseded or
 //! refused, a progress document takes the batch's position as its version. After a crash on either side the writer resumes
-//! there; what is sent twice is refused by its external version. One batch is in memory, however long the engine is
+//! there; documents that are sent twice are refused by their external version. One batch is in memory, however long the engine is
 //! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is
 //! created and filled again; one with another template, source or history is built beside the old one, which answers until
 //! then.
@@ -60,7 +60,7 @@ pub struct WriterOptions {
     pub elected: watch::Receiver<bool>,
     /// Interval at which a writer that is not elected reads the position.
     pub read_every: Duration,
-    /// Time without progress after which a writer writes that is not elected.
+    /// Time without progress after which a writer that is not elected writes as well.
     pub take_over_after: Duration,
 }
 
@@ -106,7 +106,7 @@ pub enum WriterError {
     OtherSource,
 }
 
-/// See the module.
+/// Keeps an index behind an alias equal to a source of changes.
 #[derive(Debug)]
 pub struct Writer<S> {
     client: Arc<Client>,
@@ -130,7 +130,7 @@ enum End {
     Check,
     /// A rebuilt index is put in place of another one.
     Caught(Target),
-    /// The source has forgotten deletions that the index may hold.
+    /// The source has pruned deletions that the index may lack.
     Pruned(Target),
 }
 
@@ -140,12 +140,12 @@ impl<S: ChangeSource> Writer<S> {
         Self { client, source, options, progress: watch::Sender::default(), dead_letters }
     }
 
-    /// State and counters, with the source's newest sequence number of now.
+    /// State and counters; `latest` is the source's current newest sequence number.
     pub fn progress(&self) -> Progress {
         Progress { latest: self.source.latest(), ..self.progress.borrow().clone() }
     }
 
-    /// Changes of the progress. Its `latest` is of the time of the change.
+    /// Notifies of changes of the progress; `latest` is the value at the time of the change.
     pub fn watch(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
@@ -190,7 +190,7 @@ impl<S: ChangeSource> Writer<S> {
         self.indices().create_rebuild().await
     }
 
-    /// Writes if it is this process's turn. Otherwise reads the position once and waits until it has to be read again.
+    /// Writes if this process is the writer. Otherwise reads the position once and waits until it has to be read again.
     async fn take_turn(&self, turn: &mut Turn, failures: &mut u32) -> Result<(), WriterError> {
         if turn.writes() {
             return tokio::select! {

@@ -1,7 +1,7 @@
-//! Decides from what stands behind the aliases which index is written to. No effects.
+//! Decides from the indices behind the aliases which index is written to. Pure.
 //!
 //! The alias that searches use points at one index. A second alias, `NAME-rebuild`, points at an index that is being
-//! filled and takes the first one's place when it has caught up. Both are marked with what they were made from.
+//! filled and takes the first one's place when it has caught up. The mapping of each records its origin.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -11,7 +11,7 @@ pub(super) struct Turn {
     patience: Duration,
     /// Position that was read last.
     position: u64,
-    /// Moment since which the position has not moved although there are newer changes.
+    /// Time since which the position has not advanced although there are newer changes.
     since: Instant,
     /// Writes without being elected, until the next election.
     substitutes: bool,
@@ -28,7 +28,7 @@ impl Turn {
         *self.elected.borrow() || self.substitutes
     }
 
-    /// Notes a position that was read.
+    /// Records a position that was read.
     pub fn read(&mut self, position: u64, latest: u64, now: Instant) {
         if position != self.position || position >= latest {
             (self.position, self.since) = (position, now);
@@ -36,7 +36,7 @@ impl Turn {
         self.wait(now);
     }
 
-    /// Notes that no position could be read.
+    /// Records that no position could be read.
     pub fn wait(&mut self, now: Instant) {
         if now.saturating_duration_since(self.since) >= self.patience && !self.writes() {
             tracing::warn!(
@@ -49,7 +49,7 @@ impl Turn {
     /// Returns after the next election.
     pub async fn changed(&mut self) {
         if self.elected.changed().await.is_err() {
-            // A process alone: there are no elections.
+            // A single process has no elections.
             std::future::pending::<()>().await;
         }
         (self.since, self.substitutes) = (Instant::now(), false);

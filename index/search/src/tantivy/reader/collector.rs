@@ -1,17 +1,17 @@
 //! Collects top hits, total and facet counts from all segments.
 //!
-//! Permissions are applied first (invariant I9): a document that the caller may not read is not counted.
+//! Permissions are applied first : a document that the caller may not read is not counted.
 
-use super::doc_sets::{Matching, Question};
-use super::facet_counts::{Tally, Tallying, summed};
-use super::top_hits::Best;
+use super::doc_sets::{PreparedQuery, SegmentMatches};
+use super::facet_counts::{FacetCounter, OrdinalCounts, summed};
+use super::top_hits::TopHitsCollector;
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::Facet;
 use crate::engine::SearchContext;
 use crate::plan::predicate::Match;
 use crate::tantivy::TextIndex;
 use crate::tantivy::segments::Segment;
-use crate::tantivy::terms::Unfound;
+use crate::tantivy::terms::EvaluationError;
 use crate::tantivy::values::Values;
 use crowsnest_store::Error;
 
@@ -22,7 +22,7 @@ pub fn top_hits(
     matches: &Match,
     request: &TopHitsRequest,
 ) -> Result<TopHits, Error> {
-    let (snapshot, question) = (text.snapshot(), Question::new(matches, text, context.deadline));
+    let (snapshot, question) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
     let of = |segment: &Segment| of_segment(text, (segment, &snapshot.values), &question, context, request);
     let parts = text.each(&snapshot, of);
     let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
@@ -35,26 +35,26 @@ pub fn top_hits(
 }
 
 /// Hits of a segment, and its facet counts.
-type OfSegment = (TopHits, Vec<Tally>);
+type OfSegment = (TopHits, Vec<OrdinalCounts>);
 
 fn of_segment(
     text: &TextIndex,
     (segment, values): (&Segment, &Values),
-    question: &Question<'_>,
+    question: &PreparedQuery<'_>,
     context: &SearchContext,
     request: &TopHitsRequest,
 ) -> tantivy::Result<OfSegment> {
     let late = || Ok((TopHits { incomplete: true, ..TopHits::default() }, Vec::new()));
-    let Matching { docs, permitted, scored } = match question.ask(segment, values, &context.rights) {
+    let SegmentMatches { docs, permitted, scored } = match question.ask(segment, values, &context.rights) {
         Ok(matching) => matching,
-        Err(Unfound::Late) => return late(),
-        Err(Unfound::Failed(error)) => return Err(error),
+        Err(EvaluationError::Late) => return late(),
+        Err(EvaluationError::Failed(error)) => return Err(error),
     };
     if docs.is_none() {
         return Ok((TopHits::default(), Vec::new()));
     }
     let total = docs.len(segment.parts.max_doc());
-    let tallying = Tallying {
+    let tallying = FacetCounter {
         segment,
         values,
         facets: &request.facets,
@@ -65,7 +65,7 @@ fn of_segment(
     let facets = tallying.of(&docs, &permitted);
     let mut found = TopHits { total, left: total, incomplete: facets.is_none(), ..TopHits::default() };
     if request.keep > 0 || request.after.is_some() {
-        let mut best = Best::new(&segment.parts, values, request)?;
+        let mut best = TopHitsCollector::new(&segment.parts, values, request)?;
         found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
         // Without `after`, documents that were not candidates remain as well.
         if request.after.is_some() {

@@ -8,12 +8,12 @@ use crate::plan::patterns::MOST_EDITS;
 use crate::plan::predicate::{Match, Numbers, Test};
 use crate::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::tantivy::TextIndex;
-use crate::tantivy::doc_set::{Docs, Marks, all_of, any_of, without};
+use crate::tantivy::doc_set::{DocSet, Marks, all_of, any_of, without};
 use crate::tantivy::reader::memory::PermittedMemory;
 use crate::tantivy::reader::permitted::{Permitted, permitted};
 use crate::tantivy::schema::Columns;
 use crate::tantivy::segments::{Parts, Segment};
-use crate::tantivy::terms::{Asked, Looks, Remembered, Unfound, with_terms};
+use crate::tantivy::terms::{EvaluationError, FilterCache, FilterKey, TermPredicate, with_terms};
 use crate::tantivy::values::Values;
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -30,10 +30,10 @@ use tantivy_fst::Regex;
 const MOST_EXPANSIONS: u32 = 1 << 14;
 
 /// A plan prepared for evaluation on segments.
-pub struct Question<'q> {
+pub struct PreparedQuery<'q> {
     matches: &'q Match,
     columns: &'q Columns,
-    remembered: &'q Remembered,
+    remembered: &'q FilterCache,
     permitted: &'q PermittedMemory,
     /// Query number.
     number: u64,
@@ -47,15 +47,15 @@ pub struct Question<'q> {
 
 /// The documents of a segment that match and may be read, with the sets that add to their scores; only bare words
 /// score.
-pub struct Matching {
+pub struct SegmentMatches {
     /// Without deleted documents.
-    pub docs: Docs,
+    pub docs: DocSet,
     /// All documents that may be read.
     pub permitted: Arc<Permitted>,
-    pub scored: Vec<(Docs, f32)>,
+    pub scored: Vec<(DocSet, f32)>,
 }
 
-impl<'q> Question<'q> {
+impl<'q> PreparedQuery<'q> {
     pub fn new(matches: &'q Match, text: &'q TextIndex, deadline: Instant) -> Self {
         let all = RefCell::new(BTreeSet::new());
         matches.contains(&|part| {
@@ -97,21 +97,26 @@ impl<'q> Question<'q> {
         self.notices.into_inner()
     }
 
-    /// Evaluates the plan on a segment; returns only documents that the caller may read (invariant I9).
-    pub fn ask(&self, segment: &Segment, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
+    /// Evaluates the plan on a segment; returns only documents that the caller may read .
+    pub fn ask(
+        &self,
+        segment: &Segment,
+        values: &Values,
+        rights: &Mutex<CallerRights>,
+    ) -> Result<SegmentMatches, EvaluationError> {
         let parts = &segment.parts;
         let mut asking = self.asking(parts);
         let docs = asking.docs(self.matches)?;
         if docs.is_none() {
-            return Ok(Matching { permitted: Permitted::nothing(), docs, scored: Vec::new() });
+            return Ok(SegmentMatches { permitted: Permitted::nothing(), docs, scored: Vec::new() });
         }
         let permitted = permitted(parts, values, rights, self.permitted);
         let docs = segment.living(all_of(&[docs, permitted.docs.clone()]));
-        Ok(Matching { docs, permitted, scored: asking.scored })
+        Ok(SegmentMatches { docs, permitted, scored: asking.scored })
     }
 
     /// Evaluates one condition to cache its result.
-    pub fn look_up(&self, parts: &Parts, asked: Asked) -> Result<(), Unfound> {
+    pub fn look_up(&self, parts: &Parts, asked: FilterKey) -> Result<(), EvaluationError> {
         self.asking(parts).remembered(asked).map(drop)
     }
 
@@ -122,19 +127,19 @@ impl<'q> Question<'q> {
 
 /// Evaluation of a query on one segment.
 struct Asking<'a> {
-    question: &'a Question<'a>,
+    question: &'a PreparedQuery<'a>,
     parts: &'a Parts,
-    scored: Vec<(Docs, f32)>,
+    scored: Vec<(DocSet, f32)>,
     /// Within a negation, nothing scores.
     negated: bool,
 }
 
 impl Asking<'_> {
-    fn docs(&mut self, matches: &Match) -> Result<Docs, Unfound> {
+    fn docs(&mut self, matches: &Match) -> Result<DocSet, EvaluationError> {
         let columns = self.question.columns;
         match matches {
-            Match::All => Ok(Docs::All),
-            Match::None => Ok(Docs::none()),
+            Match::All => Ok(DocSet::All),
+            Match::None => Ok(DocSet::none()),
             Match::And(parts) => self.all_of(parts),
             Match::Or(parts) => {
                 let parts = parts.iter().map(|part| self.docs(part)).collect::<Result<Vec<_>, _>>()?;
@@ -143,14 +148,14 @@ impl Asking<'_> {
             Match::Not(_) => self.all_of(std::slice::from_ref(matches)),
             Match::Word(word, test) => self.test(columns.word(*word), test),
             Match::Exact(word, value) => {
-                self.terms(columns.word(Word::Exact), Looks::Is(format!("{}={value}", word.name())))
+                self.terms(columns.word(Word::Exact), TermPredicate::Is(format!("{}={value}", word.name())))
             }
             Match::Number(number, from, to) => self.range(*number, *from, *to),
             Match::Content(chunks) => self.prefixes(columns.content, chunks),
             Match::Message(chunks) => self.said(chunks),
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
-                let looks = || Looks::Matches(pattern.clone());
+                let looks = || TermPredicate::Matches(pattern.clone());
                 let whole = [Word::Name, Word::Anything].map(|word| self.terms(columns.word(word), looks()));
                 let mut whole = whole.into_iter().collect::<Result<Vec<_>, _>>()?;
                 if pattern.contains('/') {
@@ -160,7 +165,7 @@ impl Asking<'_> {
                 Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
-                let near = || Looks::Near(word.clone(), (*distance).min(MOST_EDITS), true);
+                let near = || TermPredicate::Near(word.clone(), (*distance).min(MOST_EDITS), true);
                 let name = self.terms(columns.word(Word::Name), near())?;
                 let inside = self.terms(columns.content, near())?;
                 Ok(self.scoring([(name, NAME_PREFIX), (inside, CONTENT)]))
@@ -172,17 +177,17 @@ impl Asking<'_> {
             Match::Ids(ids) => self.numbers(columns.id, ids),
             Match::Because(_, _, inner) => self.docs(inner),
             // Resolved before; without resolution, the condition must not exclude documents.
-            Match::Path(_) | Match::Reach(_) | Match::Changed(_) => Ok(Docs::All),
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) => Ok(DocSet::All),
             Match::Clusters(names) => {
                 let field = columns.word(Word::Cluster);
-                let found = names.iter().map(|name| self.terms(field, Looks::Is(name.clone())));
+                let found = names.iter().map(|name| self.terms(field, TermPredicate::Is(name.clone())));
                 Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
             }
         }
     }
 
     /// Ends at the first part without documents.
-    fn all_of(&mut self, parts: &[Match]) -> Result<Docs, Unfound> {
+    fn all_of(&mut self, parts: &[Match]) -> Result<DocSet, EvaluationError> {
         let (mut found, mut negated, scored) = (Vec::with_capacity(parts.len()), Vec::new(), self.scored.len());
         for part in parts {
             match part {
@@ -213,7 +218,7 @@ impl Asking<'_> {
     }
 
     /// Union of the sets; documents of each score by its weight.
-    fn scoring<const N: usize>(&mut self, parts: [(Docs, f32); N]) -> Docs {
+    fn scoring<const N: usize>(&mut self, parts: [(DocSet, f32); N]) -> DocSet {
         let docs = any_of(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
         if !self.negated {
             self.scored.extend(parts.into_iter().filter(|(docs, _)| !docs.is_none()));
@@ -221,18 +226,18 @@ impl Asking<'_> {
         docs
     }
 
-    fn bare(&mut self, word: &str) -> Result<Docs, Unfound> {
+    fn bare(&mut self, word: &str) -> Result<DocSet, EvaluationError> {
         let columns = self.question.columns;
         let name = columns.word(Word::Name);
-        let contains = || Looks::Contains(word.to_owned());
+        let contains = || TermPredicate::Contains(word.to_owned());
         let mut anything = vec![self.terms(name, contains())?, self.terms(columns.word(Word::Anything), contains())?];
         if word.contains('/') {
             anything.push(self.terms(columns.word(Word::Qualified), contains())?);
         }
         let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
         let parts = [
-            (self.terms(name, Looks::Is(word.to_lowercase()))?, NAME_EXACT),
-            (self.terms(name, Looks::Begins(word.to_owned()))?, NAME_PREFIX),
+            (self.terms(name, TermPredicate::Is(word.to_lowercase()))?, NAME_EXACT),
+            (self.terms(name, TermPredicate::Begins(word.to_owned()))?, NAME_PREFIX),
             (any_of(&anything), ANYTHING),
             (self.said(&chunks)?, MESSAGE),
             (self.prefixes(columns.content, &chunks)?, CONTENT),
@@ -240,36 +245,38 @@ impl Asking<'_> {
         Ok(self.scoring(parts))
     }
 
-    fn test(&self, field: Field, test: &Test) -> Result<Docs, Unfound> {
+    fn test(&self, field: Field, test: &Test) -> Result<DocSet, EvaluationError> {
         match test {
-            Test::Equals(text) => self.terms(field, Looks::Is(text.to_lowercase())),
-            Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
-            Test::Regex(pattern) => self.terms(field, Looks::Matches(pattern.clone())),
-            Test::Near(word, distance, begins) => self.terms(field, Looks::Near(word.clone(), *distance, *begins)),
+            Test::Equals(text) => self.terms(field, TermPredicate::Is(text.to_lowercase())),
+            Test::Contains(text) => self.terms(field, TermPredicate::Contains(text.clone())),
+            Test::Regex(pattern) => self.terms(field, TermPredicate::Matches(pattern.clone())),
+            Test::Near(word, distance, begins) => {
+                self.terms(field, TermPredicate::Near(word.clone(), *distance, *begins))
+            }
         }
     }
 
     /// Every chunk is the prefix of a term; a very short chunk must equal a term.
-    fn prefixes(&self, field: Field, chunks: &[String]) -> Result<Docs, Unfound> {
+    fn prefixes(&self, field: Field, chunks: &[String]) -> Result<DocSet, EvaluationError> {
         if chunks.is_empty() {
-            return Ok(Docs::none());
+            return Ok(DocSet::none());
         }
         let found = chunks.iter().map(|chunk| match begins_terms(chunk) {
-            true => self.terms(field, Looks::BeginsInText(chunk.clone())),
-            false => self.terms(field, Looks::Is(chunk.to_lowercase())),
+            true => self.terms(field, TermPredicate::BeginsInText(chunk.clone())),
+            false => self.terms(field, TermPredicate::Is(chunk.to_lowercase())),
         });
         Ok(all_of(&found.collect::<Result<Vec<_>, _>>()?))
     }
 
     /// Chunks in sequence in a message; the last one is a prefix unless it is very short.
-    fn said(&self, chunks: &[String]) -> Result<Docs, Unfound> {
+    fn said(&self, chunks: &[String]) -> Result<DocSet, EvaluationError> {
         let field = self.question.columns.message;
         match chunks {
             // Terms are not that long.
-            [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(Docs::none()),
-            [_, _, ..] => match self.remembered(Asked::Said(field, chunks.to_vec())) {
+            [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(DocSet::none()),
+            [_, _, ..] => match self.remembered(FilterKey::Said(field, chunks.to_vec())) {
                 // If the prefix has too many expansions, only the presence of all chunks is checked.
-                Err(Unfound::Failed(TantivyError::InvalidArgument(_))) => {
+                Err(EvaluationError::Failed(TantivyError::InvalidArgument(_))) => {
                     let widely = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
                     let found = "messages that contain all of its words in any order are returned";
                     self.question.notices.lock().insert(format!("{widely}: {found}"));
@@ -281,12 +288,14 @@ impl Asking<'_> {
         }
     }
 
-    fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<Docs, Unfound> {
+    fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<DocSet, EvaluationError> {
         match (from, to) {
-            (Some(from), Some(to)) if from > to => Ok(Docs::none()),
-            (None, None) => self.terms(self.question.columns.word(Word::Has), Looks::Is(number.name().to_owned())),
+            (Some(from), Some(to)) if from > to => Ok(DocSet::none()),
+            (None, None) => {
+                self.terms(self.question.columns.word(Word::Has), TermPredicate::Is(number.name().to_owned()))
+            }
             (from, to) => {
-                let asked = Asked::Between(self.question.columns.number(number), from, to);
+                let asked = FilterKey::Between(self.question.columns.number(number), from, to);
                 match number {
                     // Ranges relative to the current time are not cached.
                     Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&asked),
@@ -296,11 +305,11 @@ impl Asking<'_> {
         }
     }
 
-    fn terms(&self, field: Field, looks: Looks) -> Result<Docs, Unfound> {
-        self.remembered(Asked::Terms(field, looks))
+    fn terms(&self, field: Field, looks: TermPredicate) -> Result<DocSet, EvaluationError> {
+        self.remembered(FilterKey::Terms(field, looks))
     }
 
-    fn remembered(&self, asked: Asked) -> Result<Docs, Unfound> {
+    fn remembered(&self, asked: FilterKey) -> Result<DocSet, EvaluationError> {
         let key = (self.parts.reader.segment_id(), asked);
         if let Some(docs) = self.question.remembered.get(self.question.number, &key) {
             return Ok(docs);
@@ -310,24 +319,29 @@ impl Asking<'_> {
         Ok(docs)
     }
 
-    fn find(&self, asked: &Asked) -> Result<Docs, Unfound> {
+    fn find(&self, asked: &FilterKey) -> Result<DocSet, EvaluationError> {
         match asked {
-            Asked::Terms(field, Looks::Contains(part)) if *field == self.question.columns.word(Word::Name) => {
+            FilterKey::Terms(field, TermPredicate::Contains(part))
+                if *field == self.question.columns.word(Word::Name) =>
+            {
                 Ok(self.parts.names.containing(part))
             }
-            Asked::Terms(field, looks) => {
-                let regex =
-                    if let Looks::Matches(pattern) = looks { self.question.patterns.get(pattern) } else { None };
+            FilterKey::Terms(field, looks) => {
+                let regex = if let TermPredicate::Matches(pattern) = looks {
+                    self.question.patterns.get(pattern)
+                } else {
+                    None
+                };
                 with_terms(&self.parts.reader, *field, looks, regex, self.question.deadline)
             }
-            Asked::Between(field, from, to) => {
+            FilterKey::Between(field, from, to) => {
                 let bound = |value: Option<i64>| match value {
                     Some(value) => Bound::Included(Term::from_field_i64(*field, value)),
                     None => Bound::Unbounded,
                 };
                 self.scan(&RangeQuery::new(bound(*from), bound(*to)), u64::MAX)
             }
-            Asked::Said(field, chunks) => match chunks.last().is_some_and(|last| begins_terms(last)) {
+            FilterKey::Said(field, chunks) => match chunks.last().is_some_and(|last| begins_terms(last)) {
                 true => {
                     // tantivy's PhrasePrefixQuery stops after some terms and reads each of them completely.
                     let mut terms: Vec<String> = chunks.iter().map(|chunk| term_regex(chunk)).collect();
@@ -345,7 +359,7 @@ impl Asking<'_> {
     }
 
     /// Not cached, because there are many such sets and they are rarely reused.
-    fn numbers(&self, field: Field, numbers: &Numbers) -> Result<Docs, Unfound> {
+    fn numbers(&self, field: Field, numbers: &Numbers) -> Result<DocSet, EvaluationError> {
         let key = (field, Arc::as_ptr(numbers) as usize);
         let known = self.question.sets.lock().get(&key).cloned();
         let weight = match known {
@@ -360,7 +374,7 @@ impl Asking<'_> {
         self.weighed(&*weight, numbers.len() as u64)
     }
 
-    fn scan(&self, query: &dyn Query, expected: u64) -> Result<Docs, Unfound> {
+    fn scan(&self, query: &dyn Query, expected: u64) -> Result<DocSet, EvaluationError> {
         self.weighed(&*self.weight(query)?, expected)
     }
 
@@ -368,13 +382,13 @@ impl Asking<'_> {
         query.weight(EnableScoring::disabled_from_schema(self.parts.reader.schema()))
     }
 
-    fn weighed(&self, weight: &dyn Weight, expected: u64) -> Result<Docs, Unfound> {
+    fn weighed(&self, weight: &dyn Weight, expected: u64) -> Result<DocSet, EvaluationError> {
         let mut marks = Marks::new(self.parts.reader.max_doc(), expected);
         let mut scorer = weight.scorer(&self.parts.reader, 1.0)?;
         let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
         loop {
             if Instant::now() > self.question.deadline {
-                return Err(Unfound::Late);
+                return Err(EvaluationError::Late);
             }
             let met = scorer.fill_buffer(&mut block);
             marks.add(&block[..met]);

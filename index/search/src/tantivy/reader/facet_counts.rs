@@ -5,7 +5,7 @@
 
 use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
-use crate::tantivy::doc_set::{Docs, without};
+use crate::tantivy::doc_set::{DocSet, without};
 use crate::tantivy::reader::memory::PermittedMemory;
 use crate::tantivy::reader::permitted::Permitted;
 use crate::tantivy::segments::Segment;
@@ -16,10 +16,10 @@ use std::time::Instant;
 use tantivy::DocId;
 
 /// Numbers of values in ascending order, with their counts.
-pub type Tally = Arc<[(u32, u32)]>;
+pub type OrdinalCounts = Arc<[(u32, u32)]>;
 
 /// Counts of one segment.
-pub(crate) struct Tallying<'s> {
+pub(crate) struct FacetCounter<'s> {
     pub segment: &'s Segment,
     pub values: &'s Values,
     pub facets: &'s [Facet],
@@ -28,9 +28,9 @@ pub(crate) struct Tallying<'s> {
     pub deadline: Instant,
 }
 
-impl Tallying<'_> {
+impl FacetCounter<'_> {
     /// Counts of each facet; `docs` are existing documents and a subset of `permitted`. None after the deadline.
-    pub fn of(&self, docs: &Docs, permitted: &Arc<Permitted>) -> Option<Vec<Tally>> {
+    pub fn of(&self, docs: &DocSet, permitted: &Arc<Permitted>) -> Option<Vec<OrdinalCounts>> {
         let max_doc = self.segment.parts.max_doc();
         if 2 * docs.len(max_doc) <= permitted.docs.len(max_doc) {
             return self.counted(self.facets, docs);
@@ -45,7 +45,7 @@ impl Tallying<'_> {
     }
 
     /// Counts of all permitted documents, including deleted ones.
-    pub fn of_permitted(&self, permitted: &Arc<Permitted>) -> Option<Vec<Tally>> {
+    pub fn of_permitted(&self, permitted: &Arc<Permitted>) -> Option<Vec<OrdinalCounts>> {
         let known = permitted.tallies(self.facets);
         let unknown = self.facets.iter().zip(&known).filter(|(_, tally)| tally.is_none()).map(|(facet, _)| *facet);
         let unknown: Vec<Facet> = unknown.collect();
@@ -59,7 +59,7 @@ impl Tallying<'_> {
         permitted.tallies(self.facets).into_iter().collect()
     }
 
-    fn counted(&self, facets: &[Facet], docs: &Docs) -> Option<Vec<Tally>> {
+    fn counted(&self, facets: &[Facet], docs: &DocSet) -> Option<Vec<OrdinalCounts>> {
         let max_doc = self.segment.parts.max_doc();
         let many = docs.len(max_doc);
         let counts = facets
@@ -77,7 +77,7 @@ impl Tallying<'_> {
 }
 
 /// Subtracts counts; `missing` must be a subset.
-fn less(all: &Tally, missing: &Tally) -> Tally {
+fn less(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
     let mut missing = missing.iter().peekable();
     let left = all.iter().map(|(value, count)| {
         let gone = missing.next_if(|(other, _)| other == value).map_or(0, |(_, gone)| *gone);
@@ -87,7 +87,7 @@ fn less(all: &Tally, missing: &Tally) -> Tally {
 }
 
 /// Sums the counts of segments by the texts of their values.
-pub(crate) fn summed<'t>(tallies: impl Iterator<Item = &'t Tally>, texts: &Texts) -> Vec<(Arc<str>, u64)> {
+pub(crate) fn summed<'t>(tallies: impl Iterator<Item = &'t OrdinalCounts>, texts: &Texts) -> Vec<(Arc<str>, u64)> {
     let mut counts = vec![0; texts.end()];
     for (value, count) in tallies.flat_map(|tally| tally.iter()) {
         if let Some(all) = counts.get_mut(*value as usize) {
@@ -139,7 +139,7 @@ impl<'s> Counted<'s> {
         }
     }
 
-    fn tally(self) -> Tally {
+    fn tally(self) -> OrdinalCounts {
         match self.met {
             Met::Few(mut met) => {
                 met.retain(|value| *value != NONE);

@@ -5,11 +5,11 @@ use crate::document::columns::Key;
 use crate::engine::{Lookup, MOST_NUMBERS, SearchContext};
 use crate::plan::predicate::Match;
 use crate::tantivy::TextIndex;
-use crate::tantivy::doc_set::Docs;
-use crate::tantivy::reader::doc_sets::Question;
+use crate::tantivy::doc_set::DocSet;
+use crate::tantivy::reader::doc_sets::PreparedQuery;
 use crate::tantivy::schema::ID;
 use crate::tantivy::segments::Segment;
-use crate::tantivy::terms::Unfound;
+use crate::tantivy::terms::EvaluationError;
 use crowsnest_store::Error;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -58,13 +58,13 @@ impl<'t> Looking<'t> {
     pub(crate) fn each<T: Send>(
         &mut self,
         matches: &Match,
-        look: impl Fn(&Segment, &Docs) -> tantivy::Result<T> + Sync,
+        look: impl Fn(&Segment, &DocSet) -> tantivy::Result<T> + Sync,
     ) -> Result<Vec<T>, Error> {
-        let (snapshot, question) = (self.text.snapshot(), Question::new(matches, self.text, self.deadline));
+        let (snapshot, question) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
         let seen = self.text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &self.rights) {
             Ok(matching) => look(segment, &matching.docs).map(Some),
-            Err(Unfound::Late) => Ok(None),
-            Err(Unfound::Failed(error)) => Err(error),
+            Err(EvaluationError::Late) => Ok(None),
+            Err(EvaluationError::Failed(error)) => Err(error),
         });
         let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
         self.cut |= seen.iter().any(Option::is_none);
@@ -76,7 +76,7 @@ impl<'t> Looking<'t> {
 /// The numbers of documents in the columns, and whether some were omitted.
 fn numbers(
     segment: &Segment,
-    docs: &Docs,
+    docs: &DocSet,
     columns: &[&str],
     deadline: Instant,
 ) -> tantivy::Result<(BTreeSet<u64>, bool)> {

@@ -1,13 +1,13 @@
-//! The documents of a segment that a caller may read (invariant I9). Decided once per distinct (cluster, resource,
+//! The documents of a segment that a caller may read . A decision is made once per distinct (cluster, resource,
 //! namespace) and cached for the whole segment; when grants in a cluster change, only that cluster's documents are
 //! decided again.
 
 use super::memory::{Known, PermittedMemory};
 use crate::authorization::CallerRights;
-use crate::authorization::decision::{Decided, decide};
+use crate::authorization::decision::{ScopeDecision, decide};
 use crate::document::columns::{Facet, SCOPE_SEPARATOR};
-use crate::tantivy::doc_set::{Docs, Marks};
-use crate::tantivy::reader::facet_counts::Tally;
+use crate::tantivy::doc_set::{DocSet, Marks};
+use crate::tantivy::reader::facet_counts::OrdinalCounts;
 use crate::tantivy::segments::Parts;
 use crate::tantivy::values::{NONE, Values};
 use crowsnest_apimachinery::names::ClusterName;
@@ -18,26 +18,26 @@ use std::sync::Arc;
 /// The documents of a segment that a caller may read, including deleted ones, with their facet counts.
 #[derive(Debug)]
 pub struct Permitted {
-    pub docs: Docs,
-    tallies: RwLock<HashMap<Facet, Tally>>,
+    pub docs: DocSet,
+    tallies: RwLock<HashMap<Facet, OrdinalCounts>>,
 }
 
 impl Permitted {
-    fn new(docs: Docs) -> Arc<Self> {
+    fn new(docs: DocSet) -> Arc<Self> {
         Arc::new(Self { docs, tallies: RwLock::default() })
     }
 
     pub fn nothing() -> Arc<Self> {
-        Self::new(Docs::none())
+        Self::new(DocSet::none())
     }
 
     /// Facet counts, if cached.
-    pub fn tallies(&self, facets: &[Facet]) -> Vec<Option<Tally>> {
+    pub fn tallies(&self, facets: &[Facet]) -> Vec<Option<OrdinalCounts>> {
         let tallies = self.tallies.read();
         facets.iter().map(|facet| tallies.get(facet).cloned()).collect()
     }
 
-    pub fn counted(&self, tallies: impl IntoIterator<Item = (Facet, Tally)>) {
+    pub fn counted(&self, tallies: impl IntoIterator<Item = (Facet, OrdinalCounts)>) {
         self.tallies.write().extend(tallies);
     }
 
@@ -65,9 +65,9 @@ pub fn permitted(
     };
     let permitted = match known {
         Some(known) if known.changed.is_empty() => return known.permitted,
-        _ if unlimited => Permitted::new(Docs::All),
+        _ if unlimited => Permitted::new(DocSet::All),
         Some(known) => renewed(parts, values, rights, known),
-        None => Permitted::new(readable(parts, &verdicts(parts, values, rights, &|_| true), &Docs::none())),
+        None => Permitted::new(readable(parts, &verdicts(parts, values, rights, &|_| true), &DocSet::none())),
     };
     memory.insert(&rights.lock(), parts.id(), &permitted);
     permitted
@@ -93,7 +93,7 @@ fn verdicts(
     values: &Values,
     rights: &Mutex<CallerRights>,
     of: &dyn Fn(&str) -> bool,
-) -> HashMap<u32, Decided> {
+) -> HashMap<u32, ScopeDecision> {
     let docs = 0..parts.max_doc();
     let mut numbers: Vec<u32> = docs.map(|doc| parts.column(Facet::Scope).first(doc)).collect();
     numbers.sort_unstable();
@@ -110,7 +110,7 @@ fn verdicts(
 }
 
 /// Documents allowed by the decisions; without a decision, as before.
-fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> Docs {
+fn readable(parts: &Parts, verdicts: &HashMap<u32, ScopeDecision>, before: &DocSet) -> DocSet {
     let max_doc = parts.max_doc();
     let mut marks = Marks::new(max_doc, u64::MAX);
     let mut last = (NONE, verdicts.get(&NONE));
@@ -121,11 +121,11 @@ fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> D
             last = (scope, verdicts.get(&scope));
         }
         let may_read = match last.1 {
-            Some(Decided::Yes) => true,
-            Some(Decided::Named(names)) => {
+            Some(ScopeDecision::Yes) => true,
+            Some(ScopeDecision::Named(names)) => {
                 parts.names.get(parts.column(Facet::Name).first(doc)).is_some_and(|name| names.contains(name))
             }
-            Some(Decided::No) => false,
+            Some(ScopeDecision::No) => false,
             // Documents without a scope are visible to no one.
             None => before.has(doc),
         };
@@ -145,7 +145,7 @@ mod tests {
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
     use crowsnest_store::metrics::Metrics;
-    use crowsnest_store::record::Happened;
+    use crowsnest_store::record::ChangeKind;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
@@ -218,7 +218,7 @@ mod tests {
         )
     }
 
-    fn apply(rights: &Rights, cluster: &str, object: &Value, happened: Happened) {
+    fn apply(rights: &Rights, cluster: &str, object: &Value, happened: ChangeKind) {
         let object = stored(cluster, 1, object);
         rights.apply(&object.record, &object.body, happened);
     }
@@ -228,8 +228,8 @@ mod tests {
         let (text, metrics) = (indexed(), Arc::new(Metrics::default()));
         let rights = Arc::new(Rights::new(Arc::clone(&metrics)));
         for cluster in CLUSTERS {
-            apply(&rights, cluster, &role("shop", &["pods"], &[]), Happened::Added);
-            apply(&rights, cluster, &binding("shop", "ann", "ann"), Happened::Added);
+            apply(&rights, cluster, &role("shop", &["pods"], &[]), ChangeKind::Added);
+            apply(&rights, cluster, &binding("shop", "ann", "ann"), ChangeKind::Added);
         }
         let mut made = 0;
         // Number of objects that ann may read, and of new decisions.
@@ -242,20 +242,20 @@ mod tests {
         assert_eq!(asked(), (6, all));
         assert_eq!(asked(), (6, 0));
         // Concerns another user.
-        apply(&rights, "member1", &binding("shop", "bob", "bob"), Happened::Added);
+        apply(&rights, "member1", &binding("shop", "bob", "bob"), ChangeKind::Added);
         assert_eq!(asked(), (6, 0));
-        apply(&rights, "member1", &binding("shop", "ann", "ann"), Happened::Deleted);
+        apply(&rights, "member1", &binding("shop", "ann", "ann"), ChangeKind::Deleted);
         assert_eq!(asked(), (4, of_one));
-        apply(&rights, "member2", &role("shop", &["pods", "services"], &[]), Happened::Modified);
+        apply(&rights, "member2", &role("shop", &["pods", "services"], &[]), ChangeKind::Modified);
         assert_eq!(asked(), (6, of_one));
         // A cluster without documents.
-        apply(&rights, "member9", &role("shop", &["pods"], &[]), Happened::Added);
-        apply(&rights, "member9", &binding("shop", "ann", "ann"), Happened::Added);
+        apply(&rights, "member9", &role("shop", &["pods"], &[]), ChangeKind::Added);
+        apply(&rights, "member9", &binding("shop", "ann", "ann"), ChangeKind::Added);
         assert_eq!(asked(), (6, 0));
     }
 
     /// A change of the rules of a cluster.
-    fn step() -> impl Strategy<Value = (&'static str, Value, Happened)> {
+    fn step() -> impl Strategy<Value = (&'static str, Value, ChangeKind)> {
         let namespace = prop::sample::select(vec!["", "shop", "team"]);
         let some: [&'static [&'static str]; 4] = [&["pods"], &["services"], &["pods", "services"], &[]];
         let named: [&'static [&'static str]; 2] = [&[], &["a"]];
@@ -264,7 +264,7 @@ mod tests {
         let roles = (namespace.clone(), resources, names).prop_map(|(namespace, of, names)| role(namespace, of, names));
         let bindings = (namespace, prop::sample::select(vec!["one", "two"]), subject)
             .prop_map(|(namespace, name, subject)| binding(namespace, name, subject));
-        let happened = prop::sample::select(vec![Happened::Added, Happened::Modified, Happened::Deleted]);
+        let happened = prop::sample::select(vec![ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted]);
         (prop::sample::select(CLUSTERS.to_vec()), prop_oneof![roles, bindings], happened)
     }
 
@@ -281,12 +281,12 @@ mod tests {
                 let metadata = &object["metadata"];
                 let key = (cluster, format!("{}/{}/{}", object["kind"], metadata["namespace"], metadata["name"]));
                 match happened {
-                    Happened::Deleted => drop(there.remove(&key)),
+                    ChangeKind::Deleted => drop(there.remove(&key)),
                     _ => drop(there.insert(key, object)),
                 }
                 let fresh = Arc::new(Rights::default());
                 for ((cluster, _), object) in &there {
-                    apply(&fresh, cluster, object, Happened::Added);
+                    apply(&fresh, cluster, object, ChangeKind::Added);
                 }
                 for user in [("ann", by_ann), ("bob", by_bob)].into_iter().filter(|user| user.1).map(|user| user.0) {
                     let expected = seen(&text, &PermittedMemory::default(), &fresh, user);

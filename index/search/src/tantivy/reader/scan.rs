@@ -9,10 +9,10 @@ use crate::engine::SearchContext;
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Ranked, Sort, compare};
 use crate::tantivy::TextIndex;
-use crate::tantivy::reader::doc_sets::{Matching, Question};
-use crate::tantivy::reader::top_hits::{Best, scores};
+use crate::tantivy::reader::doc_sets::{PreparedQuery, SegmentMatches};
+use crate::tantivy::reader::top_hits::{TopHitsCollector, scores};
 use crate::tantivy::segments::{Segment, Snapshot};
-use crate::tantivy::terms::Unfound;
+use crate::tantivy::terms::EvaluationError;
 use crowsnest_store::{Error, Seq};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -79,11 +79,11 @@ impl Pass {
         matches: &Match,
         request: TopHitsRequest,
     ) -> Result<Self, Error> {
-        let (snapshot, question) = (text.snapshot(), Question::new(matches, text, context.deadline));
+        let (snapshot, question) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
         let parts = text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &context.rights) {
             Ok(matching) => sorted(segment, &snapshot, &request, context.deadline, &matching),
-            Err(Unfound::Late) => Ok(None),
-            Err(Unfound::Failed(error)) => Err(error),
+            Err(EvaluationError::Late) => Ok(None),
+            Err(EvaluationError::Failed(error)) => Err(error),
         });
         let parts: Vec<_> = parts.map_err(fail)?;
         let mut runs = Vec::new();
@@ -123,7 +123,7 @@ impl Pass {
             && let Some(segment) = self.snapshot.segments.get(run.segment)
         {
             let docs: Vec<(DocId, Score)> = run.docs.drain(..run.docs.len().min(AHEAD)).collect();
-            let best = Best::new(&segment.parts, &self.snapshot.values, &self.request).map_err(fail)?;
+            let best = TopHitsCollector::new(&segment.parts, &self.snapshot.values, &self.request).map_err(fail)?;
             run.ready = best.in_place(&docs).map_err(fail)?.into();
         }
         if let Some(hit) = run.ready.pop_front() {
@@ -145,13 +145,13 @@ fn sorted(
     snapshot: &Snapshot,
     request: &TopHitsRequest,
     deadline: Instant,
-    matching: &Matching,
+    matching: &SegmentMatches,
 ) -> tantivy::Result<Option<Sorted>> {
-    let Matching { docs, scored, .. } = matching;
+    let SegmentMatches { docs, scored, .. } = matching;
     if docs.is_none() {
         return Ok(Some(Vec::new()));
     }
-    let best = Best::new(&segment.parts, &snapshot.values, request)?;
+    let best = TopHitsCollector::new(&segment.parts, &snapshot.values, request)?;
     let all = scores(docs, scored, segment.parts.max_doc());
     let mut runs = Vec::with_capacity(all.len().div_ceil(RUN));
     for run in all.chunks(RUN) {

@@ -3,7 +3,7 @@
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Facet;
 use crate::plan::sort::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
-use crate::tantivy::doc_set::{Docs, all_of, without};
+use crate::tantivy::doc_set::{DocSet, all_of, without};
 use crate::tantivy::segments::Parts;
 use crate::tantivy::values::{NONE, Values};
 use std::collections::{BinaryHeap, HashMap};
@@ -68,7 +68,7 @@ struct Candidate {
 }
 
 /// Collects the best hits of one segment.
-pub struct Best<'s> {
+pub struct TopHitsCollector<'s> {
     parts: &'s Parts,
     sort: Vec<(SortColumn, bool)>,
     by_relevance: bool,
@@ -135,7 +135,7 @@ fn directed(value: u64, descending: bool) -> Inside {
     (false, if descending { !value } else { value })
 }
 
-impl<'s> Best<'s> {
+impl<'s> TopHitsCollector<'s> {
     pub fn new(parts: &'s Parts, values: &Values, request: &TopHitsRequest) -> tantivy::Result<Self> {
         let fast = parts.reader.fast_fields();
         let column = |sort: &Sort| {
@@ -161,7 +161,7 @@ impl<'s> Best<'s> {
     }
 
     /// Offers documents with their scores. Returns false after the deadline.
-    pub fn offer_all(&mut self, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) -> bool {
+    pub fn offer_all(&mut self, docs: &DocSet, scored: &[(DocSet, Score)], deadline: Instant) -> bool {
         let classes = Classes::of(docs, scored, self.parts.max_doc());
         let in_time = || Instant::now() <= deadline;
         // Highest scores first, because lower ones can often be skipped.
@@ -197,14 +197,14 @@ impl<'s> Best<'s> {
     }
 
     /// True if, for documents of equal score, walking in name order finds the best ones sooner than visiting all.
-    fn walks(&self, class: &Docs, classes: &Classes<'_>) -> bool {
+    fn walks(&self, class: &DocSet, classes: &Classes<'_>) -> bool {
         let (max_doc, all) = (u64::from(self.parts.max_doc()), class.len(self.parts.max_doc()));
         let expected = (self.most as u64).saturating_mul(max_doc) / all.max(1);
         self.by_relevance && self.after.is_none() && classes.rest.is_empty() && expected.saturating_mul(4) < all
     }
 
     /// Offers documents in name order until no other can be among the best. Returns false after the deadline.
-    fn walk(&mut self, class: &Docs, score: Score, in_time: impl Fn() -> bool) -> bool {
+    fn walk(&mut self, class: &DocSet, score: Score, in_time: impl Fn() -> bool) -> bool {
         let mut last = None;
         for (nth, doc) in self.parts.names.sorted().iter().enumerate() {
             if nth % BLOCK == BLOCK - 1 && !in_time() {
@@ -369,7 +369,7 @@ impl<'s> Best<'s> {
 }
 
 /// The documents with their scores.
-pub fn scores(docs: &Docs, scored: &[(Docs, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
+pub fn scores(docs: &DocSet, scored: &[(DocSet, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
     let classes = Classes::of(docs, scored, max_doc);
     let mut all = Vec::with_capacity(docs.len(max_doc) as usize);
     for (class, score) in &classes.all {
@@ -391,13 +391,13 @@ fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>
 
 /// Documents grouped by their total score.
 struct Classes<'q> {
-    all: Vec<(Docs, Score)>,
+    all: Vec<(DocSet, Score)>,
     /// Sets that would create too many classes; documents are looked up in them individually.
-    rest: &'q [(Docs, Score)],
+    rest: &'q [(DocSet, Score)],
 }
 
 impl<'q> Classes<'q> {
-    fn of(docs: &Docs, mut scored: &'q [(Docs, Score)], max_doc: DocId) -> Self {
+    fn of(docs: &DocSet, mut scored: &'q [(DocSet, Score)], max_doc: DocId) -> Self {
         let mut all = vec![(docs.clone(), 0.0)];
         while let [(set, worth), rest @ ..] = scored
             && all.len() < MOST_CLASSES

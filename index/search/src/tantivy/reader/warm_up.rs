@@ -3,11 +3,11 @@
 
 use crate::authorization::Rights;
 use crate::plan::predicate::Match;
-use crate::tantivy::reader::doc_sets::Question;
-use crate::tantivy::reader::facet_counts::Tallying;
+use crate::tantivy::reader::doc_sets::PreparedQuery;
+use crate::tantivy::reader::facet_counts::FacetCounter;
 use crate::tantivy::reader::permitted::permitted;
 use crate::tantivy::segments::{PartsId, Segment, Snapshot};
-use crate::tantivy::terms::{Asked, Looks};
+use crate::tantivy::terms::{FilterKey, TermPredicate};
 use crate::tantivy::{Prepare, TextIndex};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
         let caller = Mutex::new(caller);
         for segment in &new {
             let may_read = permitted(&segment.parts, &next.values, &caller, &text.permitted);
-            let tallying = Tallying {
+            let tallying = FacetCounter {
                 segment,
                 values: &next.values,
                 facets: &facets,
@@ -61,10 +61,11 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
             }
         }
     }
-    let pattern =
-        |asked: &Asked| if let Asked::Terms(_, Looks::Matches(pattern)) = asked { Some(pattern.clone()) } else { None };
+    let pattern = |asked: &FilterKey| {
+        if let FilterKey::Terms(_, TermPredicate::Matches(pattern)) = asked { Some(pattern.clone()) } else { None }
+    };
     let nothing = Match::None;
-    let question = Question::with(&nothing, asked.iter().filter_map(pattern).collect(), text, deadline);
+    let question = PreparedQuery::with(&nothing, asked.iter().filter_map(pattern).collect(), text, deadline);
     for asked in asked {
         for segment in &new {
             // An error is returned to the next search that uses the filter.
@@ -83,10 +84,10 @@ mod tests {
     use crate::document::columns::Facet;
     use crate::engine::SearchContext;
     use crate::tantivy::reader::collector::top_hits;
-    use crate::tantivy::terms::Unfound;
+    use crate::tantivy::terms::EvaluationError;
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
-    use crowsnest_store::record::Happened;
+    use crowsnest_store::record::ChangeKind;
     use serde_json::json;
     use tantivy::IndexWriter;
 
@@ -105,7 +106,7 @@ mod tests {
             object("Role", json!({"rules": rules})),
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects})),
         ] {
-            rights.apply(&object.record, &object.body, Happened::Added);
+            rights.apply(&object.record, &object.body, ChangeKind::Added);
         }
         rights
     }
@@ -148,12 +149,12 @@ mod tests {
         assert!(text.permitted.get(&caller.lock(), whole.parts.id()).is_some());
         // The deadline has passed, so results must come from the cache.
         let ask = |matches: &Match| {
-            let question = Question::new(matches, &text, Instant::now() - Duration::from_secs(1));
+            let question = PreparedQuery::new(matches, &text, Instant::now() - Duration::from_secs(1));
             question.ask(whole, &snapshot.values, &caller)
         };
         let docs = ask(&matches).unwrap().docs;
         assert_eq!(docs.len(whole.parts.max_doc()), before.total);
-        assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(Unfound::Late)));
+        assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(EvaluationError::Late)));
         assert_eq!(gathered(), before);
         assert!(text.remembered.forget(&parts.into_iter().collect()).is_empty(), "removed segments are evicted");
         assert!(text.permitted.get(&rights.of(&UserInfo::new("eve", ["staff"])), whole.parts.id()).is_none());

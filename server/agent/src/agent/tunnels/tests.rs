@@ -33,16 +33,16 @@ impl LoadBalancer {
         })
     }
 
-    fn connect(&self, headers: &HeaderMap) -> Answer<TokioIo<DuplexStream>> {
+    fn connect(&self, headers: &HeaderMap) -> TunnelResponse<TokioIo<DuplexStream>> {
         let requests = self.requests.fetch_add(1, Ordering::Relaxed);
         let open = self.replicas.len() - usize::from(self.closed.load(Ordering::Relaxed));
         let (tunnels, replica) = &self.replicas[requests % open];
         if replica.as_ref().is_some_and(|replica| replica.has_tunnel(headers)) && tunnels.is_open(&m1()) {
-            return Answer::AlreadyOpen;
+            return TunnelResponse::AlreadyOpen;
         }
         let (here, there) = tokio::io::duplex(64 << 10);
         tunnels.admit(m1(), async { Ok::<_, Infallible>(TokioIo::new(there)) });
-        Answer::Opened(TokioIo::new(here), replica.clone())
+        TunnelResponse::Opened(TokioIo::new(here), replica.clone())
     }
 
     fn tunnels(&self) -> Vec<usize> {
@@ -116,7 +116,7 @@ async fn new_replicas_are_found_after_a_report() {
     balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 4).await;
     balancer.closed.store(false, Ordering::Relaxed);
     let began = Instant::now();
-    balancer.replicas[0].0.tell_of_replicas(3);
+    balancer.replicas[0].0.announce_replicas(3);
     balancer.wait_for_tunnels(&[1, 1, 1]).await;
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     stop.cancel();

@@ -2,7 +2,7 @@
 //! patch. As in Karmada, the exception is a caller who may write the Cluster itself: it may do so through the status.
 
 use super::*;
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crowsnest_apimachinery::user::UserInfo;
 use rstest::rstest;
 
@@ -66,14 +66,14 @@ async fn each_write_changes_its_own_part(
 ) {
     let server = control_plane().await;
     let kind = kind(of);
-    let (delegated, eve) = (Delegated::new(server.admin()), UserInfo::new("eve", ["dev"]));
+    let (delegated, eve) = (DelegatedAuth::new(server.admin()), UserInfo::new("eve", ["dev"]));
     let call = async |method: &str, tail: &str, content_type: &str, body: &Value| {
         let uri =
             format!("/apis/{}/v1alpha1{tail}?fieldManager=me&force={}", kind.group.kind.group, content_type == APPLY);
         let uri = if content_type == APPLY { uri } else { uri.replace("&force=false", "") };
         let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
         let request = request.body(Body::from(body.to_string())).unwrap();
-        // Only callers with rights on the status get to this point.
+        // Only callers that may write the status reach this code.
         let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
         answered(kind.group, &server, tail, request, eve).await
     };
@@ -101,7 +101,7 @@ async fn each_write_changes_its_own_part(
 /// A read needs the right to read only, even if its request carries a patch.
 #[rstest]
 #[tokio::test]
-async fn a_read_with_a_patch_in_it_writes_nothing(#[values("GET", "DELETE")] method: &str) {
+async fn reads_with_a_patch_body_write_nothing(#[values("GET", "DELETE")] method: &str) {
     let server = with_cluster().await;
     let patch = json!({"spec": {"region": "stolen"}});
     let (_, answer) = super::call(&server, method, "/clusters/m1?dryRun=All", STRATEGIC, &patch).await;

@@ -1,7 +1,7 @@
 //! Tests who may decide where a Cluster's tokens are sent, for each way to write a Cluster.
 
 use super::*;
-use crate::request::authentication::Delegated;
+use crate::request::authentication::DelegatedAuth;
 use crowsnest_apimachinery::user::UserInfo;
 use rstest::rstest;
 
@@ -16,7 +16,7 @@ const REGISTRIES: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::RES
 /// A control plane with a registered cluster, and accounts with rights on some Secrets.
 struct Scene {
     server: ApiServer,
-    delegated: Delegated,
+    delegated: DelegatedAuth,
 }
 
 impl Scene {
@@ -45,7 +45,7 @@ impl Scene {
         manifests.extend(on_kind("patcher", "clusters", &["patch", "update"]));
         manifests.extend(on_kind("patcher", "resourceregistries", &["patch", "update"]));
         crowsnest_install::apply_all(&server.admin(), &manifests).await.unwrap();
-        let delegated = Delegated::new(server.admin());
+        let delegated = DelegatedAuth::new(server.admin());
         let scene = Self { server, delegated };
         let (code, made) = scene.admin("POST", "/clusters", JSON, &cluster("m1", "m1")).await;
         assert_eq!(code, 201, "{made}");

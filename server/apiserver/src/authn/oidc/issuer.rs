@@ -30,13 +30,13 @@ pub enum IssuerError {
     /// The error of reqwest names the address.
     #[error("cannot reach the issuer")]
     Call(#[source] reqwest::Error),
-    #[error("{url} answered {status}")]
+    #[error("{url} returned status {status}")]
     Status { url: String, status: http::StatusCode },
-    #[error("the answer of {0} is too long")]
+    #[error("the response of {0} is too large")]
     TooLong(String),
-    #[error("the answer of {url} cannot be parsed")]
+    #[error("cannot parse the response of {url}")]
     Unreadable { url: String, source: serde_json::Error },
-    #[error("{url} is of the issuer {got:?}, not of {expected:?}")]
+    #[error("{url} names the issuer {got:?}, not {expected:?}")]
     Other { url: String, expected: String, got: String },
     #[error("the issuer's {what} {url:?} is not an https URL")]
     NotSecure { what: &'static str, url: String },
@@ -59,7 +59,7 @@ pub struct Metadata {
 
 /// Snapshot of the issuer's documents.
 #[derive(Debug)]
-pub struct Published {
+pub struct IssuerDocuments {
     pub metadata: Metadata,
     pub(super) keys: Keys,
     at: Instant,
@@ -79,7 +79,7 @@ struct Asked {
 pub struct Issuer {
     url: String,
     http: reqwest::Client,
-    published: ArcSwapOption<Published>,
+    published: ArcSwapOption<IssuerDocuments>,
     asked: Mutex<Asked>,
 }
 
@@ -103,7 +103,7 @@ impl Issuer {
     }
 
     /// The cached documents; fetched if they are missing or older than an hour.
-    pub async fn published(&self) -> Result<Arc<Published>, IssuerError> {
+    pub async fn published(&self) -> Result<Arc<IssuerDocuments>, IssuerError> {
         match self.published.load_full() {
             Some(published) if published.at.elapsed() < KEEP => Ok(published),
             // One caller refreshes. Meanwhile, and if the issuer does not respond, the others use the cached
@@ -123,7 +123,10 @@ impl Issuer {
     }
 
     /// Documents newer than `seen`, in which a key was missing; `seen` itself if it was fetched recently.
-    pub(super) async fn published_after(&self, seen: &Arc<Published>) -> Result<Arc<Published>, IssuerError> {
+    pub(super) async fn published_after(
+        &self,
+        seen: &Arc<IssuerDocuments>,
+    ) -> Result<Arc<IssuerDocuments>, IssuerError> {
         let mut asked = self.asked.lock().await;
         if let Some(now) = self.published.load_full()
             && !Arc::ptr_eq(&now, seen)
@@ -137,7 +140,7 @@ impl Issuer {
         self.ask(&mut asked).await
     }
 
-    async fn ask(&self, asked: &mut Asked) -> Result<Arc<Published>, IssuerError> {
+    async fn ask(&self, asked: &mut Asked) -> Result<Arc<IssuerDocuments>, IssuerError> {
         if let Some((at, why)) = &asked.in_vain
             && at.elapsed() < PAUSE
         {
@@ -159,7 +162,7 @@ impl Issuer {
         }
     }
 
-    async fn fetch(&self) -> Result<Published, IssuerError> {
+    async fn fetch(&self) -> Result<IssuerDocuments, IssuerError> {
         let url = format!("{}/.well-known/openid-configuration", self.url.trim_end_matches('/'));
         let metadata: Metadata = read(&url, &self.get(&url).await?)?;
         if metadata.issuer != self.url {
@@ -169,7 +172,7 @@ impl Issuer {
         let set = self.get(&metadata.jwks_uri).await?;
         let keys =
             Keys::read(&set).map_err(|source| IssuerError::Unreadable { url: metadata.jwks_uri.clone(), source })?;
-        Ok(Published { metadata, keys, at: Instant::now() })
+        Ok(IssuerDocuments { metadata, keys, at: Instant::now() })
     }
 
     async fn get(&self, url: &str) -> Result<Vec<u8>, IssuerError> {

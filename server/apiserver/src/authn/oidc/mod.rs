@@ -14,7 +14,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use jiff::Timestamp;
 
 pub use claims::{ClaimError, Claims, expiry};
-pub use issuer::{Issuer, IssuerError, Metadata, Published};
+pub use issuer::{Issuer, IssuerDocuments, IssuerError, Metadata};
 pub use jose::{Algorithm, TokenError};
 pub use settings::{Given, Settings, SettingsError};
 

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use anyhow::bail;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
-    Here(PathBuf),
-    There(Remote),
+pub(super) enum CopyEndpoint {
+    Local(PathBuf),
+    Remote(Remote),
 }
 
 /// A path in a container.
@@ -20,14 +20,14 @@ pub(super) struct Remote {
     pub(super) path: String,
 }
 
-impl FromStr for Place {
+impl FromStr for CopyEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         // Local paths with a colon must start with `/` or `.`.
         let here = text.starts_with(['/', '.']) || !text.contains(':');
         if here {
-            return if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(Self::Here(text.into())) };
+            return if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(Self::Local(text.into())) };
         }
         let (pod, path) = text.split_once(':').unwrap_or((text, ""));
         if path.is_empty() {
@@ -45,7 +45,7 @@ impl FromStr for Place {
         };
         let own = |part: Option<&&str>| part.map(|part| (*part).to_owned());
         let (cluster, namespace) = (own(cluster), own(namespace));
-        Ok(Self::There(Remote { cluster, namespace, pod: (*pod).to_owned(), path: path.to_owned() }))
+        Ok(Self::Remote(Remote { cluster, namespace, pod: (*pod).to_owned(), path: path.to_owned() }))
     }
 }
 
@@ -91,9 +91,9 @@ mod tests {
     #[case("", "a path is missing")]
     fn places_are_parsed(#[case] text: &str, #[case] expected: &str) {
         let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
-        let told = match text.parse::<Place>() {
-            Ok(Place::Here(path)) => format!("here {}", path.display()),
-            Ok(Place::There(Remote { cluster, namespace, pod, path })) => {
+        let told = match text.parse::<CopyEndpoint>() {
+            Ok(CopyEndpoint::Local(path)) => format!("here {}", path.display()),
+            Ok(CopyEndpoint::Remote(Remote { cluster, namespace, pod, path })) => {
                 format!("{} {} {pod} {path}", or(cluster), or(namespace))
             }
             Err(error) => error,

@@ -61,7 +61,7 @@ pub(super) struct Field<'d> {
     /// The last element of the path; `None` for the kind itself.
     name: Option<&'d str>,
     schema: &'d Value,
-    /// The schema at the place of use; the type's own schema may say more.
+    /// The schema at the reference; the referenced type may have a longer description.
     used: &'d Value,
 }
 

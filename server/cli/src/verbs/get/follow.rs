@@ -30,7 +30,7 @@ enum Event {
     Object(String, Value),
     /// The watch was interrupted and reconnects.
     Broke(String),
-    /// The watch ended for good.
+    /// The watch ended and is not resumed.
     Ended(String),
 }
 
@@ -122,7 +122,7 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
             }
             Err(End::Broke(why)) => tell(Event::Broke(why)).await,
             Err(End::Refused(why)) => {
-                // The receiver is gone; the reason is not needed.
+                // The receiver was dropped, so the reason is not needed.
                 let _ = tell(Event::Ended(why)).await;
                 return;
             }

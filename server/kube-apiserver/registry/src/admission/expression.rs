@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::rbac::Action;
-use crowsnest_cel::authorizer::{Asker, Judge};
+use crowsnest_cel::authorizer::{AccessChecker, Asker};
 use crowsnest_cel::json::untyped_to_cel;
 use crowsnest_cel::typing::{Names, Type, check};
 use crowsnest_cel::{Budget, Failure, Program, instantiate};
@@ -233,7 +233,7 @@ impl Inputs<'_> {
 
 /// The user of a write and the write as an authorization check, whose verb is still empty, for `authorizer` in
 /// expressions.
-pub fn asker(judge: &Arc<dyn Judge>, a: &Attributes<'_>) -> (Asker, Action) {
+pub fn asker(judge: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (Asker, Action) {
     let action = Action::Resource {
         verb: String::new(),
         group: a.resource.gvr.group.to_string(),

@@ -18,7 +18,7 @@ use crowsnest_apimachinery::rbac::{Action, Decision, Rbac, Role, RoleBinding};
 use crowsnest_apimachinery::request::RequestInfo;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
@@ -100,7 +100,7 @@ impl Authorizer {
     }
 }
 
-impl Judge for Authorizer {
+impl AccessChecker for Authorizer {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
         self.decide(user, action)
     }

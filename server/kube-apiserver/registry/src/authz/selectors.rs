@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
-/// Most requirements of a selector: any user may send reviews, and each requirement costs time.
+/// Maximum number of requirements in a selector: any user may send reviews, and each requirement costs time.
 const MAX_REQUIREMENTS: usize = 1000;
 
 /// Validates the selectors of `resourceAttributes`. Unknown operators are accepted, for newer clients.

@@ -28,7 +28,7 @@ pub struct LineKey {
     pub event: &'static str,
     /// Representation of the object: version, kind of document, included fields.
     pub form: Arc<str>,
-    /// The first line of a watch may contain more.
+    /// True for the first line of a watch, which may contain more, such as the columns of a table.
     pub first: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Selectable {
     pub fields: Vec<(String, String)>,
 }
 
-/// Both states of a change.
+/// Labels and fields of an object before and after a change.
 #[derive(Debug)]
 pub struct Sides {
     pub now: Selectable,

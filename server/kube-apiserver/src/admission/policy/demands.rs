@@ -161,14 +161,14 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use crowsnest_cel::authorizer::{Asker, Judge};
+    use crowsnest_cel::authorizer::{AccessChecker, Asker};
 
     use super::*;
 
     /// Allows deployments and `/healthz` for all users, and everything for a service account.
     struct Readers;
 
-    impl Judge for Readers {
+    impl AccessChecker for Readers {
         fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
             let may = user.name.starts_with("system:serviceaccount:")
                 || match action {

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::object::Object;
@@ -77,12 +77,12 @@ impl Source {
 /// Admission plugin for one kind of policy.
 struct Policies {
     registry: Weak<Registry>,
-    judge: Arc<dyn Judge>,
+    judge: Arc<dyn AccessChecker>,
     source: Source,
 }
 
 impl Policies {
-    fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>, [policies, bindings]: [&str; 2]) -> Self {
+    fn new(registry: &Arc<Registry>, judge: Arc<dyn AccessChecker>, [policies, bindings]: [&str; 2]) -> Self {
         Self { registry: Arc::downgrade(registry), judge, source: Source::new(policies, bindings) }
     }
 

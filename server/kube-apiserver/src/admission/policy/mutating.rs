@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_cel::{Budget, with_base};
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
@@ -83,7 +83,7 @@ impl Refusals {
 }
 
 impl MutatingPolicies {
-    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>) -> Self {
+    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn AccessChecker>) -> Self {
         Self(Policies::new(registry, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
     }
 

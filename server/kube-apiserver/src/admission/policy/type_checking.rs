@@ -7,7 +7,7 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_cel::json::escape_field;
 use crowsnest_cel::typing::{Names, Objects, Type, check};
 use crowsnest_registry::admission::expression::{Reads, names};
-use crowsnest_registry::catalog::Served;
+use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_schema::{Schema, Type as SchemaType};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const MOST: usize = 10;
 type Kinds = BTreeSet<(String, String, String)>;
 
 /// `status.typeChecking.expressionWarnings`.
-pub(super) fn warnings(policy: &Value, served: &Served) -> Vec<Value> {
+pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
     let spec = &policy["spec"];
     let kinds = matched(spec, served);
     let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
@@ -83,7 +83,7 @@ fn variables(spec: &Value, names: &mut Names) {
 }
 
 /// The kinds that the policy's rules name without wildcards and subresources.
-fn matched(spec: &Value, served: &Served) -> Kinds {
+fn matched(spec: &Value, served: &CatalogSnapshot) -> Kinds {
     let mut kinds = Kinds::new();
     for rule in spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array).into_iter().flatten() {
         let listed = |key: &str| -> Vec<&str> {

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_cel::with_base;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::expression::{self, Inputs};
@@ -67,7 +67,7 @@ const STEP: &str = "MutatingAdmissionWebhook";
 /// The admission plugin.
 pub struct Webhooks {
     registry: Weak<Registry>,
-    judge: Arc<dyn Judge>,
+    judge: Arc<dyn AccessChecker>,
     client: Arc<WebhookClient>,
     mutating: Source,
     validating: Source,
@@ -80,7 +80,7 @@ struct Call<'a> {
 }
 
 impl Webhooks {
-    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>, client: Arc<WebhookClient>) -> Self {
+    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn AccessChecker>, client: Arc<WebhookClient>) -> Self {
         Self {
             registry: Arc::downgrade(registry),
             judge,

@@ -8,7 +8,7 @@ use crowsnest_kubelet::probes::ProbeKind;
 use crowsnest_kubelet::process::Observation;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::member::pod::{ContainerSpec, ContainerView, Doing, LastRun, PodState, Process, RestartPolicy};
+use crate::member::pod::{ContainerPhase, ContainerSpec, ContainerView, LastRun, PodState, Process, RestartPolicy};
 use crate::member::store::Key;
 
 use super::behaviour::{Behaviour, Forced, MOMENT};
@@ -45,7 +45,7 @@ pub struct Container<'a> {
 }
 
 pub fn waiting(name: &Arc<str>, reason: &str) -> ContainerView {
-    let doing = Doing::Waiting { reason: reason.into() };
+    let doing = ContainerPhase::Waiting { reason: reason.into() };
     ContainerView { name: name.clone(), doing, ready: false, restarts: 0, last: None }
 }
 
@@ -58,7 +58,7 @@ impl Container<'_> {
         view.ready = self.is_ready(&view, step);
         if was_ready
             && !view.ready
-            && matches!(view.doing, Doing::Running { .. })
+            && matches!(view.doing, ContainerPhase::Running { .. })
             && let Some(failure) = self.seen(&view).and_then(|seen| seen.failure.as_ref())
         {
             step.note(
@@ -83,7 +83,7 @@ impl Container<'_> {
     /// Makes one transition if one is due.
     fn advance(&self, view: &mut ContainerView, step: &mut Step) -> bool {
         match view.doing.clone() {
-            Doing::Waiting { reason } if &*reason == "CrashLoopBackOff" => {
+            ContainerPhase::Waiting { reason } if &*reason == "CrashLoopBackOff" => {
                 let finished = view.last.as_ref().map_or(self.now, |last| last.finished);
                 let due = finished + backoff(view.restarts);
                 if self.now < due {
@@ -94,18 +94,19 @@ impl Container<'_> {
                 self.start(view, step);
                 true
             }
-            Doing::Waiting { reason } => self.create(&reason, view, step),
-            Doing::Running { since } => {
+            ContainerPhase::Waiting { reason } => self.create(&reason, view, step),
+            ContainerPhase::Running { since } => {
                 let Some((exit_code, at)) = self.end(view, since, step) else { return false };
                 let reason = match exit_code {
                     0 => "Completed",
                     _ if self.behaviour.oom => "OOMKilled",
                     _ => "Error",
                 };
-                view.doing = Doing::Terminated { exit_code, reason: reason.into(), started: since, finished: at };
+                view.doing =
+                    ContainerPhase::Terminated { exit_code, reason: reason.into(), started: since, finished: at };
                 true
             }
-            Doing::Terminated { exit_code, reason, started, finished } => {
+            ContainerPhase::Terminated { exit_code, reason, started, finished } => {
                 if !self.restarts_after(exit_code) {
                     return false;
                 }
@@ -114,7 +115,7 @@ impl Container<'_> {
                     view.restarts += 1;
                     self.start(view, step);
                 } else {
-                    view.doing = Doing::Waiting { reason: "CrashLoopBackOff".into() };
+                    view.doing = ContainerPhase::Waiting { reason: "CrashLoopBackOff".into() };
                     let Key { namespace, name } = &self.pod.key;
                     let message = format!(
                         "Back-off restarting failed container {} in pod {name}_{namespace}({})",
@@ -191,14 +192,14 @@ impl Container<'_> {
                 if !self.due(starts + PULL_RETRY, step) {
                     return false;
                 }
-                view.doing = Doing::Waiting { reason: "ImagePullBackOff".into() };
+                view.doing = ContainerPhase::Waiting { reason: "ImagePullBackOff".into() };
                 step.note(false, "BackOff", &view.name, format!("Back-off pulling image \"{image}\""));
                 step.note(true, "Failed", &view.name, "Error: ImagePullBackOff".into());
                 true
             }
             "ImagePullBackOff" => false,
             _ => {
-                view.doing = Doing::Waiting { reason: "ErrImagePull".into() };
+                view.doing = ContainerPhase::Waiting { reason: "ErrImagePull".into() };
                 step.note(false, "Pulling", &view.name, format!("Pulling image \"{image}\""));
                 step.note(true, "Failed", &view.name, format!("Failed to pull image \"{image}\": {error}"));
                 step.note(true, "Failed", &view.name, "Error: ErrImagePull".into());
@@ -214,7 +215,7 @@ impl Container<'_> {
 
     fn start(&self, view: &mut ContainerView, step: &mut Step) {
         let image = &self.spec.image;
-        view.doing = Doing::Running { since: self.now };
+        view.doing = ContainerPhase::Running { since: self.now };
         let pulled = format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
         step.note(false, "Pulled", &view.name, pulled);
         step.note(false, "Created", &view.name, format!("Created container: {}", view.name));
@@ -223,9 +224,9 @@ impl Container<'_> {
 
     fn is_ready(&self, view: &ContainerView, step: &mut Step) -> bool {
         let since = match (&view.doing, self.role) {
-            (Doing::Running { since }, _) => *since,
+            (ContainerPhase::Running { since }, _) => *since,
             // A completed init container counts as ready.
-            (Doing::Terminated { exit_code: 0, .. }, Role::Init) => return true,
+            (ContainerPhase::Terminated { exit_code: 0, .. }, Role::Init) => return true,
             _ => return false,
         };
         if self.role == Role::Init {

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::error::Result;
 use crate::member::node::{is_failed, is_own};
-use crate::member::pod::{ContainerSpec, Doing, PodState};
+use crate::member::pod::{ContainerPhase, ContainerSpec, PodState};
 use crate::member::queue::{self, Queue};
 use crate::member::recorder::{Source, Subject};
 use crate::member::scheduler::fit::NodeView;
@@ -83,7 +83,8 @@ fn observe(kubelet: &Arc<Kubelet>, pod: &PodState) -> Observations {
     if pod.deletion.is_some() || !containers().any(ContainerSpec::is_observed) {
         return Observations::new();
     }
-    let views = pod.containers.iter().chain(&pod.init).filter(|view| matches!(view.doing, Doing::Running { .. }));
+    let views =
+        pod.containers.iter().chain(&pod.init).filter(|view| matches!(view.doing, ContainerPhase::Running { .. }));
     let observed = views.filter_map(|view| {
         containers().find(|spec| spec.name == view.name).filter(|spec| spec.is_observed())?;
         let run = ContainerRun {

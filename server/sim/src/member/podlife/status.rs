@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::member::pod::{ContainerSpec, ContainerView, Doing, Phase, PodState};
+use crate::member::pod::{ContainerPhase, ContainerSpec, ContainerView, Phase, PodState};
 
 use super::step::Desired;
 
@@ -50,7 +50,7 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
     let incomplete = incomplete(pod, desired);
     let initialized = incomplete.is_empty();
     let init_ended = desired.init.iter().filter_map(|view| match &view.doing {
-        Doing::Terminated { finished, .. } => Some(*finished),
+        ContainerPhase::Terminated { finished, .. } => Some(*finished),
         _ => None,
     });
     let initialized_since = init_ended.max().filter(|_| initialized).or(started);
@@ -98,9 +98,9 @@ fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -
 /// Init containers that have not completed.
 fn incomplete<'a>(pod: &PodState, desired: &'a Desired) -> Vec<&'a str> {
     let done = |index: usize, view: &ContainerView| match &view.doing {
-        Doing::Terminated { exit_code, .. } => *exit_code == 0 || desired.phase == Phase::Succeeded,
-        Doing::Running { .. } => pod.spec.sidecars.contains(&index),
-        Doing::Waiting { .. } => pod.spec.sidecars.contains(&index) && view.last.is_some(),
+        ContainerPhase::Terminated { exit_code, .. } => *exit_code == 0 || desired.phase == Phase::Succeeded,
+        ContainerPhase::Running { .. } => pod.spec.sidecars.contains(&index),
+        ContainerPhase::Waiting { .. } => pod.spec.sidecars.contains(&index) && view.last.is_some(),
     };
     desired.init.iter().enumerate().filter(|(index, view)| !done(*index, view)).map(|(_, view)| &*view.name).collect()
 }
@@ -115,19 +115,19 @@ fn container(pod: &PodState, spec: Option<&ContainerSpec>, view: &ContainerView)
         }})
     };
     let (state, started) = match &view.doing {
-        Doing::Running { since } => (json!({"running": {"startedAt": time(*since)}}), true),
-        Doing::Waiting { reason } => {
+        ContainerPhase::Running { since } => (json!({"running": {"startedAt": time(*since)}}), true),
+        ContainerPhase::Waiting { reason } => {
             let mut state = json!({"waiting": {"reason": &**reason}});
             if let Some(message) = waiting_message(pod, view, reason, image) {
                 state["waiting"]["message"] = json!(message);
             }
             (state, false)
         }
-        Doing::Terminated { exit_code, reason, started, finished } => {
+        ContainerPhase::Terminated { exit_code, reason, started, finished } => {
             (terminated(*exit_code, reason, *started, *finished, view.restarts), false)
         }
     };
-    let has_run = view.last.is_some() || !matches!(view.doing, Doing::Waiting { .. });
+    let has_run = view.last.is_some() || !matches!(view.doing, ContainerPhase::Waiting { .. });
     let last = view.last.as_ref();
     let last = last.map(|run| terminated(run.exit_code, &run.reason, run.started, run.finished, view.restarts - 1));
     let mut status = json!({

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::member::pod::{ContainerView, Doing, Phase, PodState, RestartPolicy};
+use crate::member::pod::{ContainerPhase, ContainerView, Phase, PodState, RestartPolicy};
 
 use super::behaviour::{Behaviour, Forced};
 use super::container::{Container, Observations, Role, waiting};
@@ -93,12 +93,12 @@ fn failed(pod: &PodState, now: Timestamp) -> Desired {
     let containers = pod.spec.containers.iter().map(|spec| {
         let shown = pod.containers.iter().find(|view| view.name == spec.name);
         let started = match shown.map(|view| &view.doing) {
-            Some(Doing::Running { since }) => *since,
+            Some(ContainerPhase::Running { since }) => *since,
             _ => now,
         };
         ContainerView {
             name: spec.name.clone(),
-            doing: Doing::Terminated { exit_code: 1, reason: "Error".into(), started, finished: now },
+            doing: ContainerPhase::Terminated { exit_code: 1, reason: "Error".into(), started, finished: now },
             ready: false,
             restarts: shown.map_or(0, |view| view.restarts),
             last: None,
@@ -157,11 +157,14 @@ fn initialize(
         }
         let role = if pod.spec.sidecars.contains(&index) { Role::Sidecar } else { Role::Init };
         let view = Container { pod, behaviour, spec, role, seen, now }.next(shown, step);
-        let has_started = |view: &ContainerView| view.last.is_some() || matches!(view.doing, Doing::Running { .. });
+        let has_started =
+            |view: &ContainerView| view.last.is_some() || matches!(view.doing, ContainerPhase::Running { .. });
         state = match &view.doing {
             _ if role == Role::Sidecar && has_started(&view) => Initialization::Done,
-            Doing::Terminated { exit_code: 0, .. } => Initialization::Done,
-            Doing::Terminated { .. } if pod.spec.restart_policy == RestartPolicy::Never => Initialization::Failed,
+            ContainerPhase::Terminated { exit_code: 0, .. } => Initialization::Done,
+            ContainerPhase::Terminated { .. } if pod.spec.restart_policy == RestartPolicy::Never => {
+                Initialization::Failed
+            }
             _ => Initialization::Waiting,
         };
         views.push(view);
@@ -170,12 +173,13 @@ fn initialize(
 }
 
 fn phase(pod: &PodState, containers: &[ContainerView]) -> Phase {
-    let ended = containers.iter().all(|view| matches!(view.doing, Doing::Terminated { .. }));
+    let ended = containers.iter().all(|view| matches!(view.doing, ContainerPhase::Terminated { .. }));
     if ended && !containers.is_empty() {
-        let failed = |view: &ContainerView| matches!(view.doing, Doing::Terminated { exit_code, .. } if exit_code != 0);
+        let failed =
+            |view: &ContainerView| matches!(view.doing, ContainerPhase::Terminated { exit_code, .. } if exit_code != 0);
         return if containers.iter().any(failed) { Phase::Failed } else { Phase::Succeeded };
     }
-    let has_run = |view: &ContainerView| !matches!(view.doing, Doing::Waiting { .. }) || view.last.is_some();
+    let has_run = |view: &ContainerView| !matches!(view.doing, ContainerPhase::Waiting { .. }) || view.last.is_some();
     if containers.iter().all(has_run) || pod.phase == Phase::Running { Phase::Running } else { Phase::Pending }
 }
 
@@ -189,7 +193,7 @@ fn terminate(pod: &PodState, behaviour: &Behaviour, at: Timestamp, grace: i64, n
             return step;
         }
         let running = pod.containers.iter().chain(&pod.init);
-        for view in running.filter(|view| matches!(view.doing, Doing::Running { .. })) {
+        for view in running.filter(|view| matches!(view.doing, ContainerPhase::Running { .. })) {
             step.note(false, "Killing", &view.name, format!("Stopping container {}", view.name));
         }
         // The holder of a finalizer (the Job controller) still reads the final status.
@@ -212,9 +216,9 @@ fn stopped(pod: &PodState, now: Timestamp) -> Desired {
 
 /// Terminates a running container.
 fn stop(view: &mut ContainerView, exit_code: i32, now: Timestamp) {
-    if let Doing::Running { since } = view.doing {
+    if let ContainerPhase::Running { since } = view.doing {
         let reason = if exit_code == 0 { "Completed" } else { "Error" };
-        view.doing = Doing::Terminated { exit_code, reason: reason.into(), started: since, finished: now };
+        view.doing = ContainerPhase::Terminated { exit_code, reason: reason.into(), started: since, finished: now };
         view.ready = false;
     }
 }
@@ -269,9 +273,9 @@ mod tests {
             if let Some(desired) = step.status {
                 let text = |view: &ContainerView| {
                     let doing = match &view.doing {
-                        Doing::Waiting { reason } => reason.to_string(),
-                        Doing::Running { .. } => "running".into(),
-                        Doing::Terminated { exit_code, reason, .. } => format!("{reason} {exit_code}"),
+                        ContainerPhase::Waiting { reason } => reason.to_string(),
+                        ContainerPhase::Running { .. } => "running".into(),
+                        ContainerPhase::Terminated { exit_code, reason, .. } => format!("{reason} {exit_code}"),
                     };
                     let ready = if view.ready { " ready" } else { "" };
                     format!("{doing}{ready} r{}", view.restarts)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::selector::expression_matches;
-use crowsnest_apimachinery::taints::{first_untolerated, keeps_away, tolerates};
+use crowsnest_apimachinery::taints::{first_untolerated, prevents_scheduling, tolerates};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Taint};
 
 use crate::member::Labels;
@@ -77,7 +77,7 @@ pub fn placeable(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
     if node.unschedulable && !spec.tolerations.iter().any(|toleration| tolerates(toleration, &cordon)) {
         return Err(Unfit::never("node(s) were unschedulable"));
     }
-    if let Some(taint) = first_untolerated(&node.taints, &spec.tolerations, keeps_away) {
+    if let Some(taint) = first_untolerated(&node.taints, &spec.tolerations, prevents_scheduling) {
         let value = taint.value.as_deref().unwrap_or_default();
         return Err(Unfit::never(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)));
     }

@@ -21,7 +21,7 @@ use crate::member::pod::PodState;
 use crate::member::podlife::time;
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Key, Stored};
-use crate::member::world::{Held, World};
+use crate::member::world::{SharedObject, World};
 
 use super::fit::NodeView;
 use super::plan::{Decision, Guard, Planner};
@@ -198,7 +198,7 @@ impl Scheduler {
     }
 
     fn guards(&self) -> Vec<Guard> {
-        let guard = |budget: &Held<PodDisruptionBudget>| {
+        let guard = |budget: &SharedObject<PodDisruptionBudget>| {
             let selector = Selector::valid_or_nothing(budget.spec.as_ref()?.selector.as_ref()?);
             let allowed = budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or_default();
             Some(Guard { namespace: budget.key().namespace, selector, allowed })

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::error::Result;
 use crate::member::store::{Key, Stored};
-use crate::member::world::{Held, World};
+use crate::member::world::{SharedObject, World};
 
 use super::pods::Parent;
 use super::{keys_of, spawn};
@@ -118,8 +118,14 @@ fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Creates the Job of a scheduled time as the concurrency policy allows. True if that time is done.
-async fn launch(world: &World, parent: &Parent, spec: &CronJobSpec, jobs: &[Held<Job>], at: Timestamp) -> Result<bool> {
+/// Creates the Job of a scheduled time as the concurrency policy allows. Returns true if that time needs no further attempt.
+async fn launch(
+    world: &World,
+    parent: &Parent,
+    spec: &CronJobSpec,
+    jobs: &[SharedObject<Job>],
+    at: Timestamp,
+) -> Result<bool> {
     let running: Vec<_> = jobs.iter().filter(|job| ended(job).is_none()).collect();
     match spec.concurrency_policy.as_deref() {
         Some("Forbid") if !running.is_empty() => {
@@ -165,7 +171,7 @@ async fn launch(world: &World, parent: &Parent, spec: &CronJobSpec, jobs: &[Held
     }
 }
 
-fn reference(job: &Held<Job>) -> ObjectReference {
+fn reference(job: &SharedObject<Job>) -> ObjectReference {
     let key = job.key();
     ObjectReference {
         api_version: Some("batch/v1".into()),
@@ -179,7 +185,7 @@ fn reference(job: &Held<Job>) -> ObjectReference {
 }
 
 /// Deletes the oldest finished Jobs above the history limits.
-async fn trim(world: &World, spec: &CronJobSpec, jobs: &mut Vec<Held<Job>>) -> Result<()> {
+async fn trim(world: &World, spec: &CronJobSpec, jobs: &mut Vec<SharedObject<Job>>) -> Result<()> {
     let limits =
         [(true, spec.successful_jobs_history_limit.unwrap_or(3)), (false, spec.failed_jobs_history_limit.unwrap_or(1))];
     for (successful, limit) in limits {

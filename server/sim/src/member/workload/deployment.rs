@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::error::Result;
 use crate::member::informer::Object;
 use crate::member::store::{Index, Key, Stored};
-use crate::member::world::{Held, World};
+use crate::member::world::{SharedObject, World};
 
 use super::pods::Parent;
 use super::rollout::{SetView, Wishes, next_move};
@@ -67,7 +67,7 @@ struct Rollout<'a> {
     deployment: &'a Object<Deployment>,
     spec: &'a DeploymentSpec,
     parent: Parent,
-    sets: Vec<Held<ReplicaSet>>,
+    sets: Vec<SharedObject<ReplicaSet>>,
     views: Vec<SetView>,
     now: Timestamp,
 }
@@ -101,7 +101,12 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
 }
 
 /// The Deployment's ReplicaSets, after adoption of matching orphans.
-async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting: bool) -> Result<Vec<Held<ReplicaSet>>> {
+async fn claim(
+    world: &World,
+    parent: &Parent,
+    selector: &Selector,
+    deleting: bool,
+) -> Result<Vec<SharedObject<ReplicaSet>>> {
     let mut sets = world.replica_sets.owned(&parent.subject.uid);
     if deleting {
         return Ok(sets);

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::store::{Index, Key, Stored};
-use crate::member::world::{Held, World};
+use crate::member::world::{SharedObject, World};
 
 use self::plan::{FAILURES, FINALIZER, IGNORED_FAILURES, INDEX, NewPod, Plan, is_tracked, plan};
 use self::status::{finished, settled, written_down};
@@ -134,7 +134,13 @@ async fn claim(world: &World, parent: &Parent, selector: &Selector) -> Result<Ve
 }
 
 /// Counts terminated pods, so that each is counted once even if this is interrupted.
-async fn count_ended(world: &World, parent: &Parent, job: &Held<Job>, step: &Plan, now: Timestamp) -> Result<()> {
+async fn count_ended(
+    world: &World,
+    parent: &Parent,
+    job: &SharedObject<Job>,
+    step: &Plan,
+    now: Timestamp,
+) -> Result<()> {
     let pods = || world.pods.by(&Index::Owner(parent.subject.uid.clone()));
     let known = job.status.clone().unwrap_or_default();
     let Some(spec) = &job.spec else { return Ok(()) };

@@ -22,7 +22,7 @@ use crate::member::world::{NamespacedKind, Objects, World};
 use super::pods::{self, Parent};
 use super::{BULK_WRITE_DELAY, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
 
-/// Most pods created or deleted at a time.
+/// Maximum number of pods created or deleted at a time.
 const BURST: usize = 500;
 
 /// A kind that maintains a number of pods.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::member::store::{Index, Key};
-use crate::member::world::{Held, World};
+use crate::member::world::{SharedObject, World};
 
 use super::pods::Parent;
 
@@ -27,8 +27,8 @@ pub fn hash(template: &PodTemplateSpec, collisions: i32) -> Result<String> {
 
 /// The revisions of a workload, oldest first, and that of its current template.
 pub struct Revisions {
-    pub all: Vec<Held<ControllerRevision>>,
-    pub current: Held<ControllerRevision>,
+    pub all: Vec<SharedObject<ControllerRevision>>,
+    pub current: SharedObject<ControllerRevision>,
 }
 
 impl Revisions {
@@ -96,7 +96,7 @@ async fn create(
     labels: &Value,
     data: Value,
     number: i64,
-) -> Result<Held<ControllerRevision>> {
+) -> Result<SharedObject<ControllerRevision>> {
     let mut collisions = 0;
     loop {
         let hash = hash(template, collisions)?;

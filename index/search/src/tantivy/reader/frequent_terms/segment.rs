@@ -2,7 +2,7 @@
 
 use super::Term;
 use crate::collect::terms::TermsRequest;
-use crate::tantivy::doc_set::Docs;
+use crate::tantivy::doc_set::DocSet;
 use crate::tantivy::segments::Segment;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -100,19 +100,19 @@ pub(super) fn met_again(
 /// A set of documents within which terms are counted.
 pub(super) struct Among {
     pub terms: Arc<InvertedIndexReader>,
-    docs: Docs,
+    docs: DocSet,
     max_doc: DocId,
     bits: Option<BitSet>,
     looked_up: u64,
 }
 
 impl Among {
-    pub fn new(segment: &Segment, docs: &Docs, terms: Arc<InvertedIndexReader>) -> Self {
+    pub fn new(segment: &Segment, docs: &DocSet, terms: Arc<InvertedIndexReader>) -> Self {
         Self { terms, docs: docs.clone(), max_doc: segment.parts.max_doc(), bits: None, looked_up: 0 }
     }
 
     pub fn count(&mut self, term: &TermInfo) -> tantivy::Result<u64> {
-        let Docs::Some(docs) = &self.docs else { return Ok(term.doc_freq.into()) };
+        let DocSet::Some(docs) = &self.docs else { return Ok(term.doc_freq.into()) };
         self.looked_up += u64::from(term.doc_freq);
         if self.bits.is_none() && self.looked_up > docs.len() / FASTER {
             let mut bits = BitSet::with_max_value(self.max_doc);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 
-use crate::member::pod::{Doing, Phase, PodState, RestartPolicy};
+use crate::member::pod::{ContainerPhase, Phase, PodState, RestartPolicy};
 use crate::member::workload::count;
 
 use super::indexes::parse_indexes;
@@ -124,7 +124,7 @@ fn annotated(pod: &PodState, name: &str) -> i32 {
 /// Time at which a pod ended, by its containers, its Ready condition or its deletion.
 fn ended(pod: &PodState) -> Timestamp {
     let finished = pod.containers.iter().filter_map(|view| match view.doing {
-        Doing::Terminated { finished, .. } => Some(finished),
+        ContainerPhase::Terminated { finished, .. } => Some(finished),
         _ => None,
     });
     let deleted = pod.deletion.map(|deletion| deletion.at - SignedDuration::from_secs(deletion.grace));

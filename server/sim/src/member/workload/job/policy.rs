@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::{PodFailurePolicy, PodFailurePolicyRule, SuccessPolicy};
 
-use crate::member::pod::{ContainerView, Doing, PodState};
+use crate::member::pod::{ContainerPhase, ContainerView, PodState};
 
 use super::indexes::parse_indexes;
 
@@ -41,7 +41,7 @@ fn cause(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
     let key = &pod.key;
     if let Some(wanted) = &rule.on_exit_codes {
         let of = |view: &ContainerView| match view.doing {
-            Doing::Terminated { exit_code, .. } if exit_code != 0 => {
+            ContainerPhase::Terminated { exit_code, .. } if exit_code != 0 => {
                 let named = wanted.container_name.as_ref().is_none_or(|name| **name == *view.name);
                 let listed = wanted.values.contains(&exit_code);
                 let matches = if wanted.operator == "NotIn" { !listed } else { listed };

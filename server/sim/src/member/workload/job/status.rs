@@ -52,7 +52,7 @@ impl Conditions {
     }
 }
 
-/// Records what is to be counted: UIDs, indexes, and the interim condition of a finishing Job.
+/// Status that records which terminated pods are to be counted: UIDs, indexes, and the interim condition of a finishing Job.
 pub fn written_down(
     spec: &JobSpec,
     known: &JobStatus,

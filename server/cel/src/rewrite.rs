@@ -23,7 +23,7 @@ struct Known {
 
 /// Rewrites an expression whose macros are expanded.
 #[derive(Debug)]
-pub(super) struct Weaver {
+pub(super) struct Rewriter {
     /// Names in scope, innermost last.
     scope: Vec<Known>,
     /// Kinds referenced by inserted calls.
@@ -37,7 +37,7 @@ pub(super) fn variable(index: usize) -> String {
     format!("@kind{index}")
 }
 
-impl Weaver {
+impl Rewriter {
     pub fn new(variables: &[(&str, Kind)]) -> Self {
         let scope =
             variables.iter().map(|(name, kind)| Known { name: (*name).to_owned(), kind: kind.clone(), element: false });
@@ -45,7 +45,7 @@ impl Weaver {
     }
 
     /// Rewrites an expression and returns its kind.
-    pub fn weave(&mut self, expr: &mut IdedExpr) -> Kind {
+    pub fn rewrite(&mut self, expr: &mut IdedExpr) -> Kind {
         match &mut expr.expr {
             Expr::Ident(name) => {
                 let found = self.scope.iter().rev().find(|known| known.name == *name);
@@ -57,7 +57,7 @@ impl Weaver {
                 kind
             }
             Expr::Select(select) => {
-                let of = self.weave(&mut select.operand);
+                let of = self.rewrite(&mut select.operand);
                 if !select.test {
                     return of.member(&select.field);
                 }
@@ -71,7 +71,7 @@ impl Weaver {
             Expr::List(list) => {
                 let mut item = Kind::Plain;
                 for (index, one) in list.elements.iter_mut().enumerate() {
-                    let kind = self.weave(one);
+                    let kind = self.rewrite(one);
                     if list.optional_indices.contains(&index) {
                         item = item.or(kind.unwrapped());
                         continue;
@@ -87,8 +87,8 @@ impl Weaver {
                 let mut of = Kind::Plain;
                 for entry in &mut map.entries {
                     if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                        self.weave(&mut entry.key);
-                        let value = self.weave(&mut entry.value);
+                        self.rewrite(&mut entry.key);
+                        let value = self.rewrite(&mut entry.value);
                         of = of.or(if entry.optional { value.unwrapped() } else { value });
                     }
                 }
@@ -97,7 +97,7 @@ impl Weaver {
             Expr::Struct(object) => {
                 for entry in &mut object.entries {
                     if let EntryExpr::StructField(field) = &mut entry.expr {
-                        self.weave(&mut field.value);
+                        self.rewrite(&mut field.value);
                     }
                 }
                 Kind::Plain
@@ -115,17 +115,17 @@ impl Weaver {
     }
 
     fn fold(&mut self, fold: &mut ComprehensionExpr) -> Kind {
-        let range = self.weave(&mut fold.iter_range);
-        let init = self.weave(&mut fold.accu_init);
+        let range = self.rewrite(&mut fold.iter_range);
+        let init = self.rewrite(&mut fold.accu_init);
         let outside = self.scope.len();
         let known = |name: &String, kind: Kind, element: bool| Known { name: name.clone(), kind, element };
         self.scope.push(known(&fold.accu_var, init.clone(), false));
         self.scope.push(known(&fold.iter_var, range.item(), true));
-        self.weave(&mut fold.loop_cond);
-        let step = self.weave(&mut fold.loop_step);
+        self.rewrite(&mut fold.loop_cond);
+        let step = self.rewrite(&mut fold.loop_step);
         self.scope.truncate(outside);
         self.scope.push(known(&fold.accu_var, init.or(step), false));
-        let result = self.weave(&mut fold.result);
+        let result = self.rewrite(&mut fold.result);
         self.scope.truncate(outside);
         result
     }
@@ -134,8 +134,8 @@ impl Weaver {
     fn call(&mut self, called: &mut CallExpr) -> (Kind, Option<IdedExpr>) {
         let empty =
             matches!(called.args.first(), Some(IdedExpr { expr: Expr::List(list), .. }) if list.elements.is_empty());
-        let target = called.target.as_mut().map(|target| self.weave(target));
-        let of: Vec<Kind> = called.args.iter_mut().map(|one| self.weave(one)).collect();
+        let target = called.target.as_mut().map(|target| self.rewrite(target));
+        let of: Vec<Kind> = called.args.iter_mut().map(|one| self.rewrite(one)).collect();
         let name = called.func_name.as_str();
         if let Some(target) = target {
             let namespace = matches!(called.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == "optional");

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use crowsnest_component_base::metrics::Series;
 use crowsnest_controllers::reports::Reports;
 use crowsnest_controllers::runtime::write_fence::{Fence, Now};
-use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, Unwell};
+use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, UnhealthyReason};
 use crowsnest_index::Index;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use crate::leader_election::{Campaign, Election, ElectionOutcome, attempt, pause
 
 /// Leader election mode: decides whether the controllers of this process are active.
 #[derive(Clone)]
-pub enum Steers {
+pub enum LeaderElectionMode {
     /// Always active: no other process runs controllers.
     Always,
     /// Active while this process holds the Leases.
@@ -36,7 +36,7 @@ pub enum Steers {
 
 /// State of the leader election, as shown in the ready line of `serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeadershipStatus {
     Alone,
     Watching,
     Leading { term: u64 },
@@ -44,7 +44,7 @@ pub enum Standing {
 }
 
 /// Text of the ready line of `serve`.
-impl fmt::Display for Standing {
+impl fmt::Display for LeadershipStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Alone => f.write_str("runs the controllers, without leader election"),
@@ -56,10 +56,10 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Handle of the controllers of this process. The caller must call [`Steering::stop`].
-pub struct Steering {
+/// Handle of the controllers of this process. The caller must call [`ControllerRunner::stop`].
+pub struct ControllerRunner {
     current: Arc<ArcSwap<ManagerReaders>>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeadershipStatus>,
     task: Mutex<Option<JoinHandle<()>>>,
     stop: CancellationToken,
 }
@@ -67,7 +67,7 @@ pub struct Steering {
 /// Readers of the running [`Manager`].
 #[derive(Clone)]
 struct ManagerReaders {
-    health: watch::Receiver<Result<(), Unwell>>,
+    health: watch::Receiver<Result<(), UnhealthyReason>>,
     reports: Reports,
     metrics: MetricsReader,
     /// An earlier manager has synced: while this one has not, the process counts as healthy.
@@ -85,22 +85,31 @@ impl ManagerReaders {
     }
 }
 
-impl Steering {
-    pub fn start(index: &Index, config: Config, steers: Steers, stop: &CancellationToken) -> Self {
+impl ControllerRunner {
+    pub fn start(
+        index: &Index,
+        config: Config,
+        leader_election_mode: LeaderElectionMode,
+        stop: &CancellationToken,
+    ) -> Self {
         let stop = stop.child_token();
-        let (manager, standing) = match &steers {
-            Steers::Always => (Manager::start(index.clone(), config.clone(), stop.clone()), Standing::Alone),
-            Steers::Never => (Manager::observe(index.clone(), config.clone(), stop.clone()), Standing::Watching),
-            Steers::Elected(_) => (
+        let (manager, standing) = match &leader_election_mode {
+            LeaderElectionMode::Always => {
+                (Manager::start(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Alone)
+            }
+            LeaderElectionMode::Never => {
+                (Manager::observe(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Watching)
+            }
+            LeaderElectionMode::Elected(_) => (
                 // Stopped by the election task, before it releases the Leases.
                 Manager::observe(index.clone(), config.clone(), CancellationToken::new()),
-                Standing::Following { leader: None },
+                LeadershipStatus::Following { leader: None },
             ),
         };
         let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::of(&manager)));
         let (standing_sender, standing) = watch::channel(standing);
-        let task = match steers {
-            Steers::Always | Steers::Never => {
+        let task = match leader_election_mode {
+            LeaderElectionMode::Always | LeaderElectionMode::Never => {
                 let stop = stop.clone();
                 tokio::spawn(async move {
                     stop.cancelled().await;
@@ -108,7 +117,7 @@ impl Steering {
                     drop(standing_sender);
                 })
             }
-            Steers::Elected(election) => {
+            LeaderElectionMode::Elected(election) => {
                 let task = ElectionTask {
                     index: index.clone(),
                     config,
@@ -135,7 +144,9 @@ impl Steering {
         }
         match &*self.current.load().health.borrow() {
             // A leader recovers by itself: it releases the Leases and starts other controllers.
-            Err(Unwell::Broken(why)) if !matches!(self.standing(), Standing::Leading { .. }) => Some(why.clone()),
+            Err(UnhealthyReason::Broken(why)) if !matches!(self.standing(), LeadershipStatus::Leading { .. }) => {
+                Some(why.clone())
+            }
             _ => None,
         }
     }
@@ -147,7 +158,7 @@ impl Steering {
         }
         let readers = self.current.load();
         match &*readers.health.borrow() {
-            Err(Unwell::Starting) if readers.synced_before => Ok(()),
+            Err(UnhealthyReason::Starting) if readers.synced_before => Ok(()),
             health => health.clone().map_err(|why| why.to_string()),
         }
     }
@@ -163,29 +174,30 @@ impl Steering {
         self.current.load().metrics.clone()
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> LeadershipStatus {
         self.standing.borrow().clone()
     }
 
     /// Waits until this process or another one holds the Leases.
-    pub async fn decided(&self) -> Standing {
+    pub async fn decided(&self) -> LeadershipStatus {
         let mut standing = self.standing.clone();
-        let known = standing.wait_for(|standing| !matches!(standing, Standing::Following { leader: None })).await;
+        let known =
+            standing.wait_for(|standing| !matches!(standing, LeadershipStatus::Following { leader: None })).await;
         known.map_or_else(|_| self.standing(), |standing| standing.clone())
     }
 
     /// Streams whether the controllers of this process are active: the current value and all changes.
     pub fn acts(&self) -> impl Stream<Item = bool> + Send + use<> {
-        let acts = |standing| matches!(standing, Standing::Alone | Standing::Leading { .. });
+        let acts = |standing| matches!(standing, LeadershipStatus::Alone | LeadershipStatus::Leading { .. });
         WatchStream::new(self.standing.clone()).map(acts)
     }
 
     /// Metrics of leader election: client-go's `leader_election_master_status` per Lease, and the number of the term.
     pub fn series(&self) -> Vec<Series> {
         let (leads, term) = match self.standing() {
-            Standing::Leading { term } => (1, Some(term)),
-            Standing::Following { .. } => (0, None),
-            Standing::Alone | Standing::Watching => return Vec::new(),
+            LeadershipStatus::Leading { term } => (1, Some(term)),
+            LeadershipStatus::Following { .. } => (0, None),
+            LeadershipStatus::Alone | LeadershipStatus::Watching => return Vec::new(),
         };
         let gauge = |name, help, labels, value| Series { name, help, counts: false, labels, value };
         let help = "1 if this process holds the lease, 0 if it is a standby.";
@@ -230,7 +242,7 @@ struct ElectionTask {
     campaign: Campaign,
     election: Election,
     current: Arc<ArcSwap<ManagerReaders>>,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<LeadershipStatus>,
     state: State,
     /// Time since which the cache or the controllers have been unhealthy.
     unwell: Option<Instant>,
@@ -292,9 +304,9 @@ impl ElectionTask {
     fn check_health(&mut self) -> Result<(), String> {
         let well = match &self.state {
             State::Active { manager, .. } => match &*manager.health().borrow() {
-                Err(Unwell::Broken(why)) => Err(why.clone()),
+                Err(UnhealthyReason::Broken(why)) => Err(why.clone()),
                 // The initial sync has no time limit.
-                Ok(()) | Err(Unwell::Starting) => Ok(()),
+                Ok(()) | Err(UnhealthyReason::Starting) => Ok(()),
             },
             _ => Ok(()),
         };
@@ -329,7 +341,7 @@ impl ElectionTask {
         let manager = Manager::start(self.index.clone(), config, CancellationToken::new());
         self.publish(&manager);
         tracing::info!(term, me = self.election.me, "became leader");
-        self.standing.send_replace(Standing::Leading { term });
+        self.standing.send_replace(LeadershipStatus::Leading { term });
         self.state = State::Active { manager, fence, term };
     }
 
@@ -339,7 +351,7 @@ impl ElectionTask {
             tracing::warn!(term, why, "lost leadership");
         }
         self.standing.send_if_modified(|standing| {
-            let next = Standing::Following { leader: leader.clone() };
+            let next = LeadershipStatus::Following { leader: leader.clone() };
             let changed = *standing != next;
             if changed {
                 tracing::info!(why, "standing by");
