@@ -6,6 +6,7 @@
 //! allow are visible only to the group `system:masters`.
 
 pub(crate) mod access_reviews;
+mod cluster_rules;
 pub(crate) mod decision;
 mod follower;
 mod reach;
@@ -16,8 +17,9 @@ mod stamps;
 use crate::authorization::decision::ScopeDecision;
 use access_reviews::ReviewResults;
 pub(crate) use access_reviews::Reviews;
+pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, Grant, Readable, Reading};
+use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, Readable, Reading};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::States;
 use crowsnest_store::metrics::Metrics;
@@ -112,6 +114,7 @@ impl Rights {
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
         let ClusterRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let rbac = Arc::make_mut(rbac);
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
@@ -147,6 +150,11 @@ impl Rights {
         let clusters = self.clusters.read();
         let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
         (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
+    }
+
+    /// The rules of a cluster.
+    fn rules_of(&self, cluster: &ClusterName) -> Arc<Rbac> {
+        self.clusters.read().get(cluster).map(|ruled| Arc::clone(&ruled.rbac)).unwrap_or_default()
     }
 
     /// True if the rules of a member apply to a caller of the control plane.

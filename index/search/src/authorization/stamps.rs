@@ -21,7 +21,8 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 /// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterRules {
-    pub rbac: Rbac,
+    /// Shared with readers that evaluate more than one decision.
+    pub rbac: Arc<Rbac>,
     /// Number of the last effective change to these rules.
     pub number: u64,
 }
@@ -226,7 +227,7 @@ mod tests {
         fn change(&mut self, cluster: &str, change: impl FnOnce(&mut Rbac)) {
             self.number += 1;
             let ruled = self.clusters.entry(name(cluster)).or_default();
-            change(&mut ruled.rbac);
+            change(Arc::make_mut(&mut ruled.rbac));
             ruled.number = self.number;
         }
 

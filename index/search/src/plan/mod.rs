@@ -205,10 +205,6 @@ impl Planner<'_> {
             self.notice(span, format!("{} requires words; ignored", field.name));
             return None;
         };
-        let kind = literal_word(pattern).and_then(|text| Some(text.split_once('/')?.0));
-        if field.kind == FieldKind::Reference && kind.is_some_and(|kind| kind.contains('.')) {
-            self.notice(span, format!("{}: the group of a kind is ignored", field.name));
-        }
         match field.name {
             "kind" => Some(self.kind(pattern)),
             "region" | "zone" | "provider" => {

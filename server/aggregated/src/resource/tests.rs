@@ -57,6 +57,7 @@ fn paths() {
     let s = "/apis/search.karmada.io/v1alpha1";
     let q = "/apis/search.crowsnest.io/v1alpha1";
     let p = "/apis/propagation.crowsnest.io/v1alpha1";
+    let a = "/apis/access.crowsnest.io/v1alpha1";
     let cases = [
         ("/apis".to_owned(), "/apis"),
         ("/openapi/v3".to_owned(), "openapi"),
@@ -109,6 +110,9 @@ fn paths() {
         (format!("{p}/namespaces//explanations/x"), ""),
         (format!("{p}/explanations/x"), ""),
         (format!("{p}/plans/x"), ""),
+        (format!("{a}/resourceaccessreviews"), "resourceaccessreviews"),
+        (format!("{a}/subjectrulesreviews"), "subjectrulesreviews"),
+        (format!("{a}/subjectrulesreviews/x"), ""),
         ("/apis/other.io/v1".into(), ""),
         ("/version".into(), ""),
     ];
