@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Said, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until};
 use serde_json::{Value, json};
 
 const MEMBER: &str = include_str!("access/member.yaml");
@@ -33,7 +33,7 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     Ok(())
 }
 
-fn said(fleet: &Fleet, line: &str) -> Result<Said> {
+fn said(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
     fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())
 }
 

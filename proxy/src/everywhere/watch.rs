@@ -328,7 +328,7 @@ impl LiveWatch {
             self.leave(member.name(), out);
         }
         let Collection { proxy, caller, .. } = &*self.collection;
-        if is_same || has_left || self.ended || !proxy.inner.index.searcher().counts_in(caller, member.name()) {
+        if is_same || has_left || self.ended || !proxy.inner.index.searcher().rules_apply_in(caller, member.name()) {
             return;
         }
         self.members.insert(member.name().clone(), member.uid().to_owned());

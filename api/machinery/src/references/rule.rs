@@ -64,7 +64,7 @@ impl Rule {
 
     /// True if objects of the kind have the field.
     pub(super) fn is_of(&self, group: &str, kind: &str) -> bool {
-        self.of.iter().any(|of| *of == (group, kind))
+        self.of.contains(&(group, kind))
     }
 
     /// Adds the references of an object.

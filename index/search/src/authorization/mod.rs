@@ -31,7 +31,7 @@ use reach::Reach;
 pub use reader::Reader;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
-use stamps::{AuthorizationCache, Basis, CallerAuthorization, ClusterRules, Stamp, granted, rules_number};
+use stamps::{AuthorizationCache, Basis, CallerAuthorization, NumberedRules, Stamp, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -55,7 +55,7 @@ pub struct DecisionBasis {
 /// The RBAC rules of all clusters.
 #[derive(Default)]
 pub struct Rights {
-    clusters: RwLock<BTreeMap<ClusterName, ClusterRules>>,
+    clusters: RwLock<BTreeMap<ClusterName, NumberedRules>>,
     /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
     standings: AuthorizationCache,
@@ -113,7 +113,7 @@ impl Rights {
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let ClusterRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let NumberedRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
         let rbac = Arc::make_mut(rbac);
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::Revision;
@@ -66,12 +66,12 @@ impl Source {
 /// Admission plugin for one kind of policy.
 struct Policies {
     environment: Arc<dyn Environment>,
-    judge: Arc<dyn Judge>,
+    judge: Arc<dyn AccessChecker>,
     source: Source,
 }
 
 impl Policies {
-    fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>, resources: [&'static str; 2]) -> Self {
+    fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>, resources: [&'static str; 2]) -> Self {
         Self { environment, judge, source: Source { resources, current: ArcSwap::default() } }
     }
 

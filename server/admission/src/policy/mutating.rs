@@ -83,7 +83,7 @@ impl Refusals {
 }
 
 impl MutatingPolicies {
-    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>) -> Self {
+    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>) -> Self {
         Self(Policies::new(environment, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
     }
 

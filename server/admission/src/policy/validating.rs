@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Validation};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ struct Verdict {
 }
 
 impl ValidatingPolicies {
-    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>) -> Self {
+    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>) -> Self {
         Self(Policies::new(environment, judge, ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]))
     }
 

@@ -64,7 +64,7 @@ const STEP: &str = "MutatingAdmissionWebhook";
 /// The admission plugin.
 pub struct Webhooks {
     environment: Arc<dyn Environment>,
-    judge: Arc<dyn Judge>,
+    judge: Arc<dyn AccessChecker>,
     client: Arc<WebhookClient>,
     mutating: Source,
     validating: Source,
@@ -77,7 +77,7 @@ struct Call<'a> {
 }
 
 impl Webhooks {
-    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn Judge>, client: Arc<WebhookClient>) -> Self {
+    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>, client: Arc<WebhookClient>) -> Self {
         Self {
             environment,
             judge,

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::rbac::access::{Proof, Scope};
 use crowsnest_apimachinery::rbac::indirect::{ControlPlane, Places};
 use crowsnest_apimachinery::rbac::{Action, Subject};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_proxy::Witness;
+use crowsnest_proxy::ClusterObserver;
 use crowsnest_runtime::roles::Running;
 use crowsnest_search::authorization::ClusterRules;
 use futures::future::BoxFuture;

@@ -3,19 +3,19 @@
 use crowsnest_apimachinery::rbac::{Action, Decision};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Attributes;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::request::authentication::{DelegatedAuth, Verdict};
+use crate::request::authentication::{AccessDecision, DelegatedAuth};
 
 /// Decides by SubjectAccessReviews.
 pub(super) struct Reviews(pub(super) DelegatedAuth);
 
-impl Judge for Reviews {
+impl AccessChecker for Reviews {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
         match wait_for(self.0.review(user, &Attributes::from(action.clone()))) {
-            Some(Ok(Verdict { allowed: true, reason })) => Decision::Allowed { reason },
-            Some(Ok(Verdict { reason, .. })) => Decision::NoOpinion { reason },
+            Some(Ok(AccessDecision { allowed: true, reason })) => Decision::Allowed { reason },
+            Some(Ok(AccessDecision { reason, .. })) => Decision::NoOpinion { reason },
             Some(Err(error)) => Decision::NoOpinion { reason: error.message },
             None => Decision::NoOpinion { reason: "the control plane cannot be queried in this thread".to_owned() },
         }

@@ -20,7 +20,7 @@ use crowsnest_admission_plugins::{Environment, environment::GROUP};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apiserver::outbound::{Endpoint, Outbound, ResolveError, ServiceResolver};
 use crowsnest_apiserver::warnings;
-use crowsnest_cel::authorizer::Judge;
+use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_process::reply::{Body, ResponseStatus, StatusResponse};
 use crowsnest_registry::admission::{self, Admission, Attributes, Operation};
 use crowsnest_registry::resource::ResourceRef;
@@ -33,7 +33,7 @@ use self::configurations::Configurations;
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestContext;
 use crate::resource::Connect;
-use crate::resource::registry::Found;
+use crate::resource::registry::ResourceRoute;
 
 /// Time that a request waits for the first list of all policies and webhooks, as in kube-apiserver.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ impl AdmissionChain {
         let configurations = Arc::new(Configurations::default());
         let objects = environment::ControlPlane::new(control_plane.clone(), Arc::clone(&configurations));
         let environment: Arc<dyn Environment> = Arc::new(objects);
-        let judge: Arc<dyn Judge> = Arc::new(authorizer::Reviews(delegated));
+        let judge: Arc<dyn AccessChecker> = Arc::new(authorizer::Reviews(delegated));
         let client = Arc::new(WebhookClient::new(Arc::new(Outbound::new(services, None))));
         let mutating = Arc::new(MutatingPolicies::new(Arc::clone(&environment), Arc::clone(&judge)));
         let validating = Arc::new(ValidatingPolicies::new(Arc::clone(&environment), Arc::clone(&judge)));
@@ -83,7 +83,7 @@ impl AdmissionChain {
     pub(crate) fn request<'r>(
         &'r self,
         context: &'r RequestContext,
-        found: &Found,
+        found: &ResourceRoute,
         write: Write<'_>,
     ) -> AdmissionRequest<'r> {
         let Write { operation, name, subresource, options, dry_run } = write;
@@ -103,7 +103,7 @@ impl AdmissionChain {
     pub(crate) async fn connect(
         &self,
         context: &RequestContext,
-        found: &Found,
+        found: &ResourceRoute,
         connect: Connect,
     ) -> (Result<(), ApiError>, Vec<String>) {
         let subresource = found.resource.definition().subresource;
@@ -117,7 +117,7 @@ impl AdmissionChain {
 }
 
 /// A kind of its own of a subresource that is connected to.
-fn connect_kind(found: &Found) -> Option<&'static str> {
+fn connect_kind(found: &ResourceRoute) -> Option<&'static str> {
     match found.resource.connect()? {
         Connect::Options(kind) => Some(kind),
         Connect::Nothing => None,

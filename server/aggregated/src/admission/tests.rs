@@ -18,7 +18,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::request::limits::Limits;
-use crate::request::middleware::Edge;
+use crate::request::middleware::ApiMiddleware;
 use crate::resource::registry::REGISTRY;
 use crate::server::{Aggregated, router};
 
@@ -50,7 +50,7 @@ impl World {
         let services = Arc::new(Services(Arc::clone(&hook)));
         let chain = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), services));
         server.spawn("policies and webhooks", Arc::clone(&chain).run(server.stopped()));
-        let edge = Edge {
+        let edge = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(0, 0),
             reloads: Arc::new(ReloadCounters::default()),

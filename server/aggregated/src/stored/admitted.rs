@@ -21,7 +21,7 @@ use super::writer::Writer;
 use super::{StoredGroup, Target, name_of, parent_path};
 use crate::admission::{AdmissionRequest, Concern, Write, with_warnings};
 use crate::request::context::RequestContext;
-use crate::resource::registry::Found;
+use crate::resource::registry::ResourceRoute;
 use crate::server::Aggregated;
 
 /// A request for a stored kind.
@@ -30,7 +30,7 @@ pub(super) struct Admitted<'r> {
     pub(super) group: StoredGroup,
     pub(super) server: &'r Aggregated,
     pub(super) context: &'r RequestContext,
-    pub(super) found: &'r Found,
+    pub(super) found: &'r ResourceRoute,
     pub(super) writer: Option<Writer<'r>>,
 }
 

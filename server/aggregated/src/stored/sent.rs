@@ -138,7 +138,8 @@ impl Sent {
 
     /// True if the body of a status write has fields of the object itself.
     pub(super) fn has_more_than_status(&self) -> bool {
-        self.object().is_some_and(|object| object.as_object().is_some_and(|fields| fields.keys().any(is_other_field)))
+        self.object()
+            .is_some_and(|object| object.as_object().is_some_and(|fields| fields.keys().any(|key| is_other_field(key))))
     }
 
     /// Removes the fields of the object itself from a status write.
@@ -189,8 +190,8 @@ fn has_name(object: &Value) -> bool {
     object.pointer("/metadata/name").and_then(Value::as_str).is_some_and(|name| !name.is_empty())
 }
 
-fn is_other_field(key: &String) -> bool {
-    !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status")
+fn is_other_field(key: &str) -> bool {
+    !matches!(key, "apiVersion" | "kind" | "metadata" | "status")
 }
 
 fn set_metadata(object: &mut Value, key: &str, value: Value) {
