@@ -128,8 +128,8 @@ impl InProcessServer for Hook {
         let mut response = json!({"uid": request["uid"], "allowed": !denied, "warnings": ["seen"]});
         if denied {
             response["status"] = json!({"message": "denied by label", "code": 403, "reason": "Forbidden"});
-        } else if request["operation"] == "CREATE" {
-            // [{"op":"add","path":"/metadata/labels","value":{"hook":"yes"}}]
+        } else if request["operation"] == "CREATE" && object.pointer("/metadata/labels/hook").is_none() {
+            // Only the mutating webhook sees an unlabelled object: [{"op":"add","path":"/metadata/labels","value":{"hook":"yes"}}]
             let patch = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscyIsInZhbHVlIjp7Imhvb2siOiJ5ZXMifX1d";
             response["patchType"] = "JSONPatch".into();
             response["patch"] = patch.into();

@@ -131,7 +131,7 @@ mod tests {
     #[case::of_another_command("x serve", &["CROWSNEST_UI_URL", "CROWSNEST_TOKEN"], None)]
     #[case::no_flag("x serve", &["CROWSNEST_LOG", "CROWSNEST_PAGER"], None)]
     #[case::a_test("x serve", &["CROWSNEST_KUBECTL", "CROWSNEST_CRASH_SEED"], None)]
-    #[case::a_slip("x serve", &["CROWSNEST_LISTN"], Some("CROWSNEST_LISTN in the environment: did you mean CROWSNEST_LISTEN?"))]
+    #[case::a_slip("x serve", &["CROWSNEST_LISTN"], Some("unknown environment variable CROWSNEST_LISTN: did you mean CROWSNEST_LISTEN?"))]
     #[case::of_the_agent("x agent --cluster-name m1 --karmada-kubeconfig cp", &["CROWSNEST_CLUSTERNAME"], Some("did you mean CROWSNEST_CLUSTER_NAME?"))]
     #[case::nothing_near("x serve", &["CROWSNEST_PASSPHRASE"], Some("`crowsnest serve --help` lists all variables"))]
     #[case::no_daemon("x get pods", &["CROWSNEST_LISTN"], None)]
