@@ -176,8 +176,8 @@ mod tests {
     #[rstest]
     #[case("a^b", "anchors")]
     #[case("\\bweb", "anchors")]
-    #[case("(", "cannot be read")]
-    #[case("[^\\s\\S]", "no characters")]
+    #[case("(", "not a valid pattern")]
+    #[case("[^\\s\\S]", "not valid UTF-8")]
     fn some_patterns_are_refused(#[case] pattern: &str, #[case] expected: &str) {
         let error = lucene(pattern).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
