@@ -12,4 +12,3 @@ pub mod retry;
 pub mod spans;
 pub mod tasks;
 pub mod tls;
-pub mod user_agent;

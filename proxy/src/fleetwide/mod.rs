@@ -14,7 +14,7 @@ mod metrics;
 mod search;
 mod view;
 mod watch;
-pub(crate) mod write;
+mod write;
 mod written;
 
 use std::sync::Arc;

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod everywhere;
 mod logs;
 mod negotiated;
 mod registered;

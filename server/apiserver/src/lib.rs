@@ -11,6 +11,5 @@ pub mod outbound;
 mod read_ahead;
 pub mod regexp;
 pub mod serve;
-pub mod warnings;
 
 pub use error::{Error, Result};

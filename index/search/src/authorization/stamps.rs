@@ -20,9 +20,8 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct NumberedRules {
-    /// Shared with readers that evaluate more than one decision.
-    pub rbac: Arc<Rbac>,
+pub(super) struct ClusterRules {
+    pub rbac: Rbac,
     /// Number of the last effective change to these rules.
     pub number: u64,
 }
@@ -93,7 +92,7 @@ impl AuthorizationCache {
         &self,
         caller: &Arc<UserInfo>,
         number: u64,
-        clusters: &BTreeMap<ClusterName, NumberedRules>,
+        clusters: &BTreeMap<ClusterName, ClusterRules>,
     ) -> Arc<CallerAuthorization> {
         let renewed = self.kept.entry(Arc::clone(caller)).and_upsert_with(|known| {
             let known = known.map(|known| known.into_value());
@@ -115,11 +114,11 @@ impl CallerAuthorization {
         caller: &UserInfo,
         before: Option<&Self>,
         number: u64,
-        clusters: &BTreeMap<ClusterName, NumberedRules>,
+        clusters: &BTreeMap<ClusterName, ClusterRules>,
         digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
         let (reach, reach_number) = reach_of(caller, before, clusters);
-        let of = |(cluster, ruled): (&ClusterName, &NumberedRules)| {
+        let of = |(cluster, ruled): (&ClusterName, &ClusterRules)| {
             let known = before.and_then(|before| before.clusters.get(cluster)).copied();
             let number = rules_number(&reach, cluster, ruled, clusters);
             let now = match known {
@@ -159,7 +158,7 @@ impl CallerAuthorization {
 fn reach_of(
     caller: &UserInfo,
     before: Option<&CallerAuthorization>,
-    clusters: &BTreeMap<ClusterName, NumberedRules>,
+    clusters: &BTreeMap<ClusterName, ClusterRules>,
 ) -> (Reach, u64) {
     let Some(own) = clusters.get(&ClusterName::control_plane()) else { return (Reach::of(caller, &[]), 0) };
     match before {
@@ -169,7 +168,7 @@ fn reach_of(
 }
 
 /// The grants of a caller with this reach by the rules of a cluster.
-pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &NumberedRules) -> Vec<Grant> {
+pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &ClusterRules) -> Vec<Grant> {
     if reach.rules_apply_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
 }
 
@@ -177,8 +176,8 @@ pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, r
 pub(super) fn rules_number(
     reach: &Reach,
     cluster: &ClusterName,
-    ruled: &NumberedRules,
-    clusters: &BTreeMap<ClusterName, NumberedRules>,
+    ruled: &ClusterRules,
+    clusters: &BTreeMap<ClusterName, ClusterRules>,
 ) -> u64 {
     let own = clusters.get(&ClusterName::control_plane()).filter(|_| reach.is_bounded_in(cluster));
     own.map_or(ruled.number, |own| own.number.max(ruled.number))
@@ -219,7 +218,7 @@ mod tests {
 
     struct Fleet {
         standings: AuthorizationCache,
-        clusters: BTreeMap<ClusterName, NumberedRules>,
+        clusters: BTreeMap<ClusterName, ClusterRules>,
         number: u64,
     }
 
@@ -227,7 +226,7 @@ mod tests {
         fn change(&mut self, cluster: &str, change: impl FnOnce(&mut Rbac)) {
             self.number += 1;
             let ruled = self.clusters.entry(name(cluster)).or_default();
-            change(Arc::make_mut(&mut ruled.rbac));
+            change(&mut ruled.rbac);
             ruled.number = self.number;
         }
 

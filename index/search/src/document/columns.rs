@@ -1,6 +1,5 @@
 //! The columns of a document, by the names that every engine's schema gives them.
 
-use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_store::RecordKey;
 use std::collections::BTreeSet;
 
@@ -31,7 +30,7 @@ columns! {
         Namespace = "namespace",
         Uid = "uid",
         Cluster = "cluster",
-        /// `kind/name` and `kind.group/name`
+        /// `kind/name`
         Owner = "owner",
         Node = "node",
         Ip = "ip",
@@ -44,10 +43,11 @@ columns! {
         ImageTag = "image.tag",
         Digest = "digest",
         Type = "type",
-        /// `kind/name`, `kind.group/name`, and both with `namespace/` before the name; also for the next two columns.
+        /// `kind/name` and `kind/namespace/name`
         About = "about",
-        /// Cause of a journal event.
+        /// `kind/name` and `kind/namespace/name`: cause of a journal event.
         Cause = "cause",
+        /// `kind/name`, in the object's own namespace
         Uses = "uses",
         /// `name`, and `namespace/name` if there is a namespace; also for the next three columns.
         Policy = "policy",
@@ -102,7 +102,6 @@ columns! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Facet {
     Cluster,
-    /// `kind.group`; shown without the group unless it distinguishes kinds of one name.
     Kind,
     Namespace,
     Status,
@@ -169,7 +168,7 @@ impl Facet {
 /// Columns with keys of objects: own keys, and keys of referenced objects in the same cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// By uid, and by group, kind, namespace and name.
+    /// By uid, and by kind, namespace and name.
     Own,
     Owner,
     Uses,
@@ -194,10 +193,9 @@ impl Key {
         key(&[cluster, uid])
     }
 
-    /// Key of an object by group, kind, namespace and name. The kind is case-insensitive.
-    pub fn of_object(cluster: &str, object: &ObjectKey) -> u64 {
-        let namespace = object.namespace.as_deref().unwrap_or_default();
-        key(&[cluster, &object.group, &object.kind.to_lowercase(), namespace, &object.name])
+    /// Key of the object with a name. The kind is case-insensitive.
+    pub fn of_name(cluster: &str, kind: &str, namespace: &str, name: &str) -> u64 {
+        key(&[cluster, &kind.to_lowercase(), namespace, name])
     }
 }
 

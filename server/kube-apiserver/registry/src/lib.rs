@@ -34,7 +34,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason, qualified};
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes};
+use crate::admission::{Admission, Attributes, Review};
 use crate::catalog::Catalog;
 use crate::connect::Connect;
 use crate::error::Error;
@@ -213,7 +213,14 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
         let chain = self.admission.load_full();
-        admission::mutate(&chain, attributes, object.as_deref_mut(), warnings).await?;
+        loop {
+            for step in chain.iter() {
+                step.mutate(Review { attributes, object: object.as_deref_mut(), warnings: &mut *warnings }).await?;
+            }
+            if !attributes.reinvocation.begin_second() {
+                break;
+            }
+        }
         let Some(object) = object else { return Ok(()) };
         for step in chain.iter() {
             step.guard(attributes, object).await?;
@@ -227,7 +234,10 @@ impl Registry {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        admission::validate(&self.admission.load_full(), attributes, object, warnings).await
+        for step in self.admission.load_full().iter() {
+            step.validate(Review { attributes, object, warnings: &mut *warnings }).await?;
+        }
+        Ok(())
     }
 
     /// Runs admission for objects that are not stored: reviews, bindings, evictions, connect options.

@@ -21,8 +21,7 @@ pub use progress::{DeadLetter, Progress, State};
 pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
 
 use crate::opensearch::bulk::{BulkLimits, Marker};
-use crate::opensearch::client::{Client, ClientError, Fault};
-use crowsnest_component_base::retry::{Backoff, jitter};
+use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
 use index::{Indices, Put, Target};
 use parking_lot::Mutex;
 use plan::{Behind, Origin};
@@ -39,8 +38,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of the document whose version is the position.
 const PROGRESS: &str = "crowsnest-progress";
-/// Range of the factor that varies delays between attempts.
-pub const JITTER: (f64, f64) = (0.5, 1.0);
 
 /// Settings of a writer.
 #[derive(Debug, Clone)]
@@ -53,7 +50,7 @@ pub struct WriterOptions {
     /// Maximum number of bulk requests at the same time.
     pub at_once: usize,
     pub batch: BatchBounds,
-    pub backoff: Backoff,
+    pub pauses: Pauses,
     /// The index behind the alias is checked again after this time.
     pub check_every: Duration,
     /// Maximum number of dead letters kept.
@@ -76,7 +73,7 @@ impl WriterOptions {
             limits: BulkLimits { bytes: 5 << 20, items: 500 },
             at_once: 2,
             batch: BatchBounds { changes: 2000, bytes: 32 << 20 },
-            backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
+            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
             check_every: Duration::from_secs(30),
             dead_letters: 100,
             elected: watch::channel(true).1,
@@ -362,6 +359,6 @@ impl<S: ChangeSource> Account for Writer<S> {
     }
 
     fn pause(&self, failures: u32) -> Duration {
-        jitter(self.options.backoff.delay(failures.saturating_add(1)), JITTER, rand::random())
+        self.options.pauses.after(failures, rand::random())
     }
 }
