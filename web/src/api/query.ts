@@ -74,15 +74,10 @@ export function timeOf(query: string): string | undefined {
 
 /** The query about the present. */
 export function ofNow(query: string): string {
-  return replaced(query, ['at', 'during'])
-}
-
-/** The query without the terms of these fields, and with another term. */
-export function replaced(query: string, fields: readonly string[], term?: string): string {
-  const rest = parts(query)
-    .filter(({ field }) => field === undefined || !fields.includes(field))
+  return parts(query)
+    .filter((term) => !isTime(term))
     .map(({ text }) => text)
-  return term === undefined ? rest.join(' ') : and(rest.join(' '), rest, term)
+    .join(' ')
 }
 
 /** True if the query limits the number of hits. */

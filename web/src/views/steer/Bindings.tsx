@@ -6,7 +6,6 @@ import { templateAddress } from '../../api/propagation'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Narrow } from '../../parts/Narrow'
-import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
@@ -78,12 +77,14 @@ function BindingRow({ binding: { spec, status, metadata } }: { binding: Binding 
           </Link>
         ))}
       </td>
-      <td>
-        <Pill state={scheduled?.status === 'True' ? t.scheduled : (scheduled?.reason ?? t.notScheduled)} tone={scheduled?.status === 'True' ? 'good' : scheduled ? 'bad' : 'busy'} title={scheduled?.message} />
+      <td className={scheduled?.status === 'True' ? 'good' : 'bad'} title={scheduled?.message}>
+        {scheduled?.status === 'True' ? t.yes : (scheduled?.reason ?? t.no)}
       </td>
       <td>
         {[...new Set(health.values())].filter(Boolean).map((word) => (
-          <Pill key={word} state={word} />
+          <span key={word} className={`chip ${word === 'Unhealthy' ? 'bad' : ''}`}>
+            {word}
+          </span>
         ))}
       </td>
     </tr>

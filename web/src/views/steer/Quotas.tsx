@@ -33,9 +33,7 @@ export function Quotas() {
       <Answer of={quotas}>
         {(found) =>
           found.length === 0 ? (
-            <p className="empty box">
-              {t.noQuotas} <Link href="/plan?new=FederatedResourceQuota">{t.createFirst}</Link>
-            </p>
+            <p className="empty">{t.noQuotas}</p>
           ) : (
             <div className="cards">
               {found.map((quota) => (
