@@ -169,7 +169,7 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
         .env("CROWSNEST_LISTN", "open-sesame")
         .output()?;
     let told = String::from_utf8(slip.stderr)?;
-    let expected = "unknown variable CROWSNEST_LISTN in the environment: did you mean CROWSNEST_LISTEN?\n";
+    let expected = "unknown environment variable CROWSNEST_LISTN: did you mean CROWSNEST_LISTEN?\n";
     ensure!(slip.status.code() == Some(2) && told.contains(expected) && !told.contains("sesame"), "{told}");
     std::fs::write(&settings, "role: [webhook]\n")?;
     let said = serve(&[])?;
