@@ -3,7 +3,8 @@
 //! turn and restarted.
 //!
 //! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full test),
-//! `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds between two kills, without those of the restart (0: no kills).
+//! `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds from when a killed replica is
+//! ready again to the next kill (0: no kills).
 //! `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are listed in
 //! `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result counts.
 
@@ -25,7 +26,7 @@ use suite::Suite;
 /// listed and watched fleet-wide, and deleted.
 const USUAL: &str = "cm-basic,conflict-abort,deps-*,dynamic-two-names,namespace-sync,override-*,policy-*,proxy-*,\
     rejected-c*,search-*,static-weights-*,status-d*,template-*";
-/// Longer than a lease without its leader lasts (15 s), so that each leader can act for some time.
+/// Longer than the lease of a killed leader (15 s), so that the next leader can act before it is killed.
 const USUAL_KILL: u64 = 30;
 
 fn number(variable: &str, usual: u64) -> Result<u64> {
@@ -62,8 +63,8 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     Ok(())
 }
 
-/// Kills replicas until the receiver is dropped; returns the number of kills. The next replica is killed `every` seconds
-/// after the last one is ready again: a slow machine has fewer outages, not only outages.
+/// Kills replicas until the receiver is dropped; returns the number of kills. Waits until a killed replica is ready
+/// again, and `every` seconds more, so that a slow machine also has times without an outage.
 fn kill_in_turn(deployment: &mut Deployment, every: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
     let mut killed = 0;
     if every == 0 {

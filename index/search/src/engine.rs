@@ -9,7 +9,7 @@
 //!
 //! Rules for every method:
 //!
-//! - **Rights** : an object that the caller may not list is neither found nor counted, nor is it a step of a
+//! - **Rights**: an object that the caller may not list is neither found nor counted, nor is it a step of a
 //!   relation. The engine applies the rights of the context itself and before it counts, by deciding scopes
 //!   ([`CallerRights::decided`]) or by a filter of terms ([`CallerRights::scope_terms`]).
 //! - **Deadline**: after it the engine returns its results so far, marked as incomplete.

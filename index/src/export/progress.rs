@@ -46,7 +46,7 @@ pub enum ExportState {
         trouble: ExportFailure,
         reason: String,
     },
-    /// Nothing is selected, and the engine contains no documents of Crowsnest.
+    /// No resource is selected, and the engine contains no documents of Crowsnest.
     Cleaned,
 }
 

@@ -136,10 +136,10 @@ impl FreeCapacity {
 /// Maximum number of cached results, 16 bytes each.
 const KEPT: usize = 1 << 20;
 
-/// FreeCapacity id and result, by index of the cluster.
+/// Id of the [`FreeCapacity`] and result, by index of the cluster.
 type Answers = Vec<(u64, i64)>;
 
-/// Cache of estimates. While a cluster's room keeps its id, a cached estimate costs one comparison.
+/// Cache of estimates. While the free capacity of a cluster keeps its id, a cached estimate costs one comparison.
 #[derive(Debug)]
 pub struct EstimateCache {
     answers: Mutex<LruCache<Arc<EstimateRequest>, Arc<Answers>>>,

@@ -23,9 +23,9 @@ pub struct Gate {
 struct State {
     fleet: BTreeMap<String, ClusterEvictionState>,
     pace: EvictionRate,
-    /// RateLimiter of ResourceBindings, or of all bindings.
+    /// Limit of ResourceBindings, or of all bindings.
     turns: RateLimiter<BindingKey>,
-    /// RateLimiter of ClusterResourceBindings, which Karmada limits separately.
+    /// Limit of ClusterResourceBindings, which Karmada limits separately.
     cluster_turns: RateLimiter<BindingKey>,
     /// Bindings that wait while evictions are halted.
     held: HashSet<BindingKey>,

@@ -1,6 +1,6 @@
 //! Collects top hits, total and facet counts from all segments.
 //!
-//! Permissions are applied first : a document that the caller may not read is not counted.
+//! Permissions are applied first: a document that the caller may not read is not counted.
 
 use super::doc_sets::{PreparedQuery, SegmentMatches};
 use super::facet_counts::{FacetCounter, OrdinalCounts, summed};
