@@ -1,7 +1,7 @@
 //! Checks and deletes a cache, for `crowsnest cache check` and `crowsnest cache rebuild`.
 //!
 //! Checks only read, so a running cache may be checked. The cache is not the source of truth: deleted contents are
-//! collected again from the members .
+//! collected again from the members.
 
 use crowsnest_search::engine::{self, Inspection};
 use crowsnest_store::Store;

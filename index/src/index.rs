@@ -254,7 +254,7 @@ impl Index {
         }
     }
 
-    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready .
+    /// Runs a worker. If it ends before the cache is stopped, the cache becomes unready.
     pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
         let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stopping().clone());
         let guarded = self.inner.tasks.passing().spawn(worker);

@@ -1,7 +1,7 @@
 //! The task that writes to the store and then publishes the changes to the tail.
 //!
 //! Collectors send batches through a bounded queue; all waiting batches are combined into one transaction. If a
-//! transaction fails, the writer stops and the cache becomes unready , because continuing would leave
+//! transaction fails, the writer stops and the cache becomes unready, because continuing would leave
 //! a gap. A replica instead gives up its claims and the queued batches; after it claims clusters again, their
 //! collectors resume from the stored positions.
 //!

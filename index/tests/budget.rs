@@ -1,4 +1,4 @@
-//! Bytes of objects between the network and the store are limited , however slow the store is.
+//! Bytes of objects between the network and the store are limited, however slow the store is.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

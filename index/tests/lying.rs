@@ -1,4 +1,4 @@
-//! Members that are slow, broken or inconsistent affect only their own records : these are kept with
+//! Members that are slow, broken or inconsistent affect only their own records: these are kept with
 //! the reason, while those of other members stay complete and current, although only one list runs at a time here.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]

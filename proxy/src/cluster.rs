@@ -49,16 +49,16 @@ impl Proxy {
         if let Some(why) = session::forbidden(member, path, ours.is_some()) {
             return Err(Error::NoSessions { cluster: member.name().clone(), why });
         }
-        let witness = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
-        if let Some(witness) = &witness {
-            witness.asks(member.name());
+        let observer = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
+        if let Some(observer) = &observer {
+            observer.asks(member.name());
         }
         let session = ours.map(|ours| (ours, Session::of(caller, member.name(), path, request.uri().query())));
         // A request to a single member waits for its agent to connect; a fan-out does not.
         let found = if within.is_none() { self.inner.fleet.member_in_reach(member.name()).await } else { None };
         let member = found.as_ref().unwrap_or(member);
         let response = self.inner.transport.send(member, caller, path, request, within).await?;
-        Ok(self.join(session, response, witness))
+        Ok(self.join(session, response, observer))
     }
 
     /// Sends a request to the control plane as the caller.
@@ -73,9 +73,9 @@ impl Proxy {
             let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
             (ours, session)
         });
-        let witness = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
-        if let Some(witness) = &witness {
-            witness.asks(&ClusterName::control_plane());
+        let observer = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
+        if let Some(observer) = &observer {
+            observer.asks(&ClusterName::control_plane());
         }
         let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot forward the request: {error}"));
         *request.headers_mut() =
@@ -96,7 +96,7 @@ impl Proxy {
             StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(ClusterName::control_plane())),
             _ => remove_hop_by_hop(response.headers_mut()),
         }
-        Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), witness))
+        Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), observer))
     }
 
     /// After a 101 response, copies bytes in both directions until both sides are done.
@@ -104,7 +104,7 @@ impl Proxy {
         &self,
         session: Option<(OnUpgrade, Session)>,
         mut response: Response<Body>,
-        witness: Option<Arc<dyn ClusterObserver>>,
+        observer: Option<Arc<dyn ClusterObserver>>,
     ) -> Response<Body> {
         let (Some((ours, session)), StatusCode::SWITCHING_PROTOCOLS) = (session, response.status()) else {
             return response;
@@ -126,7 +126,7 @@ impl Proxy {
                 () = stopping.cancelled() => {}
             }
             record.end();
-            drop(witness);
+            drop(observer);
         });
         response
     }

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
-use crowsnest_apiserver::authn::{Authority, ServingCertificate};
+use crowsnest_apiserver::authn::{Authority, ServingCertificates};
 use crowsnest_apiserver::serve::serve;
 use crowsnest_tests::Fleet;
 use http::{HeaderMap, Request, Uri};
@@ -75,7 +75,7 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
 /// Starts a member that returns the request's head; returns its URL.
 fn start_member(runtime: &Runtime) -> Result<String> {
     let authority = Authority::generate("member")?;
-    let serving = ServingCertificate::new(&authority.server(&["127.0.0.1".to_owned()])?)?;
+    let serving = ServingCertificates::new(&authority.server(&["127.0.0.1".to_owned()])?)?;
     let tls = authority.tls(serving)?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let url = format!("https://{}", listener.local_addr()?);

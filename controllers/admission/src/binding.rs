@@ -12,18 +12,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::decode::{decode, encode_changed};
 use super::{AdmissionContext, Operation, Outcome, Refusal, Request, Review, metadata, quota};
 
-pub(super) fn mutate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ResourceBinding = decode(&request.object)?;
     if metadata::label(&binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID).is_empty() {
-        metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
+        metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, context.permanent_id);
     }
     encode_changed(&binding, &request.object).map(Outcome::Changed)
 }
 
-pub(super) fn mutate_cluster(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate_cluster(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ClusterResourceBinding = decode(&request.object)?;
     if metadata::label(&binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID).is_empty() {
-        metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
+        metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, context.permanent_id);
     }
     encode_changed(&binding, &request.object).map(Outcome::Changed)
 }
@@ -54,14 +54,14 @@ fn validate_replicas(spec: &ResourceBindingSpec) -> Vec<FieldError> {
         .collect()
 }
 
-pub(super) fn validate(request: &Request, world: &AdmissionContext<'_>) -> Review {
-    match check(request, world) {
+pub(super) fn validate(request: &Request, context: &AdmissionContext<'_>) -> Review {
+    match check(request, context) {
         Ok(quota_usage) => Review { outcome: Ok(Outcome::Unchanged), quota_usage },
         Err(refusal) => Review::from(Err(refusal)),
     }
 }
 
-fn check(request: &Request, world: &AdmissionContext<'_>) -> Result<Vec<FederatedResourceQuota>, Refusal> {
+fn check(request: &Request, context: &AdmissionContext<'_>) -> Result<Vec<FederatedResourceQuota>, Refusal> {
     let binding: ResourceBinding = decode(&request.object)?;
     let old = match request.operation {
         Operation::Update => Some(decode::<ResourceBinding>(&request.old_object)?),
@@ -75,11 +75,11 @@ fn check(request: &Request, world: &AdmissionContext<'_>) -> Result<Vec<Federate
     if old.as_ref().is_none_or(|old| old.spec != binding.spec) {
         Refusal::of(&validate_replicas(&binding.spec))?;
     }
-    let usage = match world.gates.federated_quota_enforcement {
-        true => quota::follow(world.quotas, old.as_ref(), &binding)?,
+    let usage = match context.gates.federated_quota_enforcement {
+        true => quota::follow(context.quotas, old.as_ref(), &binding)?,
         false => Vec::new(),
     };
-    if world.gates.multiple_pod_templates_scheduling {
+    if context.gates.multiple_pod_templates_scheduling {
         Refusal::of(&validate_components(&binding.spec.components))?;
     }
     Ok(usage)

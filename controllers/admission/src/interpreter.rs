@@ -123,9 +123,9 @@ fn validate_client(client: &WebhookClientConfig, path: &str) -> Vec<FieldError> 
     }
 }
 
-pub(super) fn validate_customization(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn validate_customization(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let new: ResourceInterpreterCustomization = decode(&request.object)?;
-    for other in world.customizations.iter().filter(|other| other.metadata.name != new.metadata.name) {
+    for other in context.customizations.iter().filter(|other| other.metadata.name != new.metadata.name) {
         if other.spec.target != new.spec.target {
             continue;
         }
@@ -143,7 +143,7 @@ pub(super) fn validate_customization(request: &Request, world: &AdmissionContext
         }
     }
     for (operation, script) in new.spec.customizations.scripts() {
-        if let Some(Err(problem)) = script.map(world.compile_lua) {
+        if let Some(Err(problem)) = script.map(context.compile_lua) {
             let message = format!("InterpreterOperation({}) Lua script error: {problem}", operation.as_str());
             return Err(Refusal::denied(message));
         }

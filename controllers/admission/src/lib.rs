@@ -71,30 +71,30 @@ pub fn needs(path: &str) -> Needs {
 }
 
 /// Reviews a request to one of Karmada's webhook paths. `None` for other paths.
-pub fn review(path: &str, request: &Request, world: &AdmissionContext<'_>) -> Option<Review> {
+pub fn review(path: &str, request: &Request, context: &AdmissionContext<'_>) -> Option<Review> {
     let outcome = match path {
-        "/mutate-propagationpolicy" => policy::mutate_propagation_policy(request, world),
-        "/mutate-clusterpropagationpolicy" => policy::mutate_cluster_propagation_policy(request, world),
+        "/mutate-propagationpolicy" => policy::mutate_propagation_policy(request, context),
+        "/mutate-clusterpropagationpolicy" => policy::mutate_cluster_propagation_policy(request, context),
         "/mutate-overridepolicy" => policy::mutate_override_policy(request),
-        "/mutate-resourcebinding" => binding::mutate(request, world),
-        "/mutate-clusterresourcebinding" => binding::mutate_cluster(request, world),
-        "/mutate-work" => work::mutate(request, world),
+        "/mutate-resourcebinding" => binding::mutate(request, context),
+        "/mutate-clusterresourcebinding" => binding::mutate_cluster(request, context),
+        "/mutate-work" => work::mutate(request, context),
         "/mutate-federatedhpa" => autoscaling::mutate(request),
-        "/mutate-multiclusterservice" => service::mutate(request, world),
+        "/mutate-multiclusterservice" => service::mutate(request, context),
         "/validate-propagationpolicy" => policy::validate_propagation_policy(request),
         "/validate-clusterpropagationpolicy" => policy::validate_cluster_propagation_policy(request),
         "/validate-overridepolicy" => overriding::validate(request),
         "/validate-clusteroverridepolicy" => overriding::validate_cluster(request),
         "/validate-resourceinterpreterwebhookconfiguration" => interpreter::validate_webhooks(request),
-        "/validate-resourceinterpretercustomization" => interpreter::validate_customization(request, world),
+        "/validate-resourceinterpretercustomization" => interpreter::validate_customization(request, context),
         "/validate-federatedresourcequota" => quota::validate(request),
         "/validate-multiclusteringress" => ingress::validate(request),
         "/validate-federatedhpa" => autoscaling::validate(request),
         "/validate-cronfederatedhpa" => cron::validate(request),
         "/validate-multiclusterservice" => service::validate(request),
         "/validate-resourcedeletionprotection" => deletion::validate(request),
-        "/validate-resourcebinding" => return Some(binding::validate(request, world)),
-        "/validate-clustertaintpolicy" => taint::validate(request, world),
+        "/validate-resourcebinding" => return Some(binding::validate(request, context)),
+        "/validate-clustertaintpolicy" => taint::validate(request, context),
         _ => return None,
     };
     Some(Review::from(outcome))

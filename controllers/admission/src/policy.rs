@@ -15,12 +15,12 @@ use super::{AdmissionContext, Operation, Outcome, Refusal, Request, metadata, pl
 /// Default of `gracePeriodSeconds` for graceful purging.
 const GRACE_PERIOD_SECONDS: i32 = 600;
 
-pub(super) fn mutate_propagation_policy(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate_propagation_policy(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut policy: PropagationPolicy = decode(&request.object)?;
     default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
     default_spec(&mut policy.spec);
     if request.operation == Operation::Create {
-        metadata::set_label(&mut policy.metadata, label::PROPAGATION_POLICY_PERMANENT_ID, world.permanent_id);
+        metadata::set_label(&mut policy.metadata, label::PROPAGATION_POLICY_PERMANENT_ID, context.permanent_id);
         metadata::add_finalizer(&mut policy.metadata, finalizer::PROPAGATION_POLICY_CONTROLLER);
     }
     encode_changed_with_lists(&policy, &request.object, &["resourceSelectors"])
@@ -28,12 +28,12 @@ pub(super) fn mutate_propagation_policy(request: &Request, world: &AdmissionCont
 
 pub(super) fn mutate_cluster_propagation_policy(
     request: &Request,
-    world: &AdmissionContext<'_>,
+    context: &AdmissionContext<'_>,
 ) -> Result<Outcome, Refusal> {
     let mut policy: ClusterPropagationPolicy = decode(&request.object)?;
     default_spec(&mut policy.spec);
     if request.operation == Operation::Create {
-        metadata::set_label(&mut policy.metadata, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID, world.permanent_id);
+        metadata::set_label(&mut policy.metadata, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID, context.permanent_id);
         metadata::add_finalizer(&mut policy.metadata, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER);
     }
     encode_changed_with_lists(&policy, &request.object, &["resourceSelectors"])

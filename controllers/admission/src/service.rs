@@ -10,10 +10,10 @@ use crowsnest_apimachinery::names::format;
 use super::decode::{decode, encode_changed_with_lists};
 use super::{AdmissionContext, Operation, Outcome, Refusal, Request, ingress, metadata};
 
-pub(super) fn mutate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut service: MultiClusterService = decode(&request.object)?;
     if metadata::label(&service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_empty() {
-        metadata::set_label(&mut service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, world.permanent_id);
+        metadata::set_label(&mut service.metadata, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, context.permanent_id);
     }
     encode_changed_with_lists(&service, &request.object, &["types"])
 }

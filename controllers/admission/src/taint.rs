@@ -7,9 +7,9 @@ use crowsnest_apimachinery::taints::NO_EXECUTE;
 use super::decode::decode;
 use super::{AdmissionContext, Outcome, Refusal, Request};
 
-pub(super) fn validate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn validate(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let policy: ClusterTaintPolicy = decode(&request.object)?;
-    let errors = validate_taints(&policy.spec.taints, world.allow_no_execute_taint_policy);
+    let errors = validate_taints(&policy.spec.taints, context.allow_no_execute_taint_policy);
     Refusal::of(&errors).map(|()| Outcome::Unchanged)
 }
 

@@ -33,7 +33,7 @@ fn compile(script: &str) -> Result<(), String> {
 }
 
 fn answer(case: &Case) -> Value {
-    let world = AdmissionContext {
+    let context = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::all(),
         allow_no_execute_taint_policy: false,
@@ -53,7 +53,7 @@ fn answer(case: &Case) -> Value {
             old_object: case.old_object.clone(),
             dry_run: None,
         };
-        let review = review(path, &request, &world).unwrap();
+        let review = review(path, &request, &context).unwrap();
         match review.outcome {
             Ok(Outcome::Changed(changed)) => object = changed,
             Ok(Outcome::Unchanged) => {}
@@ -135,7 +135,7 @@ fn wire_format_has_patches_and_statuses() {
             "metadata": { "name": "o" }, "spec": { "overrideRules": [], "resourceSelectors": [{ "apiVersion": "v1", "kind": "Pod" }] } },
     }}))
     .unwrap();
-    let world = AdmissionContext {
+    let context = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::default(),
         allow_no_execute_taint_policy: false,
@@ -143,13 +143,13 @@ fn wire_format_has_patches_and_statuses() {
         quotas: &[],
         compile_lua: &compile,
     };
-    let wire = review("/mutate-overridepolicy", &request, &world).unwrap().to_wire(&request);
+    let wire = review("/mutate-overridepolicy", &request, &context).unwrap().to_wire(&request);
     assert_eq!(wire["response"]["allowed"], true);
     assert_eq!(wire["response"]["patchType"], "JSONPatch");
     request.object["spec"]["resourceSelectors"] = json!("x");
-    let wire = review("/validate-overridepolicy", &request, &world).unwrap().to_wire(&request);
+    let wire = review("/validate-overridepolicy", &request, &context).unwrap().to_wire(&request);
     assert_eq!(wire["response"]["status"]["code"], 400);
-    assert!(review("/nowhere", &request, &world).is_none());
+    assert!(review("/nowhere", &request, &context).is_none());
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn configured_paths_are_handled() {
         old_object: Value::Null,
         dry_run: None,
     };
-    let world = AdmissionContext {
+    let context = AdmissionContext {
         permanent_id: "the-id",
         gates: Gates::default(),
         allow_no_execute_taint_policy: false,
@@ -175,7 +175,7 @@ fn configured_paths_are_handled() {
     for hook in configurations.iter().flat_map(|configuration| configuration["webhooks"].as_array().unwrap()) {
         let url = hook["clientConfig"]["url"].as_str().unwrap();
         let path = url.strip_prefix("https://webhook.example").unwrap();
-        assert!(review(path, &request, &world).is_some(), "{path}");
+        assert!(review(path, &request, &context).is_some(), "{path}");
         assert_eq!(configurations::webhook_name(path), hook["name"].as_str());
     }
     insta::assert_yaml_snapshot!("configurations", configurations);

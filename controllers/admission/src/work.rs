@@ -9,10 +9,10 @@ use super::decode::{decode, encode_changed};
 use super::{AdmissionContext, Outcome, Refusal, Request, metadata};
 use crowsnest_plan::work::{managed, prune};
 
-pub(super) fn mutate(request: &Request, world: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
+pub(super) fn mutate(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut work: Work = decode(&request.object)?;
     if metadata::label(&work.metadata, label::WORK_PERMANENT_ID).is_empty() {
-        metadata::set_label(&mut work.metadata, label::WORK_PERMANENT_ID, world.permanent_id);
+        metadata::set_label(&mut work.metadata, label::WORK_PERMANENT_ID, context.permanent_id);
     }
     let id = metadata::label(&work.metadata, label::WORK_PERMANENT_ID).to_owned();
     for manifest in &mut work.spec.workload.manifests {

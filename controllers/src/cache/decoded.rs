@@ -47,7 +47,7 @@ pub enum Lookup<'d> {
     Ask(StoreRead<'d>),
 }
 
-/// A concurrent read of the store.
+/// A read of the store by the caller, whose result [`StoreRead::found`] caches.
 pub struct StoreRead<'d> {
     decoded: &'d Decoded,
     key: RecordKey,

@@ -213,7 +213,7 @@ impl fmt::Debug for Estimators {
     }
 }
 
-/// The estimator of a request, and the object that it is about.
+/// Target of an estimator request: the cluster with its Service, and the object for the log.
 #[derive(Debug, Clone, Copy)]
 pub struct EstimatorTarget<'a> {
     pub cluster: &'a str,

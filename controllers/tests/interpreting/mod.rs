@@ -3,7 +3,7 @@
 use axum::routing::post;
 use axum::{Json, Router};
 use base64::Engine;
-use crowsnest_apiserver::authn::{Authority, ServingCertificate};
+use crowsnest_apiserver::authn::{Authority, ServingCertificates};
 use crowsnest_apiserver::serve::serve;
 use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
 async fn start(stop: &CancellationToken) -> (u16, String) {
     let authority = Authority::generate("webhooks").unwrap();
     let own = authority.server(&["interpreter.default.svc".to_owned()]).unwrap();
-    let tls = authority.tls(ServingCertificate::new(&own).unwrap()).unwrap();
+    let tls = authority.tls(ServingCertificates::new(&own).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let router = Router::new().route("/deployments", post(interpret));

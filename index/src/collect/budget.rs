@@ -1,4 +1,4 @@
-//! Limits the bytes of objects between the network and the store : pages being read, events being
+//! Limits the bytes of objects between the network and the store: pages being read, events being
 //! processed, and batches queued for the writer.
 //!
 //! To exclude deadlocks, a task must not wait for a share while holding one, nor wait indefinitely for a member

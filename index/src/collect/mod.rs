@@ -1,7 +1,7 @@
-//! Collectors: one list and watch per cluster and resource, shared by all readers .
+//! Collectors: one list and watch per cluster and resource, shared by all readers.
 //!
 //! The supervisor starts and stops collectors with interests and members. A member that is slow, unreachable or
-//! inconsistent affects only its own records : they are kept, and the collection's state reports the
+//! inconsistent affects only its own records: they are kept, and the collection's state reports the
 //! problem.
 
 mod budget;

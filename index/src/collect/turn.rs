@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// Lists hold their permits for a limited time, so that a slow or large member delays the lists of others by at
-/// most that time .
+/// most that time.
 pub(super) struct ListPermit {
     of_cluster: Arc<Semaphore>,
     of_all: Arc<Semaphore>,

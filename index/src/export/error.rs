@@ -37,7 +37,7 @@ pub enum ExportError {
     Pruned,
 }
 
-/// Class of a reason, for the status of what is exported.
+/// Class of an [`ExportError`], for the status of the export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFailure {
     Unreachable,

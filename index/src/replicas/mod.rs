@@ -121,7 +121,7 @@ impl Claims {
     }
 
     /// Gives up all claims after a failed write with unknown outcome. Claiming them again reads the stored positions. A single
-    /// process cannot recover in this way and gets the error back .
+    /// process cannot recover in this way and gets the error back.
     pub fn give_up(&self, error: Error) -> Result<(), Error> {
         if matches!(&*self.held.borrow(), Held::Everything) {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Interests of readers in resources. A resource is collected while at least one interest in it exists .
+//! Interests of readers in resources. A resource is collected while at least one interest in it exists.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ pub enum InterestReason {
     Search,
     /// A controller of this name.
     Controller(&'static str),
-    /// RBAC objects, from which permissions are evaluated .
+    /// RBAC objects, from which permissions are evaluated.
     Rights,
     /// Another replica with this name.
     Replica(String),

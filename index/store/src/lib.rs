@@ -1,5 +1,5 @@
 //! Persistent store of the cache: records, their previous versions and collection positions, updated together in
-//! one transaction .
+//! one transaction.
 //!
 //! Written by the single writer task; read by lists, the text index and other readers. The [`Store`] trait and its
 //! behaviour suite are shared by the backends [`sqlite`] and [`postgres`], as are the decision which rows a batch
@@ -210,12 +210,12 @@ pub struct StoreSize {
 /// Filter for the records that a reader wants.
 pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
-/// Selects if objects are read with their bodies.
+/// Selects whether objects are read with their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyMode {
     Read,
     /// Bodies are left empty.
-    Left,
+    Skip,
 }
 
 /// A storage backend.

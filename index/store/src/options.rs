@@ -1,4 +1,4 @@
-//! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size .
+//! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size.
 
 use crate::ingest::Keep;
 use crowsnest_component_base::retry::Backoff;

@@ -70,7 +70,7 @@ impl Host {
         running.frozen = frozen;
     }
 
-    /// Aborts a worker and waits until the cache reports it .
+    /// Aborts a worker and waits until the cache reports it.
     pub async fn abort(&mut self, worker: &str) {
         self.up().await;
         self.freeze(false).await;

@@ -121,7 +121,7 @@ async fn member(control_plane: &Client, leaving: &ClusterRemoval) -> Result<Clie
     }
     let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
     // Members that are dialed have no tunnel here.
-    let spec = ConnectionSpec { through: MemberRoute::Dialling, ..spec };
+    let spec = ConnectionSpec { through: MemberRoute::Direct, ..spec };
     // Members may run on the operator's machine.
     let rules = EndpointRules::allowing_local(true);
     Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default(), rules)?.client())

@@ -41,7 +41,7 @@ impl fmt::Debug for Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberRoute {
     /// Directly or through a proxy.
-    Dialling,
+    Direct,
     /// By the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
     AgentIfConnected,
     /// Only by the agent's tunnel ([`REACHED_THROUGH`]).
@@ -259,8 +259,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::push(json!({}), None, MemberRoute::Dialling)]
-    #[case::push_ignores_the_annotation(json!({}), Some("agent"), MemberRoute::Dialling)]
+    #[case::push(json!({}), None, MemberRoute::Direct)]
+    #[case::push_ignores_the_annotation(json!({}), Some("agent"), MemberRoute::Direct)]
     #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, MemberRoute::AgentIfConnected)]
     #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), MemberRoute::AgentOnly)]
     #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), MemberRoute::AgentOnly)]

@@ -169,7 +169,7 @@ impl Dialer {
     /// Uses the tunnels of the cluster's agent, exclusively or if one is open.
     pub fn through(self, through: MemberRoute, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
         let only = match through {
-            MemberRoute::Dialling => return Ok(self),
+            MemberRoute::Direct => return Ok(self),
             MemberRoute::AgentIfConnected => false,
             MemberRoute::AgentOnly => true,
         };

@@ -95,8 +95,8 @@ impl Proxy {
 
     /// Reports the clusters that answer a request to its [`ClusterObserver`], if it has one.
     pub(crate) fn witnessed(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
-        if let Some(witness) = request.extensions().get::<Arc<dyn ClusterObserver>>() {
-            witness.reads(&clusters());
+        if let Some(observer) = request.extensions().get::<Arc<dyn ClusterObserver>>() {
+            observer.reads(&clusters());
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct View {
     only: Option<ClusterName>,
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
-    /// The caller's permissions. Only objects that they allow are in view .
+    /// The caller's permissions. Only objects that they allow are in view.
     reader: Reader,
 }
 

@@ -94,7 +94,7 @@ impl Follow {
             tokio::select! {
                 Some((source, said)) = self.logs.next(), if !self.logs.is_empty() => {
                     self.told.count(&said);
-                    return Some(LogEvent::SourceEvent(source, said));
+                    return Some(LogEvent::Source(source, said));
                 }
                 event = self.selection.next() => self.selected(event),
                 () = tokio::time::sleep_until(self.ends) => self.end("the limit of four hours was reached; repeat the request"),
@@ -200,7 +200,7 @@ impl Follow {
             let refusal = Refusal { code: 429, reason: "TooManyRequests".to_owned(), message };
             for source in sources {
                 self.told.refused += 1;
-                self.waiting.push_back(LogEvent::SourceEvent(Arc::new(source), SourceEvent::Refused(refusal.clone())));
+                self.waiting.push_back(LogEvent::Source(Arc::new(source), SourceEvent::Refused(refusal.clone())));
             }
             return;
         }

@@ -54,7 +54,7 @@ pub enum LogEvent {
     Notices(Vec<Remark>),
     /// Clusters whose pods are unknown or outdated.
     Skipped(Vec<Skipped>),
-    SourceEvent(Arc<LogSource>, SourceEvent),
+    Source(Arc<LogSource>, SourceEvent),
     /// The pods can no longer be followed. This is the last event.
     Failed(String),
     Done(LogSummary),
@@ -217,7 +217,7 @@ impl Selecting {
         let counted = Arc::clone(&told);
         let lines = merged(logs).filter_map(move |(number, said)| {
             counted.lock().count(&said);
-            std::future::ready(sources.get(number).map(|source| LogEvent::SourceEvent(Arc::clone(source), said)))
+            std::future::ready(sources.get(number).map(|source| LogEvent::Source(Arc::clone(source), said)))
         });
         let done = once(async move { LogEvent::Done(told.lock().clone()) });
         found.opening().chain(lines).chain(done).boxed()

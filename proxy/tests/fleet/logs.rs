@@ -82,7 +82,7 @@ async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'s
 
 /// An event as one line.
 fn format_event(event: &LogEvent) -> String {
-    let LogEvent::SourceEvent(of, said) = event else { return format!("{event:?}") };
+    let LogEvent::Source(of, said) = event else { return format!("{event:?}") };
     let said = match said {
         SourceEvent::Joined => "joined".to_owned(),
         SourceEvent::Line(line) => line.text.clone(),
@@ -94,8 +94,7 @@ fn format_event(event: &LogEvent) -> String {
 
 async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
     let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
-    let said =
-        events.iter().filter(|event| matches!(event, LogEvent::SourceEvent(_, said) if *said != SourceEvent::Joined));
+    let said = events.iter().filter(|event| matches!(event, LogEvent::Source(_, said) if *said != SourceEvent::Joined));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
     said.map(format_event).collect()
 }
@@ -106,7 +105,7 @@ async fn until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<Strin
     let reached = async {
         while seen.last().is_none_or(|seen| seen != last) {
             let event = logs.next().await.expect("logs are followed");
-            if matches!(event, LogEvent::SourceEvent(..)) {
+            if matches!(event, LogEvent::Source(..)) {
                 seen.push(format_event(&event));
             }
         }

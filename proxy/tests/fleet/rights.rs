@@ -1,4 +1,4 @@
-//! Callers see only the cached objects that they may read in the member .
+//! Callers see only the cached objects that they may read in the member.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use axum::routing::{get, post};
 use crowsnest_api::estimator as wire;
 use crowsnest_api::work;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apiserver::authn::{Credentials, ServingCertificate};
+use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_component_base::requests::Requests;
 use crowsnest_controllers::estimator::facts::Member;
@@ -133,7 +133,7 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
             format!("cannot read {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display())
         })?);
     }
-    let own = ServingCertificate::new(&pair(&first)).context("--grpc-auth-cert-file")?;
+    let own = ServingCertificates::new(&pair(&first)).context("--grpc-auth-cert-file")?;
     let tls = Tls::strict(Arc::clone(&own), None)?;
     let replace = move |read: &[String]| Ok(own.replace(&pair(read))?);
     reloader.watch("grpc-auth-cert-file", vec![certificate.clone(), key.clone()], replace).await?;

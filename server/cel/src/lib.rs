@@ -159,10 +159,10 @@ impl Program {
         let depth = bounds::check(source)?;
         deep(depth, || {
             let mut parsed = parse_within(source)?;
-            let mut weaver = rewrite::Rewriter::new(variables);
-            weaver.rewrite(&mut parsed);
+            let mut rewriter = rewrite::Rewriter::new(variables);
+            rewriter.rewrite(&mut parsed);
             let cost = arm::size(&parsed);
-            let kinds = weaver.kinds.into_iter().map(Arc::new).collect();
+            let kinds = rewriter.kinds.into_iter().map(Arc::new).collect();
             Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth, kinds })
         })
     }

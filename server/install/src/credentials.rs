@@ -36,7 +36,7 @@ pub enum CredentialsError {
     #[error("cannot parse the list of credentials")]
     List(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("{name}: {why}")]
-    RequiredSecret { name: String, why: String },
+    Invalid { name: String, why: String },
     #[error("Secret {name} is unusable and was not changed: {why}")]
     Unusable { name: String, why: String },
     #[error("cannot issue {name}")]
@@ -113,7 +113,7 @@ pub fn read(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
     let mut authorities: BTreeSet<&str> = BTreeSet::new();
     for wish in &list.secrets {
         let name = wish.name();
-        let invalid = |why: &str| Err(CredentialsError::RequiredSecret { name: name.to_owned(), why: why.to_owned() });
+        let invalid = |why: &str| Err(CredentialsError::Invalid { name: name.to_owned(), why: why.to_owned() });
         if let Some(why) = dns1123_subdomain(name).first() {
             return invalid(why);
         }

@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::{
-    Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, ServingCertificate, Tls, TokenSigner, renew,
+    Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, ServingCertificates, Tls, TokenSigner, renew,
 };
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_apiserver::serve;
@@ -112,7 +112,7 @@ struct Inner {
     api: Arc<Api>,
     router: Router,
     authority: Arc<Authority>,
-    serving: Arc<ServingCertificate>,
+    serving: Arc<ServingCertificates>,
     tls: Tls,
     tasks: Tasks,
     services: Arc<ClusterServices>,
@@ -214,7 +214,7 @@ impl ApiServer {
         let api = Api::new(discovery, authenticator, authorizing, auditor, config.in_flight, stopped.clone());
         let api = Arc::new(api);
         let authority = Arc::new(authority);
-        let serving = ServingCertificate::new(&authority.server(&config.names)?)?;
+        let serving = ServingCertificates::new(&authority.server(&config.names)?)?;
         let tls = Tls::new(serving.clone(), clients)?;
         let services = Arc::new(ClusterServices::new(&registry));
         let outbound = Arc::new(Outbound::new(services.clone(), Some(front_proxy(&front_proxies)?)));
@@ -332,12 +332,12 @@ impl ApiServer {
     }
 
     /// The certificates of its listeners.
-    pub fn serving(&self) -> &Arc<ServingCertificate> {
+    pub fn serving(&self) -> &Arc<ServingCertificates> {
         &self.inner.serving
     }
 
     /// TLS configuration for an additional listener, which trusts the same clients.
-    pub fn tls(&self, serving: Arc<ServingCertificate>) -> crowsnest_apiserver::Result<Tls> {
+    pub fn tls(&self, serving: Arc<ServingCertificates>) -> crowsnest_apiserver::Result<Tls> {
         Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
-use crowsnest_apiserver::authn::ServingCertificate;
+use crowsnest_apiserver::authn::ServingCertificates;
 use crowsnest_apiserver::authn::peer::AuthorityError;
 use crowsnest_apiserver::serve::{prepare, read_ahead};
 use hyper::server::conn::{http1, http2};
@@ -59,7 +59,7 @@ pub struct ClientChain(pub Arc<[CertificateDer<'static>]>);
 /// TLS configuration of a listener. Cheap to clone; all clones change together.
 #[derive(Clone)]
 pub struct Tls {
-    serving: Arc<ServingCertificate>,
+    serving: Arc<ServingCertificates>,
     /// Configuration of new handshakes.
     active: Arc<ArcSwap<Active>>,
 }
@@ -72,30 +72,30 @@ struct Active {
 
 impl Tls {
     /// Serves the certificates of `serving` and accepts client certificates of `clients`.
-    pub fn new(serving: Arc<ServingCertificate>, clients: Authorities) -> Self {
+    pub fn new(serving: Arc<ServingCertificates>, clients: Authorities) -> Self {
         let active = Arc::new(ArcSwap::from_pointee(Active::new(Arc::clone(&serving), clients)));
         Self { serving, active }
     }
 
     /// For gRPC: TLS 1.3; the handshake accepts only clients with a certificate of this CA (PEM), or all clients
     /// without a CA.
-    pub fn strict(serving: Arc<ServingCertificate>, clients: Option<&str>) -> Result<Self, ServingError> {
+    pub fn strict(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::strict(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
     /// For API servers as webhook clients: the handshake accepts only clients with a certificate of this CA (PEM).
-    pub fn mutual(serving: Arc<ServingCertificate>, clients: &str) -> Result<Self, ServingError> {
+    pub fn mutual(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
     /// For browsers: no client certificate is requested.
-    pub fn anybody(serving: Arc<ServingCertificate>) -> Self {
+    pub fn anybody(serving: Arc<ServingCertificates>) -> Self {
         let mut config =
             rustls::ServerConfig::builder()
                 .with_no_client_auth()
-                .with_cert_resolver(Arc::<ServingCertificate>::clone(&serving));
+                .with_cert_resolver(Arc::<ServingCertificates>::clone(&serving));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Self { serving, active: Arc::new(ArcSwap::from_pointee(Active { acceptor, clients: None })) }
@@ -114,14 +114,14 @@ impl Tls {
 }
 
 impl Active {
-    fn new(serving: Arc<ServingCertificate>, clients: Authorities) -> Self {
+    fn new(serving: Arc<ServingCertificates>, clients: Authorities) -> Self {
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(clients.handshake());
         let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: Some(clients) }
     }
 
-    fn mutual(serving: Arc<ServingCertificate>, clients: &str) -> Result<Self, ServingError> {
+    fn mutual(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
         let roots = Arc::new(roots(clients, "the client CA")?);
         let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
@@ -130,7 +130,7 @@ impl Active {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
     }
 
-    fn strict(serving: Arc<ServingCertificate>, clients: Option<&str>) -> Result<Self, ServingError> {
+    fn strict(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
         let builder = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
         let builder = match clients {
             Some(pem) => {

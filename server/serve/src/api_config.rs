@@ -8,7 +8,7 @@ use anyhow::Context;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
 use crowsnest_apiserver::audit::policy::Policy;
-use crowsnest_apiserver::authn::{Credentials, ServingCertificate};
+use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_process::client_ca::Trust;
 use crowsnest_process::reload::{ReloadCounters, Reloader};
 
@@ -112,7 +112,7 @@ impl ApiConfig {
         &self,
         reloader: &mut Reloader,
         trust: &Arc<Trust>,
-        listeners: Vec<Arc<ServingCertificate>>,
+        listeners: Vec<Arc<ServingCertificates>>,
     ) -> anyhow::Result<()> {
         if let Some(file) = self.client_ca_file.clone() {
             let trust = Arc::clone(trust);

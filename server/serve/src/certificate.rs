@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use crowsnest_apiserver::authn::{Credentials, ServingCertificate};
+use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_process::reload::{ReloadCounters, Reloader};
 use futures::StreamExt;
@@ -24,14 +24,14 @@ pub(super) async fn serving(
     reloader: &mut Reloader,
     control_plane: &kube::Client,
     tasks: &Tasks,
-) -> anyhow::Result<Arc<ServingCertificate>> {
+) -> anyhow::Result<Arc<ServingCertificates>> {
     let Some((certificate, key)) = files else { return load_secret(control_plane, reloader.counts(), tasks).await };
     let mut first = Vec::new();
     for file in [&certificate, &key] {
         let read = tokio::fs::read_to_string(file).await;
         first.push(read.with_context(|| format!("--tls-cert-file, --tls-private-key-file: {}", file.display()))?);
     }
-    let own = ServingCertificate::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
+    let own = ServingCertificates::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
     let reloaded = Arc::clone(&own);
     let replace = move |read: &[String]| Ok(reloaded.replace(&pair(read))?);
     reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
@@ -47,14 +47,14 @@ async fn load_secret(
     control_plane: &kube::Client,
     counts: Arc<ReloadCounters>,
     tasks: &Tasks,
-) -> anyhow::Result<Arc<ServingCertificate>> {
+) -> anyhow::Result<Arc<ServingCertificates>> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
     let found =
         secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let found = found.with_context(|| {
         format!("Secret {SYSTEM_NAMESPACE}/{SECRET} not found; run `crowsnest install`, or name a certificate with --tls-cert-file")
     })?;
-    let own = ServingCertificate::new(&credentials(&found)?)
+    let own = ServingCertificates::new(&credentials(&found)?)
         .with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let following = follow(secrets, Arc::clone(&own), counts, tasks.stopping().clone());
     tasks.keep("certificate of the listener", following);
@@ -63,7 +63,7 @@ async fn load_secret(
 
 async fn follow(
     secrets: Api<Secret>,
-    own: Arc<ServingCertificate>,
+    own: Arc<ServingCertificates>,
     counts: Arc<ReloadCounters>,
     stop: CancellationToken,
 ) {

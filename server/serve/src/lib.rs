@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
-use crowsnest_apiserver::authn::{Oidc, ServingCertificate};
+use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_component_base::tasks::Tasks;
 use tokio::net::TcpListener;
@@ -232,7 +232,7 @@ impl Running {
         }
     }
 
-    async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<ServingCertificate>> {
+    async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<ServingCertificates>> {
         let files = self.config.certificate.clone();
         if files.is_none() {
             // Only reading the Secret requires the control plane.
@@ -259,7 +259,7 @@ impl Running {
     async fn serve_api(
         &self,
         listener: TcpListener,
-        own: Arc<ServingCertificate>,
+        own: Arc<ServingCertificates>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
         self.wait_for_control_plane().await;
@@ -297,7 +297,7 @@ impl Running {
     async fn serve_ui(
         &mut self,
         listener: TcpListener,
-        own: Option<Arc<ServingCertificate>>,
+        own: Option<Arc<ServingCertificates>>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
         let seal = self.config.ui.seal(&self.dir, reloader).await?;

@@ -7,7 +7,7 @@ use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
-use crowsnest_apiserver::authn::{Oidc, ServingCertificate};
+use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
@@ -135,7 +135,7 @@ impl ControlPlane {
         // The aggregation layer verifies the Service's name, webhook clients the address.
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
-        let own = ServingCertificate::new(&authority.server(&names)?)?;
+        let own = ServingCertificates::new(&authority.server(&names)?)?;
         let told = trust::told(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
@@ -186,7 +186,7 @@ impl ControlPlane {
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
     async fn serve_webhooks(
         &self,
-        own: &Arc<ServingCertificate>,
+        own: &Arc<ServingCertificates>,
         controllers: &crowsnest_controllers::runtime::Config,
         edge: &ApiMiddleware,
         servers: &Tasks,

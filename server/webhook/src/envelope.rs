@@ -204,11 +204,11 @@ mod tests {
             let sent = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
                               "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old}});
             let (review, request) = admission_review(&bytes(&sent)).map_err(|error| TestCaseError::fail(error.to_string()))?;
-            let world = crowsnest_admission::AdmissionContext {
+            let context = crowsnest_admission::AdmissionContext {
                 permanent_id: "id", gates: crowsnest_admission::Gates::default(), allow_no_execute_taint_policy: false,
                 customizations: &[], quotas: &[], compile_lua: &|_| Ok(()),
             };
-            let answer = crowsnest_admission::review(path, &request, &world).map(|review| review.to_wire(&request));
+            let answer = crowsnest_admission::review(path, &request, &context).map(|review| review.to_wire(&request));
             prop_assert_eq!(answer.and_then(|answer| answer.pointer("/response/uid").cloned()), Some(json!("u")));
             for resource in ["clusters", "resourceregistries"] {
                 let rules = super::super::stored::Rules { default_models: true, local_endpoints: false };

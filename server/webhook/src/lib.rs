@@ -194,7 +194,7 @@ fn judge(
     quotas: &[FederatedResourceQuota],
 ) -> Option<crowsnest_admission::Review> {
     let permanent_id = uuid::Uuid::new_v4().to_string();
-    let world = AdmissionContext {
+    let context = AdmissionContext {
         permanent_id: &permanent_id,
         gates: webhooks.gates,
         allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,
@@ -202,7 +202,7 @@ fn judge(
         quotas,
         compile_lua: &|script| declarative::compile(script).map_err(|problem| problem.to_string()),
     };
-    crowsnest_admission::review(path, request, &world)
+    crowsnest_admission::review(path, request, &context)
 }
 
 async fn listed<K>(api: Api<K>) -> Result<Vec<K>, kube::Error>

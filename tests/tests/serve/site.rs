@@ -17,7 +17,7 @@ use crate::serve::relay::{Backend, Relay};
 /// Request timeout; the failure names the replica that did not respond.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Exit code and output of a CLI call.
+/// Success and output of a CLI call.
 #[derive(Debug)]
 pub struct CommandOutput {
     pub ok: bool,

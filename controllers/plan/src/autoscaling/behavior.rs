@@ -34,35 +34,34 @@ pub struct Bounds {
 }
 
 /// Reason and message of a condition.
-pub type ConditionReason = (&'static str, &'static str);
+pub type ConditionText = (&'static str, &'static str);
 
 /// A recommendation after stabilization and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitedRecommendation {
     pub replicas: i32,
     /// Effect of stabilization, for the condition `AbleToScale`.
-    pub able: ConditionReason,
+    pub able: ConditionText,
     /// True if limits changed the stabilized recommendation, for the condition `ScalingLimited`.
     pub limited: bool,
-    pub limit: ConditionReason,
+    pub limit: ConditionText,
 }
 
-const READY: ConditionReason = ("ReadyForNewScale", "recommended size matches current size");
-const UP_STABILIZED: ConditionReason = (
+const READY: ConditionText = ("ReadyForNewScale", "recommended size matches current size");
+const UP_STABILIZED: ConditionText = (
     "ScaleUpStabilized",
     "recent recommendations were lower than current one, applying the lowest recent recommendation",
 );
-const DOWN_STABILIZED: ConditionReason = (
+const DOWN_STABILIZED: ConditionText = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 );
-const IN_RANGE: ConditionReason = ("DesiredWithinRange", "the desired count is within the acceptable range");
-const TOO_MANY: ConditionReason =
-    ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
-const TOO_FEW: ConditionReason = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
-const UP_LIMIT: ConditionReason =
+const IN_RANGE: ConditionText = ("DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: ConditionText = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: ConditionText = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: ConditionText =
     ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
-const DOWN_LIMIT: ConditionReason =
+const DOWN_LIMIT: ConditionText =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
 impl ScaleHistory {
@@ -157,7 +156,7 @@ impl ScaleHistory {
         bounds: Bounds,
         wanted: i32,
         now: Timestamp,
-    ) -> (i32, ConditionReason) {
+    ) -> (i32, ConditionText) {
         let Bounds { current, least, most } = bounds;
         if wanted > current {
             let limit = self.most_by(up, current, now).max(current);
@@ -220,7 +219,7 @@ impl ScaleHistory {
 }
 
 /// Applies the limits of an autoscaler without a behavior.
-fn by_default(bounds: Bounds, wanted: i32) -> (i32, ConditionReason) {
+fn by_default(bounds: Bounds, wanted: i32) -> (i32, ConditionText) {
     let limit = bounds.current.saturating_mul(UP_FACTOR).max(UP_LEAST);
     let (most, why) = if bounds.most > limit { (limit, UP_LIMIT) } else { (bounds.most, TOO_MANY) };
     if wanted < bounds.least {

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pods::{Pod, PodKey, PodUsage, Sample, by_pod};
 
-/// Settings of the replica calculation. `Default` has Kubernetes' defaults.
+/// Calculates the required replicas from metrics. `Default` has Kubernetes' settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReplicaCalculator {
     /// A usage ratio within this distance of 1 changes nothing.

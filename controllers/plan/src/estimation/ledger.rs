@@ -114,7 +114,7 @@ struct Made {
     room: Option<(Arc<FreeCapacity>, u64)>,
 }
 
-/// All reservations, and the free capacity per cluster. A clone serves what-if questions; both number their rooms
+/// All reservations, and the free capacity per cluster. A clone serves what-if questions; both number their free capacities
 /// independently, so cached results of one are not valid for the other.
 #[derive(Debug, Clone)]
 pub struct Ledger {
@@ -122,7 +122,7 @@ pub struct Ledger {
     entries: HashMap<BindingKey, Entry>,
     clusters: HashMap<String, Account>,
     lapsing: BTreeSet<(Moment, BindingKey)>,
-    /// Last number of a reservation or room.
+    /// Last number of a reservation or free capacity.
     number: u64,
 }
 
@@ -358,7 +358,7 @@ impl Account {
     fn remove(&mut self, number: u64) -> Option<Arc<Promise>> {
         let removed = self.promises.remove(&number)?;
         if let Some(made) = &mut self.made {
-            // Reservations cannot be taken off the nodes one by one, so the room is rebuilt.
+            // Reservations cannot be taken off the nodes one by one, so the free capacity is rebuilt.
             made.room = made.room.take().filter(|(_, last)| *last < number);
         }
         Some(removed)

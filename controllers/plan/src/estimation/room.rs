@@ -11,7 +11,7 @@ use super::ledger::Promise;
 use super::nodes::Nodes;
 use super::quotas::Quotas;
 use super::resources::Resources;
-use super::summary::{PromisedTotal, Summary};
+use super::summary::{ReservationTotal, Summary};
 
 /// Facts about a cluster, without reservations. Equality is by pointer.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ impl CapacityFacts {
     }
 }
 
-/// Free capacity of a cluster. Rooms with the same id are equal.
+/// Free capacity of a cluster. Values with the same id are equal.
 #[derive(Debug, Clone, Default)]
 pub struct FreeCapacity {
     id: u64,
@@ -47,7 +47,7 @@ pub struct FreeCapacity {
     nodes: Option<Nodes>,
     /// Nodes of the resource models, less reservations.
     models: Option<Nodes>,
-    promised: PromisedTotal,
+    promised: ReservationTotal,
 }
 
 impl FreeCapacity {
@@ -152,7 +152,7 @@ impl Default for EstimateCache {
 }
 
 impl EstimateCache {
-    /// Estimates for the rooms at these indexes, together with the shared request.
+    /// Estimates for the free capacities at these indexes, together with the shared request.
     pub(super) fn fits(
         &self,
         ask: EstimateRequest,

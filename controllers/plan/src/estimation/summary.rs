@@ -28,13 +28,13 @@ struct Free {
 
 /// Sum of the reservations in a cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct PromisedTotal {
+pub struct ReservationTotal {
     pub pods: i64,
     units: Resources,
     scaled: BTreeMap<String, i64>,
 }
 
-impl PromisedTotal {
+impl ReservationTotal {
     pub fn add(&mut self, part: &PodSet, pods: i64) {
         self.pods = self.pods.saturating_add(pods);
         self.units.add_times(&part.request, pods);
@@ -64,7 +64,7 @@ impl Summary {
     }
 
     /// The estimate less reservations. `models` are the nodes of the resource models less reservations.
-    pub fn fits(&self, ask: &EstimateRequest, promised: &PromisedTotal, models: Option<&Nodes>) -> i64 {
+    pub fn fits(&self, ask: &EstimateRequest, promised: &ReservationTotal, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - promised.pods;
         if pods <= 0 {
             return 0;
@@ -85,7 +85,7 @@ impl Summary {
     }
 
     /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
-    fn replicas(&self, part: &PodSet, promised: &PromisedTotal) -> i64 {
+    fn replicas(&self, part: &PodSet, promised: &ReservationTotal) -> i64 {
         let bound = |wanted: &super::ask::Amount| match self.free.get(&wanted.name) {
             Some(free) => (free.units - promised.units.get(&wanted.name)).max(0) / wanted.units,
             None => 0,
@@ -94,7 +94,7 @@ impl Summary {
     }
 
     /// Number of sets by pods and by each resource. Zero if a requested resource is exhausted.
-    fn sets(&self, parts: &[PodSet], promised: &PromisedTotal, pods: i64) -> i64 {
+    fn sets(&self, parts: &[PodSet], promised: &ReservationTotal, pods: i64) -> i64 {
         let per_set: i64 = parts.iter().map(|part| i64::from(part.replicas)).sum();
         if per_set <= 0 {
             return pods;

@@ -24,7 +24,7 @@ use crate::scheduling::Trigger;
 /// The clusters involved in a change, by name.
 pub type Clusters = BTreeMap<String, Arc<Cluster>>;
 
-/// The binding of a change.
+/// A change of a binding, about which journal entries are written.
 #[derive(Debug, Clone)]
 pub struct BindingChange<'a> {
     /// UID of the binding, not of the template.

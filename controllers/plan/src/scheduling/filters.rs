@@ -9,14 +9,14 @@ use crowsnest_apimachinery::taints;
 use super::{ClusterFacts, Peer, Plugin, World};
 use crate::selector::cluster_matches;
 
-/// The binding being filtered.
+/// Input of the filters: the binding and its affinity term.
 pub struct FilterInput<'a> {
     pub spec: &'a ResourceBindingSpec,
     /// The affinity term being tried. `None` for a placement without affinity terms.
     pub term: Option<&'a ClusterAffinityTerm>,
 }
 
-/// The cluster being filtered.
+/// A cluster that the filters accept or reject.
 #[derive(Clone, Copy)]
 pub struct CandidateCluster<'a> {
     pub facts: &'a ClusterFacts,

@@ -17,6 +17,7 @@ use crowsnest_plan::estimation::ledger::{Ledger, Moment};
 use crowsnest_plan::estimation::room::EstimateCache;
 use crowsnest_plan::scheduling::{ClusterFacts, Peer, World};
 
+/// A simulation of scheduling: its clusters and reservations are separate from the scheduler's.
 pub(crate) struct SimulatedScheduling {
     clusters: Vec<Arc<ClusterFacts>>,
     ledger: Ledger,

@@ -1,4 +1,4 @@
-//! Authorization decisions by cluster, resource and namespace .
+//! Authorization decisions by cluster, resource and namespace.
 
 use crate::authorization::CallerRights;
 use crate::document::columns::SCOPE_SEPARATOR;

@@ -1,6 +1,5 @@
 //! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache.
 //!
-//!
 //! Updated by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose
 //! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]); objects that it does not
 //! allow are visible only to the group `system:masters`.
@@ -90,7 +89,7 @@ impl Rights {
         }
     }
 
-    /// The current standing of a caller.
+    /// The current authorization of a caller.
     fn standing(&self, caller: &Arc<UserInfo>) -> Arc<CallerAuthorization> {
         if caller.is_master() {
             return Arc::default();
@@ -142,7 +141,7 @@ impl Rights {
     }
 
     /// The grants of a caller in a cluster, and the number of the rules they are derived from. If newer rules of the
-    /// control plane may have changed the caller's reach, the number differs from the one in its standing.
+    /// control plane may have changed the caller's reach, the number differs from the one in the caller's authorization.
     fn grants(&self, cluster: &ClusterName, caller: &UserInfo, reach: &Reach) -> (Vec<Grant>, Option<u64>) {
         let clusters = self.clusters.read();
         let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
@@ -169,9 +168,9 @@ impl Rights {
 #[derive(Debug)]
 pub struct CallerRights {
     rights: Arc<Rights>,
-    /// The caller's standing at creation.
+    /// The caller's authorization at creation.
     standing: Arc<CallerAuthorization>,
-    /// The basis of the standing, with the results of access reviews.
+    /// The basis of that authorization, with the results of access reviews.
     basis: Arc<Basis>,
     caller: Arc<UserInfo>,
     grants: HashMap<ClusterName, Vec<Grant>>,
@@ -223,8 +222,7 @@ impl CallerRights {
     /// Adds the results of access reviews.
     fn review(&mut self, reviewed: HashMap<ClusterName, ReviewResults>) {
         if !reviewed.is_empty() {
-            let stamps =
-                reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::ReviewResults(results.digest())));
+            let stamps = reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::Reviewed(results.digest())));
             self.basis = Arc::new(self.standing.basis.with(stamps));
         }
         self.reviewed = reviewed;

@@ -1,4 +1,4 @@
-//! Rights of one caller to a resource, object by object: for paged lists, for watches , and for reads by
+//! Rights of one caller to a resource, object by object: for paged lists, for watches, and for reads by
 //! name.
 
 use super::CallerRights;

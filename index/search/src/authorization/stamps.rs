@@ -32,7 +32,7 @@ pub(super) enum Stamp {
     /// Grants of the caller by the rules with this number.
     Granted(u64),
     /// Results of access reviews.
-    ReviewResults(u64),
+    Reviewed(u64),
 }
 
 /// Basis of decisions: the stamps of all clusters that grant any permissions.
@@ -65,7 +65,7 @@ struct OfCluster {
 /// Keyed digests of grants, two of them with secret keys, so that collisions cannot be constructed.
 type Digest = (u64, u64);
 
-/// The standings of all callers.
+/// Cached authorization data of callers.
 pub(super) struct AuthorizationCache {
     kept: moka::sync::Cache<Arc<UserInfo>, Arc<CallerAuthorization>>,
     keys: (RandomState, RandomState),
@@ -86,7 +86,7 @@ impl AuthorizationCache {
         self.kept.get(caller)
     }
 
-    /// The standing under these rules; `number` is that of their newest change. Concurrent calls for a caller are
+    /// The caller's authorization under these rules; `number` is that of their newest change. Concurrent calls for a caller are
     /// serialized.
     pub fn renewed(
         &self,
@@ -109,7 +109,7 @@ impl AuthorizationCache {
 }
 
 impl CallerAuthorization {
-    /// Derived from the previous standing.
+    /// Derived from the previous value.
     fn new(
         caller: &UserInfo,
         before: Option<&Self>,

@@ -55,7 +55,7 @@ impl Searcher {
         };
         let scan = begin(&sources, plan, scanned).await?;
         self.inner.metrics.searches.add(1);
-        let manifests = if request.bodies { BodyMode::Read } else { BodyMode::Left };
+        let manifests = if request.bodies { BodyMode::Read } else { BodyMode::Skip };
         let exporting =
             Exporting { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
         let (told, tells) = mpsc::channel(1);

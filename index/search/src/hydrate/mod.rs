@@ -142,7 +142,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
     let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
     let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
         true => BodyMode::Read,
-        false => BodyMode::Left,
+        false => BodyMode::Skip,
     };
     // Reading is CPU work as well.
     let permit = searcher.inner.permits.acquire(asked).await;

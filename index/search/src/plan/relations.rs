@@ -1,5 +1,5 @@
 //! Relations between objects of a cluster: owner, uses, about. Resolved step by step, each step within the caller's
-//! permissions .
+//! permissions.
 //!
 //! Pure except for [`Objects`], which returns the keys of matching objects: an engine does so for one step of all
 //! objects at a time, tests use a list of documents.

@@ -1,4 +1,4 @@
-//! The text index: follows the store, answers searches, can always be rebuilt .
+//! The text index: follows the store, answers searches, and can always be rebuilt.
 //!
 //! Written by one long-lived tantivy writer that follows the tail (or the store, if it is behind) and commits in
 //! batches, with the reached seq as payload. Read by [`crate`].

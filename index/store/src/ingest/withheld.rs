@@ -1,4 +1,4 @@
-//! Values to exclude from the cache in addition to Secret values; names, labels and keys are kept .
+//! Values to exclude from the cache in addition to Secret values; names, labels and keys are kept.
 
 use super::split::{Fields, ObjectWriter};
 use crowsnest_apimachinery::names::Gvr;

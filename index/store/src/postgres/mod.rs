@@ -271,7 +271,7 @@ impl Store for PostgresStore {
     async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error> {
         let columns = match manifests {
             BodyMode::Read => OBJECT_COLUMNS.to_owned(),
-            BodyMode::Left => without_body("''::bytea"),
+            BodyMode::Skip => without_body("''::bytea"),
         };
         let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id = ANY($1)"));
         self.objects("cannot read objects", sqlx::query(sql).bind(numbers(ids))).await

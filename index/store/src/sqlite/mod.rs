@@ -270,7 +270,7 @@ impl Store for SqliteStore {
     async fn by_ids(&self, ids: &[u64], manifests: BodyMode) -> Result<Vec<Object>, Error> {
         let columns = match manifests {
             BodyMode::Read => OBJECT_COLUMNS.to_owned(),
-            BodyMode::Left => without_body("x''"),
+            BodyMode::Skip => without_body("x''"),
         };
         let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
         self.objects(sql, json_ids(ids.iter().copied())).await

@@ -69,7 +69,7 @@ impl Agent {
     {
         let tasks = Tasks { tracker: TaskTracker::new(), stop: CancellationToken::new() };
         let _ends = tasks.stop.clone().drop_guard();
-        let pulse = TunnelTimeouts::default();
+        let timeouts = TunnelTimeouts::default();
         let serving = service_fn(|request| {
             let (agent, tasks) = (self.clone(), tasks.clone());
             async move { Ok::<_, Infallible>(agent.answer(request, &tasks).await) }
@@ -79,8 +79,8 @@ impl Agent {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_concurrent_streams(MAX_STREAMS)
-            .keep_alive_interval(pulse.ask_after)
-            .keep_alive_timeout(pulse.answer_within)
+            .keep_alive_interval(timeouts.ask_after)
+            .keep_alive_timeout(timeouts.answer_within)
             .serve_connection(io, serving);
         let mut connection = pin!(connection);
         let broke = |error: hyper::Error| Error::Tunnel(Arc::new(error));

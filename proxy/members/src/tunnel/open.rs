@@ -35,7 +35,7 @@ struct Inner {
     next: AtomicU64,
     /// Incremented when a tunnel opens or ends.
     changed: watch::Sender<u64>,
-    pulse: TunnelTimeouts,
+    timeouts: TunnelTimeouts,
     stop: CancellationToken,
     tracker: TaskTracker,
 }
@@ -58,8 +58,8 @@ enum Failure {
 
 impl Tunnels {
     #[cfg(test)]
-    pub(super) fn with_pulse(pulse: TunnelTimeouts) -> Self {
-        Self { inner: Arc::new(Inner { pulse, ..Inner::default() }) }
+    pub(super) fn with_timeouts(timeouts: TunnelTimeouts) -> Self {
+        Self { inner: Arc::new(Inner { timeouts, ..Inner::default() }) }
     }
 
     /// Adds a tunnel and keeps it until it ends. `upgraded` resolves to the agent's connection after the upgrade
@@ -93,8 +93,8 @@ impl Tunnels {
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .keep_alive_interval(self.inner.pulse.ask_after)
-            .keep_alive_timeout(self.inner.pulse.answer_within)
+            .keep_alive_interval(self.inner.timeouts.ask_after)
+            .keep_alive_timeout(self.inner.timeouts.answer_within)
             .keep_alive_while_idle(true)
             .handshake(io)
             .await?;
@@ -142,7 +142,7 @@ impl Tunnels {
         let since = *self.inner.without.lock().entry(cluster.clone()).or_insert_with(Instant::now);
         let open = async { while !self.is_open(cluster) && changes.changed().await.is_ok() {} };
         // After a timeout, the current state decides.
-        let _ = tokio::time::timeout_at(since + self.inner.pulse.opens_within, open).await;
+        let _ = tokio::time::timeout_at(since + self.inner.timeouts.opens_within, open).await;
         self.is_open(cluster)
     }
 

@@ -188,12 +188,12 @@ async fn a_tunnel_above_the_limit_closes_the_oldest() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_answer_pings_counts_as_dead() {
-    let pulse = TunnelTimeouts {
+    let timeouts = TunnelTimeouts {
         ask_after: Duration::from_millis(40),
         answer_within: Duration::from_millis(80),
         ..TunnelTimeouts::default()
     };
-    let tunnels = Tunnels::with_pulse(pulse);
+    let tunnels = Tunnels::with_timeouts(timeouts);
     // The peer holds the connection and sends nothing.
     let (ours, _held) = tokio::io::duplex(64 << 10);
     let mut changes = tunnels.changes();
@@ -230,7 +230,7 @@ async fn the_number_of_replicas_is_announced_to_agents() {
 #[tokio::test]
 async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
     let opens_within = Duration::from_millis(300);
-    let tunnels = Tunnels::with_pulse(TunnelTimeouts { opens_within, ..TunnelTimeouts::default() });
+    let tunnels = Tunnels::with_timeouts(TunnelTimeouts { opens_within, ..TunnelTimeouts::default() });
     let wait_until_open = async || {
         let began = Instant::now();
         (tunnels.wait_until_open(&m1()).await, began.elapsed() >= opens_within)

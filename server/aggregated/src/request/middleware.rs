@@ -120,8 +120,8 @@ async fn answer(
     let is_stored = attributes.route.found().is_some_and(|found| found.resource.stored().is_some());
     let own = record.clone().filter(|_| is_stored);
     if let Some(record) = &record {
-        let witness: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(Reached(Arc::clone(record)));
-        request.extensions_mut().insert(witness);
+        let observer: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(Reached(Arc::clone(record)));
+        request.extensions_mut().insert(observer);
     }
     if let Some(heard) = own.as_ref().and_then(|own| BodyCapture::request(own, request.headers())) {
         request = request.map(|body| Body::new(TrackedBody::new(body, ()).heard(Some(heard))));

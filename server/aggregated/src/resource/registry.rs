@@ -56,7 +56,7 @@ pub enum Route {
     Unknown,
 }
 
-/// A resource that a path leads to. Positions are those in the raw path.
+/// Resource of a request path. Positions are offsets in the raw path.
 #[derive(Clone, Copy)]
 pub struct ResourceRoute {
     pub group: &'static Group,

@@ -114,7 +114,7 @@ fn shown(told: LogEvent) -> (&'static str, Value) {
         LogEvent::Skipped(clusters) => return ("skipped", skipped(&clusters)),
         LogEvent::Failed(why) => return ("error", json!({"message": why})),
         LogEvent::Done(told) => return ("done", json!(told)),
-        LogEvent::SourceEvent(of, said) => (of, said),
+        LogEvent::Source(of, said) => (of, said),
     };
     let mut data = source(&of);
     let name = match said {
@@ -148,7 +148,7 @@ impl Form {
     /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
     fn write(self, text: &mut String, told: &LogEvent) {
         let written = match told {
-            LogEvent::SourceEvent(of, SourceEvent::Line(line)) => {
+            LogEvent::Source(of, SourceEvent::Line(line)) => {
                 let mut prefix = if self.prefix { format!("{} | ", source_text(of)) } else { String::new() };
                 if let Some(time) = line.time.filter(|_| self.timestamps) {
                     prefix.push_str(&format!("{time:.9} "));
@@ -156,13 +156,13 @@ impl Form {
                 let cut = if line.cut { " [cut]" } else { "" };
                 writeln!(text, "{prefix}{}{cut}", line.text)
             }
-            LogEvent::SourceEvent(of, SourceEvent::Refused(refusal)) => {
+            LogEvent::Source(of, SourceEvent::Refused(refusal)) => {
                 writeln!(text, "crowsnest: cannot read {}: {}", source_text(of), refusal.message)
             }
-            LogEvent::SourceEvent(of, SourceEvent::Left(why)) => {
+            LogEvent::Source(of, SourceEvent::Left(why)) => {
                 writeln!(text, "crowsnest: {} ended: {why}", source_text(of))
             }
-            LogEvent::SourceEvent(_, SourceEvent::Joined) => Ok(()),
+            LogEvent::Source(_, SourceEvent::Joined) => Ok(()),
             LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
             LogEvent::Skipped(clusters) => clusters.iter().try_for_each(|skipped| {
                 let age = skipped.age_seconds.map(|age| format!(", using its pods of {age} s ago")).unwrap_or_default();
@@ -201,7 +201,7 @@ mod tests {
         let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), cut: true };
         let refusal = Refusal { code: 403, reason: "Forbidden".into(), message: "no".into() };
         [SourceEvent::Joined, SourceEvent::Line(line), SourceEvent::Refused(refusal), SourceEvent::Left("it is gone")]
-            .map(|said| LogEvent::SourceEvent(Arc::clone(&source), said))
+            .map(|said| LogEvent::Source(Arc::clone(&source), said))
             .into()
     }
 

@@ -14,7 +14,7 @@ use rcgen::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{ClientAuthorities, ServingCertificate, Tls};
+use super::{ClientAuthorities, ServingCertificates, Tls};
 use crate::error::{Error, Result};
 
 /// Days a certificate authority is valid.
@@ -151,7 +151,7 @@ impl Authority {
     }
 
     /// Renews a listener's certificate every [`RENEW_EVERY`] until `stopped`.
-    pub async fn renew(&self, serving: &ServingCertificate, names: &[String], stopped: &CancellationToken) {
+    pub async fn renew(&self, serving: &ServingCertificates, names: &[String], stopped: &CancellationToken) {
         renew("a serving certificate", stopped, || serving.replace(&self.server(names)?)).await;
     }
 
@@ -172,7 +172,7 @@ impl Authority {
 
     /// TLS configuration that accepts client certificates of this authority and no front proxies. Client
     /// certificates are optional.
-    pub fn tls(&self, serving: Arc<ServingCertificate>) -> Result<Tls> {
+    pub fn tls(&self, serving: Arc<ServingCertificates>) -> Result<Tls> {
         Tls::new(serving, ClientAuthorities::new(None, Vec::new(), Some(self.certificate()))?)
     }
 }

@@ -21,7 +21,7 @@ pub use authority::{Authority, Credentials, renew};
 pub use crowsnest_api::certificate::{FRONT_PROXY, SigningRequest};
 pub use oidc::Oidc;
 pub use peer::{ClientAuthorities, Peer, PeerCertificate};
-pub use serving::{ServingCertificate, Tls};
+pub use serving::{ServingCertificates, Tls};
 pub use token::{Algorithm, TokenSigner};
 
 /// User of an in-process client. A request extension, which requests from the network cannot set.

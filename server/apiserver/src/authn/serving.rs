@@ -16,12 +16,12 @@ use crate::error::{Error, Result};
 /// Serving certificates of a listener. Written by the tasks that issue or reload certificates, read by each
 /// handshake.
 #[derive(Debug)]
-pub struct ServingCertificate {
+pub struct ServingCertificates {
     own: ArcSwap<CertifiedKey>,
     named: ArcSwap<Vec<Arc<CertifiedKey>>>,
 }
 
-impl ServingCertificate {
+impl ServingCertificates {
     pub fn new(own: &Credentials) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { own: ArcSwap::from_pointee(certified(own)?), named: ArcSwap::default() }))
     }
@@ -46,7 +46,7 @@ impl ServingCertificate {
     }
 }
 
-impl ResolvesServerCert for ServingCertificate {
+impl ResolvesServerCert for ServingCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.for_name(hello.server_name()))
     }
@@ -60,7 +60,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    pub fn new(serving: Arc<ServingCertificate>, clients: ClientAuthorities) -> Result<Self> {
+    pub fn new(serving: Arc<ServingCertificates>, clients: ClientAuthorities) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -99,7 +99,7 @@ mod tests {
         let authority = Authority::generate("ca").unwrap();
         let issue = |name: &str| authority.server(&[name.to_owned()]).unwrap();
         let (own, first, second) = (issue("own"), issue("a.example.com"), issue("b.example.com"));
-        let serving = ServingCertificate::new(&own).unwrap();
+        let serving = ServingCertificates::new(&own).unwrap();
         let shown = |name: Option<&str>| serving.for_name(name).cert[0].clone();
         let der = |of: &Credentials| CertificateDer::from_pem_slice(of.certificate.as_bytes()).unwrap();
         assert_eq!(shown(Some("a.example.com")), der(&own));

@@ -52,7 +52,7 @@ impl ServiceRef {
 
 /// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Destination {
+pub enum ServerAddress {
     Url(String),
     Service(ServiceRef),
 }
@@ -60,7 +60,7 @@ pub enum Destination {
 /// A server and its TLS trust settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    pub place: Destination,
+    pub place: ServerAddress,
     /// Certificate authority in PEM; empty means the system roots.
     pub ca_bundle: Vec<u8>,
     /// Accepts any certificate.
@@ -90,8 +90,8 @@ impl Target {
             .decode(bundle)
             .map_err(|e| OutboundError::Config(format!("caBundle: {e}")))?;
         let place = match (config.get("url").and_then(Value::as_str), config.get("service")) {
-            (Some(url), _) => Destination::Url(url.to_owned()),
-            (None, Some(service)) => Destination::Service(ServiceRef::parse(service)),
+            (Some(url), _) => ServerAddress::Url(url.to_owned()),
+            (None, Some(service)) => ServerAddress::Service(ServiceRef::parse(service)),
             (None, None) => return Err(OutboundError::Config("exactly one of url or service is required".into())),
         };
         Ok(Self { place, ca_bundle, insecure: false })
@@ -100,8 +100,8 @@ impl Target {
     /// The URL as error messages show it.
     pub fn url(&self) -> String {
         match &self.place {
-            Destination::Url(url) => url.clone(),
-            Destination::Service(service) => {
+            ServerAddress::Url(url) => url.clone(),
+            ServerAddress::Service(service) => {
                 format!("https://{}:{}{}", service.server_name(), service.port, service.path)
             }
         }
@@ -187,10 +187,10 @@ impl Outbound {
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, OutboundError> {
         let address = match &target.place {
-            Destination::Url(url) => {
+            ServerAddress::Url(url) => {
                 url.parse::<http::Uri>().ok().and_then(|url| url.authority().map(ToString::to_string))
             }
-            Destination::Service(_) => None,
+            ServerAddress::Service(_) => None,
         };
         let known = address.filter(|address| self.pool.lock().webhooks.contains_key(address));
         self.exchange(target, request, known.map_or(ClientCertificate::Nothing, ClientCertificate::Webhook)).await
@@ -224,8 +224,8 @@ impl Outbound {
         let verb = go_verb(request.method());
         let display_url = display_url(&target.url(), &suffix);
         let (base, server_name) = match &target.place {
-            Destination::Url(url) => (url.clone(), None),
-            Destination::Service(service) => {
+            ServerAddress::Url(url) => (url.clone(), None),
+            ServerAddress::Service(service) => {
                 match self.resolver.resolve(&service.namespace, &service.name, service.port) {
                     Err(why) => return Err(OutboundError::Resolve { verb, url: display_url, why }),
                     Ok(Endpoint::InProcess(service)) => return Ok(service.serve(request).await),
@@ -264,7 +264,7 @@ impl Outbound {
 
     /// The in-process server that a target resolves to, if any.
     pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcessServer>> {
-        let Destination::Service(service) = &target.place else { return None };
+        let ServerAddress::Service(service) = &target.place else { return None };
         match self.resolver.resolve(&service.namespace, &service.name, service.port) {
             Ok(Endpoint::InProcess(service)) => Some(service),
             Ok(Endpoint::Address { .. }) | Err(_) => None,

@@ -38,7 +38,7 @@ pub(super) fn data(
         RequiredSecret::Certificate(leaf) => {
             let Some(issuer) = issuer else {
                 let why = format!("unknown issuer {}", leaf.issuer);
-                return Err(CredentialsError::RequiredSecret { name: name.to_owned(), why });
+                return Err(CredentialsError::Invalid { name: name.to_owned(), why });
             };
             let key = held.filter(|_| leaf.keep_key).and_then(|held| text(held, KEY));
             let made = certificate(leaf, key, issuer, now).map_err(|error| error.of(name))?;

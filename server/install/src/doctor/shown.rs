@@ -54,7 +54,7 @@ pub(super) fn parsed(pem: &[u8]) -> anyhow::Result<Chain> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_apiserver::authn::{Authority, ServingCertificate};
+    use crowsnest_apiserver::authn::{Authority, ServingCertificates};
     use crowsnest_process::serving::{Tls, serve};
     use tokio_util::sync::CancellationToken;
 
@@ -63,7 +63,7 @@ mod tests {
         let names = ["a.svc", "b.svc"];
         let authority = Authority::generate("nobody's").unwrap();
         let [one, other] = names.map(|name| authority.server(&[name.to_owned()]).unwrap());
-        let serving = ServingCertificate::new(&one).unwrap();
+        let serving = ServingCertificates::new(&one).unwrap();
         serving.name(std::slice::from_ref(&other)).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -4,7 +4,7 @@ use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment};
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_apiserver::outbound::{Destination, ServiceRef, Target};
+use crowsnest_apiserver::outbound::{ServerAddress, ServiceRef, Target};
 use crowsnest_registry::resource::ResourceInfo;
 use crowsnest_registry::strategy::{RequestContext, Strategy, reset_by_status, unconverted};
 use crowsnest_schema::SchemaRef;
@@ -43,7 +43,7 @@ impl Remote {
             group_priority: spec["groupPriorityMinimum"].as_i64().unwrap_or(0),
             version_priority: spec["versionPriority"].as_i64().unwrap_or(0),
             target: Target {
-                place: Destination::Service(ServiceRef::parse(service)),
+                place: ServerAddress::Service(ServiceRef::parse(service)),
                 ca_bundle,
                 insecure: spec["insecureSkipTLSVerify"].as_bool().unwrap_or(false),
             },

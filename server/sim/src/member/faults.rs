@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use crowsnest_apimachinery::request::Query;
-use crowsnest_apiserver::authn::ServingCertificate;
+use crowsnest_apiserver::authn::ServingCertificates;
 use crowsnest_apiserver::serve::serve_through;
 use crowsnest_kube_apiserver::ApiServer;
 use futures::StreamExt;
@@ -318,7 +318,7 @@ impl Listening {
         let authority = self.server.authority();
         let tls = authority
             .server(&self.names)
-            .and_then(|own| self.server.tls(ServingCertificate::new(&own)?))
+            .and_then(|own| self.server.tls(ServingCertificates::new(&own)?))
             .map_err(start)?;
         let stop = CancellationToken::new();
         let wiring = self.faults.wiring.clone();

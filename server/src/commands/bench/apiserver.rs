@@ -93,23 +93,23 @@ const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
-    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     if let Some(kubeconfig) = &args.kubeconfig {
         let target = Target { kubeconfig: kubeconfig.clone(), namespace: args.namespace.clone() };
         let namespaces: Api<Namespace> = Api::all(client(&target).await?);
         let namespace = serde_json::from_value(json!({"metadata": {"name": target.namespace}}))?;
         namespaces.create(&PostParams::default(), &namespace).await?;
-        let measured = measure_all(&target, None, args, &mut figures).await;
+        let measured = measure_all(&target, None, args, &mut printer).await;
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
         return measured;
     }
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    measure_all(&Target::own(&scratch), Some(&server), args, &mut figures).await?;
+    measure_all(&Target::own(&scratch), Some(&server), args, &mut printer).await?;
     super::stop(server).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     if args.stored > 0 {
-        stored(args, &mut figures).await?;
+        stored(args, &mut printer).await?;
     }
     Ok(())
 }
@@ -119,13 +119,13 @@ async fn measure_all(
     target: &Target,
     server: Option<&super::Running>,
     args: &ApiserverArgs,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let maps = maps(target).await?;
-    create(&maps, args.objects, args.clients, SMALL, Some(figures)).await?;
-    gets(&maps, args, figures).await?;
-    lists(target, server, args, figures).await?;
-    watches(target, args, figures).await
+    create(&maps, args.objects, args.clients, SMALL, Some(printer)).await?;
+    gets(&maps, args, printer).await?;
+    lists(target, server, args, printer).await?;
+    watches(target, args, printer).await
 }
 
 async fn config(target: &Target) -> anyhow::Result<kube::Config> {
@@ -199,7 +199,7 @@ async fn create(
     objects: usize,
     clients: usize,
     bytes: usize,
-    figures: Option<&mut MeasurementPrinter<impl Write>>,
+    printer: Option<&mut MeasurementPrinter<impl Write>>,
 ) -> anyhow::Result<()> {
     let (next, took) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(objects)));
     let began = Instant::now();
@@ -216,15 +216,15 @@ async fn create(
         }
     }))
     .await?;
-    let Some(figures) = figures else { return Ok(()) };
-    figures.line("apiserver/create/rate", objects as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
-    figures.spread("apiserver/create", took.into_inner())
+    let Some(printer) = printer else { return Ok(()) };
+    printer.line("apiserver/create/rate", objects as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    printer.spread("apiserver/create", took.into_inner())
 }
 
 async fn gets(
     maps: &Api<ConfigMap>,
     args: &ApiserverArgs,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut took = Vec::with_capacity(args.gets);
     for nth in 0..args.gets {
@@ -233,7 +233,7 @@ async fn gets(
         maps.get(&name).await?;
         took.push(began.elapsed());
     }
-    figures.spread("apiserver/get", took)
+    printer.spread("apiserver/get", took)
 }
 
 /// Lists all objects, uncompressed and with gzip as Go clients request, and measures the growth of the server's memory.
@@ -241,7 +241,7 @@ async fn lists(
     target: &Target,
     server: Option<&super::Running>,
     args: &ApiserverArgs,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let client = client(target).await?;
     let peak = || server.map(|server| super::peak_kib(&server.child)).transpose();
@@ -263,11 +263,11 @@ async fn lists(
         }
         took.sort_unstable();
         let middle = took.get(LISTS / 2).copied().unwrap_or_default();
-        figures.line(&format!("apiserver/list-{}{name}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
+        printer.line(&format!("apiserver/list-{}{name}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
     }
     let (Some(before), Some(after)) = (before, peak()?) else { return Ok(()) };
     let grown = after.saturating_sub(before) as f64 / 1024.0;
-    figures.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), grown, "MB")
+    printer.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), grown, "MB")
 }
 
 pub(super) fn now() -> Duration {
@@ -279,7 +279,7 @@ pub(super) fn now() -> Duration {
 async fn watches(
     target: &Target,
     args: &ApiserverArgs,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let config = config(target).await?;
     let path = watched_from(target).await?;
@@ -287,7 +287,7 @@ async fn watches(
     let opening = (0..args.watchers).map(async |_| connected(&config, &tls, &path).await);
     let alone = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let watchers = alone.into_iter().map(|stream| events(ReaderStream::new(stream), args.writes));
-    watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), figures).await?;
+    watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
 
     let path = watched_from(target).await?;
     let mut sharing = Vec::with_capacity(args.watchers);
@@ -301,8 +301,8 @@ async fn watches(
     });
     let sharing = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let watchers = sharing.into_iter().map(|stream| events(stream, args.writes));
-    watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await?;
-    super::floor::measure(args.watchers, args.writes, SMALL + AROUND, WRITE_EVERY, figures).await
+    watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer).await?;
+    super::floor::measure(args.watchers, args.writes, SMALL + AROUND, WRITE_EVERY, printer).await
 }
 
 /// Watches start from a resourceVersion, as informers do after their list.
@@ -340,7 +340,7 @@ async fn watch(
     watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
     writes: usize,
     name: &str,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let maps = maps(target).await?;
     let mut watching: JoinSet<_> = watchers.collect();
@@ -362,7 +362,7 @@ async fn watch(
     for nth in 0..writes {
         maps.delete(&watched(nth), &DeleteParams::default()).await?;
     }
-    figures.spread(name, took)
+    printer.spread(name, took)
 }
 
 fn watched(nth: usize) -> String {
@@ -401,7 +401,7 @@ fn written(line: &[u8]) -> Option<Duration> {
 }
 
 /// Measures the memory of many objects, and a start with them.
-async fn stored(args: &ApiserverArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn stored(args: &ApiserverArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
     create(
@@ -415,12 +415,12 @@ async fn stored(args: &ApiserverArgs, figures: &mut MeasurementPrinter<impl Writ
     tokio::time::sleep(SETTLE).await;
     let megabytes = |kib: u64| kib as f64 / 1024.0;
     let of = format!("apiserver/stored-{}", args.stored);
-    figures.line(&format!("{of}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
+    printer.line(&format!("{of}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
     super::stop(server).await?;
     let again = super::start_apiserver(&scratch).await?;
-    figures.line(&format!("{of}/restart"), again.ready.as_secs_f64() * 1e3, "ms")?;
+    printer.line(&format!("{of}/restart"), again.ready.as_secs_f64() * 1e3, "ms")?;
     tokio::time::sleep(SETTLE).await;
-    figures.line(&format!("{of}/restarted-rss"), megabytes(super::resident_kib(&again.child)?), "MB")?;
+    printer.line(&format!("{of}/restarted-rss"), megabytes(super::resident_kib(&again.child)?), "MB")?;
     super::stop(again).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
 }

@@ -34,25 +34,25 @@ pub(super) struct CacheArgs {
 
 pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let stage = Stage::build(&args.pods).await?;
-    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
-    figures.line("cache/objects", args.pods.pods as f64, "")?;
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
+    printer.line("cache/objects", args.pods.pods as f64, "")?;
     let before = super::resident_bytes()?;
-    figures.megabytes("cache/rss-before", before)?;
+    printer.megabytes("cache/rss-before", before)?;
 
     let began = Instant::now();
     let (index, interest) = stage.open(&args.keep).await?;
     let proxy = Proxy::new(index.clone());
-    fill(&index, args, began, &mut figures).await?;
-    figures.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
-    figures.megabytes("cache/database", index.size().await?.bytes)?;
-    figures.megabytes("cache/text-index", size_of(&stage.scratch.join("text"))?)?;
-    reads::lists(&proxy, args.pods.pods, args.reads, &mut figures).await?;
+    fill(&index, args, began, &mut printer).await?;
+    printer.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
+    printer.megabytes("cache/database", index.size().await?.bytes)?;
+    printer.megabytes("cache/text-index", size_of(&stage.scratch.join("text"))?)?;
+    reads::lists(&proxy, args.pods.pods, args.reads, &mut printer).await?;
     let listed = super::resident_bytes()?;
-    figures.megabytes("cache/rss-after-lists", listed)?;
-    figures.line("cache/rss-each", listed.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64, "B/object")?;
-    reads::searches(&index, "cache/search", args.reads, &mut figures).await?;
-    churned(&index, &stage.members, args, &mut figures).await?;
-    figures.megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
+    printer.megabytes("cache/rss-after-lists", listed)?;
+    printer.line("cache/rss-each", listed.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64, "B/object")?;
+    reads::searches(&index, "cache/search", args.reads, &mut printer).await?;
+    churned(&index, &stage.members, args, &mut printer).await?;
+    printer.megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
     stop(index, interest).await;
 
@@ -60,7 +60,7 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let (index, interest) = stage.open(&args.keep).await?;
     let answer =
         index.searcher().search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
-    figures.milliseconds("cache/restart", began.elapsed())?;
+    printer.milliseconds("cache/restart", began.elapsed())?;
     ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
     stop(index, interest).await;
     stage.clear().await
@@ -102,16 +102,16 @@ async fn fill(
     index: &Index,
     args: &CacheArgs,
     began: Instant,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     complete(index, args.pods.clusters).await?;
     let stored = began.elapsed();
-    figures.milliseconds("cache/complete", stored)?;
-    figures.line("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
-    figures.megabytes("cache/rss-complete", super::resident_bytes()?)?;
+    printer.milliseconds("cache/complete", stored)?;
+    printer.line("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
+    printer.megabytes("cache/rss-complete", super::resident_bytes()?)?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    figures.milliseconds("cache/searchable", began.elapsed())
+    printer.milliseconds("cache/searchable", began.elapsed())
 }
 
 /// Measures latencies and searches while pods change.
@@ -119,19 +119,19 @@ async fn churned(
     index: &Index,
     members: &Elsewhere,
     args: &CacheArgs,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     rate(&members.address, args.churn).await?;
     let began = Instant::now();
     let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
     while began.elapsed() < Duration::from_secs(args.seconds) {
-        reads::searches(index, "cache/churn/search", args.reads, figures).await?;
+        reads::searches(index, "cache/churn/search", args.reads, printer).await?;
     }
     let (watch, text) = watched.await??;
     rate(&members.address, 0.0).await?;
-    figures.line("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
-    figures.spread("cache/churn/change-to-watch", watch)?;
-    figures.spread("cache/churn/change-to-text", text)
+    printer.line("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
+    printer.spread("cache/churn/change-to-watch", watch)?;
+    printer.spread("cache/churn/change-to-text", text)
 }
 
 /// Total size of the files in a folder, in bytes.

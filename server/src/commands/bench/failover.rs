@@ -59,7 +59,7 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     ensure!(args.bindings >= args.members, "--bindings must be at least --members");
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    let mut figures = MeasurementPrinter { out: std::io::stdout() };
+    let mut printer = MeasurementPrinter { out: std::io::stdout() };
     let mut site = Site::start(args.members, &scratch).await?;
     let mut watching = Watching::start(&site).await?;
     // The namespace must exist in all members first.
@@ -72,8 +72,8 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     copies.await?;
     site.controllers.quiet().await?;
 
-    figures.line("failover/idle-cpu", site.idle(Duration::from_secs(args.rest)).await? * 100.0, "% of a core")?;
-    lost(&mut site, &mut watching, args, &mut figures).await?;
+    printer.line("failover/idle-cpu", site.idle(Duration::from_secs(args.rest)).await? * 100.0, "% of a core")?;
+    lost(&mut site, &mut watching, args, &mut printer).await?;
     drop(watching);
     site.stop().await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
@@ -269,7 +269,7 @@ async fn lost(
     site: &mut Site,
     watching: &mut Watching,
     args: &FailoverArgs,
-    figures: &mut MeasurementPrinter<impl std::io::Write>,
+    printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
     let tainted: HashSet<String> = (1..=args.taint).map(member_name).collect();
     let before = site.bindings().await?;
@@ -294,9 +294,9 @@ async fn lost(
         let of_step = found.iter().filter(move |((of, _), _)| *of == step);
         of_step.map(|(_, at)| at.duration_since(began)).collect::<Vec<Duration>>()
     };
-    figures.spread("failover/decided", took(Step::Decided))?;
+    printer.spread("failover/decided", took(Step::Decided))?;
     let last = took(Step::Requested).into_iter().max().unwrap_or_default();
-    figures.line("failover/replacements-requested", last.as_secs_f64(), "s")?;
+    printer.line("failover/replacements-requested", last.as_secs_f64(), "s")?;
 
     site.controllers.quiet().await?;
     let after = site.bindings().await?;
@@ -304,5 +304,5 @@ async fn lost(
     let written = untouched.filter(|(name, binding)| {
         after.get(*name).is_none_or(|now| now.resource_version() != binding.resource_version())
     });
-    figures.line("failover/untouched-writes", written.count() as f64, "bindings")
+    printer.line("failover/untouched-writes", written.count() as f64, "bindings")
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_apiserver::authn::{Authority, ServingCertificate};
+use crowsnest_apiserver::authn::{Authority, ServingCertificates};
 use futures::{StreamExt, TryStreamExt};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -34,7 +34,7 @@ struct Listening {
 /// The sending process: waits for the listeners and a line of input, then sends each event to all of them.
 pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
-    let serving = ServingCertificate::new(&authority.server(&[NAME.to_owned()])?)?;
+    let serving = ServingCertificates::new(&authority.server(&[NAME.to_owned()])?)?;
     let acceptor = TlsAcceptor::from(authority.tls(serving)?.config);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let listening = Listening { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
@@ -82,7 +82,7 @@ pub(super) async fn measure(
     writes: usize,
     bytes: usize,
     every: Duration,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut part = Part::floor(listeners, writes, bytes, every).await?;
     let listening: Listening = serde_json::from_str(part.first())?;
@@ -106,5 +106,5 @@ pub(super) async fn measure(
         took.extend(read??);
     }
     part.stop().await?;
-    figures.spread(&format!("apiserver/watch-{listeners}-floor"), took)
+    printer.spread(&format!("apiserver/watch-{listeners}-floor"), took)
 }

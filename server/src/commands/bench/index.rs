@@ -44,9 +44,9 @@ pub(super) struct IndexArgs {
 pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     args.keep.backend.check()?;
     let stage = Stage::build(&args.pods).await?;
-    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
-    figures.line("index/objects", args.pods.pods as f64, "")?;
-    figures.megabytes("index/rss-before", super::resident_bytes()?)?;
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
+    printer.line("index/objects", args.pods.pods as f64, "")?;
+    printer.megabytes("index/rss-before", super::resident_bytes()?)?;
 
     let began = Instant::now();
     // A separate index, so that an installation on the same engine is not affected.
@@ -55,23 +55,23 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    figures.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
-    figures.line("index/indexed", args.pods.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
-    figures.megabytes("index/rss-searchable", super::resident_bytes()?)?;
+    printer.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
+    printer.line("index/indexed", args.pods.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    printer.megabytes("index/rss-searchable", super::resident_bytes()?)?;
     let bytes = merged(index.options(), &stage.scratch).await?;
-    figures.megabytes("index/bytes", bytes)?;
-    figures.line("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
+    printer.megabytes("index/bytes", bytes)?;
+    printer.line("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
 
-    measure_searches(&index, "index/search", args.searches, &mut figures).await?;
-    figures.megabytes("index/rss-after-searches", super::resident_bytes()?)?;
+    measure_searches(&index, "index/search", args.searches, &mut printer).await?;
+    printer.megabytes("index/rss-after-searches", super::resident_bytes()?)?;
     rate(&stage.members.address, args.churn).await?;
     let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
-    measure_searches(&index, "index/churn/search", args.searches, &mut figures).await?;
+    measure_searches(&index, "index/churn/search", args.searches, &mut printer).await?;
     let (changed, found) = watched.await??;
     rate(&stage.members.address, 0.0).await?;
-    figures.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
-    figures.spread("index/churn/change-to-search", found)?;
-    figures.megabytes("index/churn/rss", super::resident_bytes()?)?;
+    printer.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
+    printer.spread("index/churn/change-to-search", found)?;
+    printer.megabytes("index/churn/rss", super::resident_bytes()?)?;
     let options = index.options().clone();
     stop(index, interest).await;
     delete_index(&options).await?;
@@ -84,7 +84,7 @@ async fn measure_searches(
     index: &Index,
     name: &str,
     times: usize,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
     let waited = || Duration::from_micros(index.metrics().text_query_microseconds.get());
@@ -99,10 +99,10 @@ async fn measure_searches(
         of_engine.push(engine);
         own.push(took.saturating_sub(engine));
     }
-    figures.spread(name, all)?;
+    printer.spread(name, all)?;
     if index.metrics().text_queries.get() > 0 {
-        figures.spread(&format!("{name}/engine"), of_engine)?;
-        figures.spread(&format!("{name}/own"), own)?;
+        printer.spread(&format!("{name}/engine"), of_engine)?;
+        printer.spread(&format!("{name}/own"), own)?;
     }
     Ok(())
 }

@@ -50,12 +50,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
-    let mut figures = MeasurementPrinter { out: std::io::stdout() };
+    let mut printer = MeasurementPrinter { out: std::io::stdout() };
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    propagated(args, &scratch.join("propagate"), &mut figures).await?;
+    propagated(args, &scratch.join("propagate"), &mut printer).await?;
     if args.cold > 0 {
-        started(args, &scratch.join("cold"), &mut figures).await?;
+        started(args, &scratch.join("cold"), &mut printer).await?;
     }
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
@@ -254,7 +254,7 @@ impl Watching {
 async fn propagated(
     args: &PropagateArgs,
     dir: &Path,
-    figures: &mut MeasurementPrinter<impl std::io::Write>,
+    printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
     let mut site = Site::start(args.members, args.writes > 0, dir).await?;
     templates(&site.client, args.config_maps).await?;
@@ -268,27 +268,27 @@ async fn propagated(
     let began = Instant::now();
     policy(&site.client).await?;
     let applied = watching.until(count, |_| true).await? - began;
-    figures.milliseconds("propagate/applied", applied)?;
-    figures.line("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
+    printer.milliseconds("propagate/applied", applied)?;
+    printer.line("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
     let Quiet { resident, .. } = site.controllers.quiet().await?;
     let told = began.elapsed();
     let (after, _) = site.counts().await?;
-    figures.milliseconds("propagate/statuses-told", told)?;
+    printer.milliseconds("propagate/statuses-told", told)?;
     let each = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
-    figures.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
+    printer.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
     if args.writes > 0 {
         // Requests exceed writes on conflicts and no-op updates.
         let asked = each(after.requests, before.requests);
-        figures.line("propagate/control-plane-requests", asked, "requests/template")?;
+        printer.line("propagate/control-plane-requests", asked, "requests/template")?;
     }
-    figures.line("propagate/rss", resident as f64 / 1e6, "MB")?;
+    printer.line("propagate/rss", resident as f64 / 1e6, "MB")?;
     let mut times = Vec::with_capacity(args.changes);
     for number in 0..args.changes {
         times.push(change(&site.client, &mut watching, number, args).await?);
         tokio::time::sleep(LOOK).await;
     }
     if !times.is_empty() {
-        figures.spread("propagate/change", times)?;
+        printer.spread("propagate/change", times)?;
     }
     drop(watching);
     site.stop().await
@@ -315,7 +315,7 @@ async fn change(
 async fn started(
     args: &PropagateArgs,
     dir: &Path,
-    figures: &mut MeasurementPrinter<impl std::io::Write>,
+    printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
     let mut site = Site::start(args.members, true, dir).await?;
     policy(&site.client).await?;
@@ -324,7 +324,7 @@ async fn started(
     templates(&site.client, args.cold).await?;
     watching.until(args.cold * args.members, |_| true).await?;
     drop(watching);
-    figures.line("propagate/filled", began.elapsed().as_secs_f64(), "s")?;
+    printer.line("propagate/filled", began.elapsed().as_secs_f64(), "s")?;
     site.controllers.quiet().await?;
     for start in ["cold", "warm"] {
         let before = site.counts().await?;
@@ -334,14 +334,14 @@ async fn started(
         let Quiet { after, resident, peak } = controllers.quiet().await?;
         site = Site { members, control_plane, controllers, client, kubeconfig };
         let now = site.counts().await?;
-        figures.line(&format!("propagate/{start}/quiet"), after.as_secs_f64(), "s")?;
+        printer.line(&format!("propagate/{start}/quiet"), after.as_secs_f64(), "s")?;
         for (whose, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
             let (changed, asked) = (now.revision - before.revision, now.requests - before.requests);
-            figures.line(&format!("propagate/{start}/{whose}-writes"), changed as f64, "writes")?;
-            figures.line(&format!("propagate/{start}/{whose}-requests"), asked as f64, "requests")?;
+            printer.line(&format!("propagate/{start}/{whose}-writes"), changed as f64, "writes")?;
+            printer.line(&format!("propagate/{start}/{whose}-requests"), asked as f64, "requests")?;
         }
-        figures.line(&format!("propagate/{start}/rss"), resident as f64 / 1e6, "MB")?;
-        figures.line(&format!("propagate/{start}/peak-rss"), peak as f64 / 1e6, "MB")?;
+        printer.line(&format!("propagate/{start}/rss"), resident as f64 / 1e6, "MB")?;
+        printer.line(&format!("propagate/{start}/peak-rss"), peak as f64 / 1e6, "MB")?;
     }
     site.stop().await
 }

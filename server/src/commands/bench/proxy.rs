@@ -84,32 +84,32 @@ struct Ways {
 }
 
 pub(super) async fn run(args: &ProxyArgs) -> anyhow::Result<()> {
-    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
-    carried(args, &mut figures).await?;
-    held_open(args, &mut figures).await?;
-    watched(args, &mut figures).await
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
+    carried(args, &mut printer).await?;
+    held_open(args, &mut printer).await?;
+    watched(args, &mut printer).await
 }
 
-async fn carried(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn carried(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let fleet = super::start(&scratch, 1).await?;
     let ways = Ways::of(&scratch).await?;
     let line = "x".repeat(1_000);
     ways.begin(&format!("for i in $(seq {LINES}); do echo $i {line}; done; sleep 100000")).await?;
     ways.says(&format!("{LINES} ")).await?;
-    gets(&ways, args.gets, figures).await?;
+    gets(&ways, args.gets, printer).await?;
     let megabytes = args.megabytes;
-    throughput("logs", &ways, figures, |pods| logs(pods, megabytes)).await?;
-    throughput("exec", &ways, figures, |pods| exec(pods, megabytes)).await?;
-    throughput("copy-to", &ways, figures, |pods| copy(pods, megabytes)).await?;
-    kubectl_cp(&scratch, megabytes, figures).await?;
+    throughput("logs", &ways, printer, |pods| logs(pods, megabytes)).await?;
+    throughput("exec", &ways, printer, |pods| exec(pods, megabytes)).await?;
+    throughput("copy-to", &ways, printer, |pods| copy(pods, megabytes)).await?;
+    kubectl_cp(&scratch, megabytes, printer).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
 /// Measures the memory of idle sessions, each way in a new process because memory freed by one would be reused by the
 /// other.
-async fn held_open(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn held_open(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     for name in ["direct", "through"] {
         let scratch = super::scratch();
         let fleet = super::start(&scratch, 1).await?;
@@ -119,7 +119,7 @@ async fn held_open(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write
         let open = sessions(if name == "direct" { &ways.direct } else { &ways.through }, args.sessions).await?;
         let grown = super::resident_kib(&fleet.child)?.saturating_sub(before) as f64 / 1024.0;
         drop(open);
-        figures.line(&format!("proxy/sessions-{}/{name}-rss", args.sessions), grown, "MB")?;
+        printer.line(&format!("proxy/sessions-{}/{name}-rss", args.sessions), grown, "MB")?;
         super::stop(fleet).await?;
         std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     }
@@ -174,7 +174,7 @@ async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Po
 }
 
 /// Measures sequential gets, alternating between both ways.
-async fn gets(ways: &Ways, times: usize, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn gets(ways: &Ways, times: usize, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for _ in 0..times {
         for (pods, times) in [(&ways.direct, &mut direct), (&ways.through, &mut through)] {
@@ -183,14 +183,14 @@ async fn gets(ways: &Ways, times: usize, figures: &mut MeasurementPrinter<impl W
             times.push(began.elapsed());
         }
     }
-    figures.spread("proxy/get/direct", direct)?;
-    figures.spread("proxy/get/through", through)
+    printer.spread("proxy/get/direct", direct)?;
+    printer.spread("proxy/get/through", through)
 }
 
 async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
     name: &str,
     ways: &Ways,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
     moved: impl Fn(Api<Pod>) -> F,
 ) -> anyhow::Result<()> {
     let mut rates = [Vec::new(), Vec::new()];
@@ -201,7 +201,7 @@ async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
             rates.push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
         }
     }
-    figures.ways(name, rates)
+    printer.ways(name, rates)
 }
 
 impl<W: Write> MeasurementPrinter<W> {
@@ -279,7 +279,7 @@ async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
 }
 
 /// Copies files to and from the pod with the kubectl in `$KUBECTL` or `$PATH`.
-async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn kubectl_cp(dir: &Path, megabytes: usize, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let kubectl = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
     let version = Command::new(&kubectl).args(["version", "--client"]).stdout(Stdio::null()).status().await;
     if !version.is_ok_and(|status| status.success()) {
@@ -305,7 +305,7 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut MeasurementPrint
                 rates.push(megabytes as f64 / began.elapsed().as_secs_f64());
             }
         }
-        figures.ways(name, rates)?;
+        printer.ways(name, rates)?;
     }
     let copied = tokio::fs::metadata(&back).await?.len();
     ensure!(copied == megabytes as u64 * 1_000_000, "{copied} bytes were copied back");
@@ -365,7 +365,7 @@ async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
 }
 
 /// Measures thousands of watches of the merged stream.
-async fn watched(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn watched(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let stage = Stage::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
     let (index, interest) = stage.open(&args.keep).await?;
     complete(&index, CLUSTERS).await?;
@@ -389,11 +389,11 @@ async fn watched(args: &ProxyArgs, figures: &mut MeasurementPrinter<impl Write>)
     let times = std::mem::take(&mut *took.lock());
     rate(&stage.members.address, 0.0).await?;
     ensure!(!times.is_empty(), "no event was delivered");
-    figures.line("proxy/watches", args.watches as f64, "")?;
-    figures.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
-    figures.spread("proxy/watches/delivery", times)?;
+    printer.line("proxy/watches", args.watches as f64, "")?;
+    printer.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
+    printer.spread("proxy/watches/delivery", times)?;
     let grown = super::resident_bytes()?.saturating_sub(before);
-    figures.line("proxy/watches/rss", grown as f64 / 1e6, "MB")?;
+    printer.line("proxy/watches/rss", grown as f64 / 1e6, "MB")?;
     if let Some(ended) = watching.try_join_next() {
         ended??;
         anyhow::bail!("the watch ended");

@@ -50,13 +50,13 @@ pub(super) async fn lists(
     proxy: &Proxy,
     pods: usize,
     times: usize,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     if pods <= LISTED_WHOLE {
         for _ in 0..2 {
             let began = Instant::now();
             list(proxy, "api/v1/pods").await?;
-            figures.milliseconds("cache/list-all", began.elapsed())?;
+            printer.milliseconds("cache/list-all", began.elapsed())?;
         }
     }
     let (mut pages, mut narrow) = (Vec::new(), Vec::new());
@@ -71,8 +71,8 @@ pub(super) async fn lists(
         list(proxy, &path).await?;
         narrow.push(began.elapsed());
     }
-    figures.spread("cache/list-500", pages)?;
-    figures.spread("cache/namespace-and-label", narrow)
+    printer.spread("cache/list-500", pages)?;
+    printer.spread("cache/namespace-and-label", narrow)
 }
 
 /// Measures searches of a user with permissions in every member; prints the slowest query.
@@ -80,7 +80,7 @@ pub(super) async fn searches(
     index: &Index,
     name: &str,
     times: usize,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
     let mut all = Vec::with_capacity(times);
@@ -93,8 +93,8 @@ pub(super) async fn searches(
         slowest = slowest.max((took, query));
         all.push(took);
     }
-    figures.spread(name, all)?;
-    figures.milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
+    printer.spread(name, all)?;
+    printer.milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
 }
 
 /// Measures the time from a change in a member to the change log, and to its commit in the text index.

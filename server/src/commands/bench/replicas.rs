@@ -77,7 +77,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     register(&reach.client().await?, &members.address, args.clusters).await?;
     let kubeconfig = scratch.join("kubeconfig");
     std::fs::write(&kubeconfig, &reach.kubeconfig)?;
-    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
 
     let began = Instant::now();
     let starting = (0..args.replicas).map(|number| {
@@ -86,17 +86,17 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     });
     let mut replicas = try_join_all(starting).await?;
     each(&mut replicas, &format!("complete {}", args.clusters)).await?;
-    figures.milliseconds("replicas/complete", began.elapsed())?;
-    figures.line("replicas/ingest", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    printer.milliseconds("replicas/complete", began.elapsed())?;
+    printer.line("replicas/ingest", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
     each(&mut replicas, "searchable").await?;
-    figures.milliseconds("replicas/searchable", began.elapsed())?;
-    sizes(&mut replicas, "replicas", &mut figures).await?;
-    answers(&mut replicas, args.seconds, "replicas", &mut figures).await?;
+    printer.milliseconds("replicas/searchable", began.elapsed())?;
+    sizes(&mut replicas, "replicas", &mut printer).await?;
+    answers(&mut replicas, args.seconds, "replicas", &mut printer).await?;
 
     rate(&members.address, args.churn).await?;
-    heard(&mut replicas, args.seconds, "replicas/churn", &mut figures).await?;
-    answers(&mut replicas, args.seconds, "replicas/churn", &mut figures).await?;
-    sizes(&mut replicas, "replicas/churn", &mut figures).await?;
+    heard(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
+    answers(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
+    sizes(&mut replicas, "replicas/churn", &mut printer).await?;
     let killed = replicas.pop().context("no replica is left")?;
     let hear = format!("hear {}", LISTENED.as_secs());
     let (_, told) = tokio::try_join!(
@@ -109,7 +109,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     rate(&members.address, 0.0).await?;
     let told: Vec<Heard> = parsed(&told)?;
     let longest = told.iter().flat_map(|heard| &heard.watch).max().copied().unwrap_or_default();
-    figures.milliseconds("replicas/killed/longest-silence", longest)?;
+    printer.milliseconds("replicas/killed/longest-silence", longest)?;
     for replica in replicas {
         replica.stop().await?;
     }
@@ -127,12 +127,12 @@ fn parsed<T: serde::de::DeserializeOwned>(told: &[String]) -> anyhow::Result<Vec
 }
 
 /// Prints the maximum of each value over all replicas.
-async fn sizes(replicas: &mut [Part], name: &str, figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn sizes(replicas: &mut [Part], name: &str, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let told: Vec<Size> = parsed(&each(replicas, "size").await?)?;
     let most = |size: fn(&Size) -> u64| told.iter().map(size).max().unwrap_or_default();
-    figures.megabytes(&format!("{name}/rss"), most(|size| size.resident))?;
-    figures.megabytes(&format!("{name}/text-index"), most(|size| size.text_index))?;
-    figures.megabytes(&format!("{name}/database"), most(|size| size.database))
+    printer.megabytes(&format!("{name}/rss"), most(|size| size.resident))?;
+    printer.megabytes(&format!("{name}/text-index"), most(|size| size.text_index))?;
+    printer.megabytes(&format!("{name}/database"), most(|size| size.database))
 }
 
 /// Measures the searches of concurrent users on all replicas.
@@ -140,20 +140,20 @@ async fn answers(
     replicas: &mut [Part],
     seconds: u64,
     name: &str,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let told: Vec<Vec<Duration>> = parsed(&each(replicas, &format!("answer {seconds}")).await?)?;
     let all: Vec<Duration> = told.into_iter().flatten().collect();
     let name = format!("{name}/users-{}", USERS * replicas.len());
-    figures.line(&name, all.len() as f64 / seconds as f64, "answers/s")?;
-    figures.spread(&name, all)
+    printer.line(&name, all.len() as f64 / seconds as f64, "answers/s")?;
+    printer.spread(&name, all)
 }
 
 async fn heard(
     replicas: &mut [Part],
     seconds: u64,
     name: &str,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let told: Vec<Heard> = parsed(&each(replicas, &format!("hear {seconds}")).await?)?;
     let count = told.len().max(1);
@@ -162,9 +162,9 @@ async fn heard(
         all.text.extend(heard.text);
         all
     });
-    figures.line(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
-    figures.spread(&format!("{name}/change-to-watch"), all.watch)?;
-    figures.spread(&format!("{name}/change-to-text"), all.text)
+    printer.line(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
+    printer.spread(&format!("{name}/change-to-watch"), all.watch)?;
+    printer.spread(&format!("{name}/change-to-text"), all.text)
 }
 
 /// Runs a replica with its text index in `dir`.

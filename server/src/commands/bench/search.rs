@@ -53,43 +53,43 @@ const PARSED: usize = 200_000;
 
 pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let stage = Stage::build(&args.pods).await?;
-    let mut figures = MeasurementPrinter { out: std::io::stdout().lock() };
-    parsed(&mut figures)?;
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
+    parsed(&mut printer)?;
     let began = Instant::now();
     let (index, interest) = stage.open(&args.keep).await?;
     complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    figures.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
+    printer.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
     let segments = index.metrics().text_segments.get();
     super::at_rest().await?;
-    figures.line("search/merged", began.elapsed().as_secs_f64(), "s")?;
-    figures.line("search/segments-before", segments as f64, "")?;
-    figures.line("search/segments", index.metrics().text_segments.get() as f64, "")?;
-    figures.line("search/objects", args.pods.pods as f64, "")?;
-    figures.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
+    printer.line("search/merged", began.elapsed().as_secs_f64(), "s")?;
+    printer.line("search/segments-before", segments as f64, "")?;
+    printer.line("search/segments", index.metrics().text_segments.get() as f64, "")?;
+    printer.line("search/objects", args.pods.pods as f64, "")?;
+    printer.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
-    asked(&index, &tenant, "search/tenant", args.asks, &mut figures).await?;
-    others(&index, &tenant, "search/first", first(args.asks, 0), &mut figures).await?;
-    others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut figures).await?;
-    suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
-    together(&index, args, "search", &mut figures).await?;
+    asked(&index, &tenant, "search/tenant", args.asks, &mut printer).await?;
+    others(&index, &tenant, "search/first", first(args.asks, 0), &mut printer).await?;
+    others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut printer).await?;
+    suggested(&index, &tenant, "search/suggest", args.asks, &mut printer).await?;
+    together(&index, args, "search", &mut printer).await?;
     rate(&stage.members.address, args.churn).await?;
-    asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
-    others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut figures).await?;
-    suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
-    together(&index, args, "search/churn", &mut figures).await?;
+    asked(&index, &tenant, "search/churn/tenant", args.asks, &mut printer).await?;
+    others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut printer).await?;
+    suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut printer).await?;
+    together(&index, args, "search/churn", &mut printer).await?;
     rate(&stage.members.address, 0.0).await?;
     // All changes must be searchable before results are compared.
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    today(&index, &stage.members, args, &mut figures).await?;
+    today(&index, &stage.members, args, &mut printer).await?;
     stop(index, interest).await;
     stage.clear().await
 }
 
-fn parsed(figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+fn parsed(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (began, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
     for nth in 0..PARSED {
@@ -97,7 +97,7 @@ fn parsed(figures: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
         read.filter.terms(&mut |_| terms += 1);
     }
     ensure!(terms > PARSED, "the queries have no terms");
-    figures.line("search/parser", PARSED as f64 / began.elapsed().as_secs_f64(), "queries/s")
+    printer.line("search/parser", PARSED as f64 / began.elapsed().as_secs_f64(), "queries/s")
 }
 
 /// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
@@ -106,7 +106,7 @@ async fn asked(
     user: &UserInfo,
     name: &str,
     times: usize,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::with_capacity(times);
     let mut of_each = vec![Vec::new(); QUERIES.len()];
@@ -115,10 +115,10 @@ async fn asked(
         all.push(took);
         of_each[nth % QUERIES.len()].push(took);
     }
-    figures.spread(name, all)?;
+    printer.spread(name, all)?;
     for (query, mut times) in QUERIES.iter().zip(of_each) {
         times.sort_unstable();
-        figures
+        printer
             .milliseconds(&format!("{name}-p50[{query}]"), times.get(times.len() / 2).copied().unwrap_or_default())?;
     }
     Ok(())
@@ -130,13 +130,13 @@ async fn others(
     user: &UserInfo,
     name: &str,
     queries: impl Iterator<Item = String>,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for query in queries {
         all.push(ask(index, user, &query).await?);
     }
-    figures.spread(name, all)
+    printer.spread(name, all)
 }
 
 /// Distinct queries of the mix; each number occurs in some pods, and each salt gives other numbers.
@@ -177,7 +177,7 @@ async fn suggested(
     user: &UserInfo,
     name: &str,
     times: usize,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::with_capacity(times);
     for nth in 0..times {
@@ -188,7 +188,7 @@ async fn suggested(
         all.push(began.elapsed());
         ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
     }
-    figures.spread(name, all)
+    printer.spread(name, all)
 }
 
 /// Measures concurrent users, each searching continuously.
@@ -196,7 +196,7 @@ async fn together(
     index: &Index,
     args: &SearchArgs,
     when: &str,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut users = tokio::task::JoinSet::new();
@@ -217,8 +217,8 @@ async fn together(
         all.extend(done??);
     }
     let name = format!("{when}/users-{}", args.users);
-    figures.line(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
-    figures.spread(&name, all)
+    printer.line(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
+    printer.spread(&name, all)
 }
 
 /// Measures the same query with kubectl and jq, cluster by cluster.
@@ -226,7 +226,7 @@ async fn today(
     index: &Index,
     members: &Elsewhere,
     args: &SearchArgs,
-    figures: &mut MeasurementPrinter<impl Write>,
+    printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let Some(kubectl) = &args.kubectl else { return Ok(()) };
     let (question_today, filter) = TODAY;
@@ -246,10 +246,10 @@ async fn today(
         ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
         found += String::from_utf8_lossy(&filtered.stdout).lines().count();
     }
-    figures.milliseconds("search/kubectl-and-jq", began.elapsed())?;
+    printer.milliseconds("search/kubectl-and-jq", began.elapsed())?;
     let began = Instant::now();
     let answer = index.searcher().search_all(question(question_today, UserInfo::system())).await?;
-    figures.milliseconds("search/same-question", began.elapsed())?;
+    printer.milliseconds("search/same-question", began.elapsed())?;
     let total = answer.summary.map_or(0, |summary| summary.total);
     ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
     Ok(())

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::post;
 use axum::{Json, Router};
 use base64::Engine;
-use crowsnest_apiserver::authn::{Authority, ServingCertificate};
+use crowsnest_apiserver::authn::{Authority, ServingCertificates};
 use crowsnest_apiserver::serve::serve;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -99,7 +99,7 @@ impl Server {
         let authority = Authority::generate("webhooks").expect("an authority");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let own = authority.server(&names).expect("a certificate");
-        let tls = ServingCertificate::new(&own).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
+        let tls = ServingCertificates::new(&own).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, stop) = (Arc::default(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! Reservations count exactly once until the pods run, and an incrementally updated room equals a rebuilt one.
+//! Reservations count exactly once until the pods run, and an incrementally updated free capacity equals a rebuilt one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -208,7 +208,7 @@ impl Model {
 
 proptest! {
     /// For every order of decisions, writes, status updates and deletions, the reservations equal the assigned pods
-    /// that do not run, and an incrementally updated room equals a rebuilt one.
+    /// that do not run, and an incrementally updated free capacity equals a rebuilt one.
     #[test]
     fn reservations_are_neither_lost_nor_doubled(steps in steps()) {
         let (mut ledger, mut now) = (Ledger::new(Gates::all()), Duration::ZERO);

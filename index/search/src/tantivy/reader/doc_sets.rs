@@ -97,7 +97,7 @@ impl<'q> PreparedQuery<'q> {
         self.notices.into_inner()
     }
 
-    /// Evaluates the plan on a segment; returns only documents that the caller may read .
+    /// Evaluates the plan on a segment; returns only documents that the caller may read.
     pub fn ask(
         &self,
         segment: &Segment,

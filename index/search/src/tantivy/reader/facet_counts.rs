@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tantivy::DocId;
 
-/// Numbers of values in ascending order, with their counts.
+/// Ordinals of values in ascending order, with the number of documents of each.
 pub type OrdinalCounts = Arc<[(u32, u32)]>;
 
-/// Counts of one segment.
+/// Counts the values of facets in one segment.
 pub(crate) struct FacetCounter<'s> {
     pub segment: &'s Segment,
     pub values: &'s Values,

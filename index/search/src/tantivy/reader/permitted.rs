@@ -1,4 +1,4 @@
-//! The documents of a segment that a caller may read . A decision is made once per distinct (cluster, resource,
+//! The documents of a segment that a caller may read. A decision is made once per distinct (cluster, resource,
 //! namespace) and cached for the whole segment; when grants in a cluster change, only that cluster's documents are
 //! decided again.
 
