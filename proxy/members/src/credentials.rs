@@ -104,7 +104,7 @@ impl MemberRoute {
             (ClusterSyncMode::Pull, None) => Self::AgentIfConnected,
             // Any value of the annotation excludes dialing.
             (ClusterSyncMode::Pull, Some(_)) => Self::AgentOnly,
-            _ => Self::Dialling,
+            _ => Self::Direct,
         }
     }
 }

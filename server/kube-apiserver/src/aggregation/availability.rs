@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_apiserver::outbound::{Destination, Outbound, OutboundError, ResolveError};
+use crowsnest_apiserver::outbound::{Outbound, OutboundError, ResolveError, ServerAddress};
 use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_schema::openapi::Published;
 use http::StatusCode;
@@ -90,7 +90,7 @@ async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
 }
 
 fn unresolved(remote: &Remote, why: &ResolveError) -> Finding {
-    let Destination::Service(service) = &remote.target.place else {
+    let ServerAddress::Service(service) = &remote.target.place else {
         return unavailable("ServiceNotFound", why.to_string());
     };
     let (name, namespace) = (&service.name, &service.namespace);
