@@ -30,7 +30,7 @@ const answers = []
 await signedIn(address, async (page, origin) => {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
     // Start from another page each time, so that no earlier result is left.
-    await page.getByRole('link', { name: 'Search', exact: true }).click()
+    await page.getByRole('link', { name: 'Home', exact: true }).click()
     await page.locator('.summary').waitFor({ state: 'detached' })
     await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)
     await page.keyboard.press('Enter')

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { accessible, api, expected, isMain, paste, signedIn } from './browser.mjs'
+import { accessible, api, expected, isMain, paste, prefer, signedIn } from './browser.mjs'
 
 const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
@@ -51,7 +51,7 @@ const isParameter = (page, name, value) => page.waitForURL((url) => url.searchPa
 
 async function overview(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod })
-  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready ✓ True/ }).waitFor()
+  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready True/ }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('link', { name: 'nginx:1.25' }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('cell', { name: '80/TCP' }).waitFor()
   await page.getByText('podIP').waitFor()
@@ -495,10 +495,10 @@ async function refusals(page, origin, pod) {
 
 async function languages(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod })
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await prefer(page, 'Language', 'zh-CN')
   await page.getByRole('link', { name: '关联' }).waitFor()
   await page.getByRole('table', { name: '容器' }).waitFor()
-  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
+  await prefer(page, '语言', 'en')
   await page.getByRole('link', { name: 'Related' }).waitFor()
 }
 

@@ -1,5 +1,9 @@
 import { share } from '../api/quantity'
 
+/** Shares from which on a resource is marked as high and as nearly used up. */
+const HIGH = 0.7
+const FULL = 0.9
+
 interface BarProps {
   label: string
   used: number
@@ -14,8 +18,10 @@ export function Bar({ label, used, whole, text }: BarProps) {
   const percent = Math.round(part * 100)
   return (
     <span className="bar" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={percent} aria-valuetext={`${text}, ${percent} %`} title={`${label}: ${text} (${percent} %)`}>
-      <i className={part >= 0.9 ? 'full' : undefined} style={{ width: `${percent}%` }} />
       <span aria-hidden="true">{text}</span>
+      <i aria-hidden="true">
+        <i className={part >= FULL ? 'full' : part >= HIGH ? 'high' : undefined} style={{ width: `${percent}%` }} />
+      </i>
     </span>
   )
 }

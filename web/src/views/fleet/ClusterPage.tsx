@@ -14,14 +14,16 @@ import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
 import { number, since } from '../../parts/format'
 import { Modal } from '../../parts/Modal'
+import { Pill } from '../../parts/Pill'
 import { quantity, readable } from '../../api/quantity'
+import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
 import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
 import { NodeTable } from './Nodes'
-import { Heard } from './Overview'
+import { Heard } from './Heard'
 
 const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
 
@@ -65,7 +67,7 @@ function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster
   const where = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
   return (
     <p>
-      <b className={status.ready === 'True' ? 'good' : 'bad'}>{t.readyWords[status.ready] ?? status.ready}</b>
+      <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} />
       {status.message && ` · ${status.message}`} · {status.version} · {status.mode}
       {where && ` · ${where}`}
       {status.nodes && ` · ${t.nodesReady(status.nodes.ready, status.nodes.total)}`} · {t.freshness} <Heard seconds={status.ageSeconds} />
@@ -191,7 +193,7 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
         <p className="notice">{t.noExecute}</p>
         <Problem error={error} />
         <p className="acts">
-          <button type="submit">{t.save}</button>
+          <button type="submit" className="primary">{t.save}</button>
           <button type="button" onClick={onClose}>
             {t.cancel}
           </button>
@@ -212,7 +214,9 @@ function Told({ cluster }: { cluster: Cluster }) {
         {(status?.conditions ?? []).map((condition) => (
           <tr key={condition.type} data-condition={condition.type}>
             <th scope="row">{condition.type}</th>
-            <td className={condition.status === 'True' ? 'good' : 'bad'}>{condition.status}</td>
+            <td>
+              <Pill state={condition.status} tone={toneOfReadiness(condition.status)} />
+            </td>
             <td>{condition.reason}</td>
             <td>{since(condition.lastTransitionTime)}</td>
             <td>{condition.message}</td>

@@ -6,7 +6,9 @@ import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
 import { Narrow } from '../../parts/Narrow'
+import { Pill } from '../../parts/Pill'
 import { quantity, readable } from '../../api/quantity'
+import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
@@ -70,8 +72,8 @@ function NodeRow({ node }: { node: Node }) {
       <th scope="row">
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'nodes', name: metadata.name })}>{metadata.name}</Link>
       </th>
-      <td className={ready === 'True' ? 'good' : 'bad'}>
-        {t.readyWords[ready] ?? ready}
+      <td>
+        <Pill state={ready} tone={toneOfReadiness(ready)} text={t.readyWords[ready] ?? ready} />{' '}
         {spec?.unschedulable && <span className="chip">{t.unschedulable}</span>}
         {pressing.map(({ type, message }) => (
           <span key={type} className="chip" title={message}>
@@ -80,9 +82,9 @@ function NodeRow({ node }: { node: Node }) {
         ))}
       </td>
       <td>{status?.nodeInfo?.kubeletVersion}</td>
-      <td>{has('cpu')}</td>
-      <td>{has('memory')}</td>
-      <td>
+      <td className="number">{has('cpu')}</td>
+      <td className="number">{has('memory')}</td>
+      <td className="number">
         <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{has('pods')}</Link>
       </td>
       <td>

@@ -12,13 +12,16 @@ import { explain } from './explain'
 import { canRestart, canScale } from './facts'
 import { removeObject, restartObject, scaleObject, type Earnest, type Written } from './objects'
 import { isManaged } from './Overview'
+import { useView } from './state'
 
 type Action = 'scale' | 'restart' | 'delete'
 
 /** Actions on an object; forbidden ones explain why. */
 export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  const [doing, setDoing] = useState<Action>()
+  const [view, change] = useView()
+  // The address may name the action, so that a key in the results opens it.
+  const [doing, setDoing] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
   const [done, setDone] = useState<string>()
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = refTo
@@ -28,6 +31,10 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const mayScale = useMay({ ...wish, verb: 'patch', subresource: 'scale' })
   const where = namespace ?? t.everywhere
   const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
+  const close = () => {
+    setDoing(undefined)
+    if (view.do !== undefined) change({ do: undefined })
+  }
   return (
     <>
       {canScale(refTo) && (
@@ -40,7 +47,7 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
           {t.restart}
         </Control>
       )}
-      <Control why={why(mayDelete, 'delete', resource)} onClick={() => setDoing('delete')}>
+      <Control why={why(mayDelete, 'delete', resource)} className="danger" onClick={() => setDoing('delete')}>
         {t.delete}
       </Control>
       <span role="status">{done}</span>
@@ -50,9 +57,9 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
           action={doing}
           refTo={refTo}
           object={object}
-          onClose={() => setDoing(undefined)}
+          onClose={close}
           onDone={(said) => {
-            setDoing(undefined)
+            close()
             setDone(said)
             void client.invalidateQueries()
           }}
@@ -145,7 +152,7 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
           ))}
         {problem && <p role="alert">{problem}</p>}
         <p className="tools">
-          <Control type="submit" why={asked.at === 'agreed' ? undefined : asked.at === 'asking' ? t.asking : asked.why}>
+          <Control type="submit" className={action === 'delete' ? 'danger' : 'primary'} why={asked.at === 'agreed' ? undefined : asked.at === 'asking' ? t.asking : asked.why}>
             {t.doIt[action]}
           </Control>
           <button type="button" onClick={onClose}>

@@ -10,7 +10,7 @@ import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { asked, dotted, isNoise, isSecret, readHistory, readVersion, withoutValues, type Diff } from './objects'
+import { asked, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff } from './objects'
 import { useView } from './state'
 
 const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
@@ -24,7 +24,10 @@ export function History({ refTo }: { refTo: ObjectRef }) {
     queryFn: ({ signal }) => readHistory(refTo, signal),
     refetchInterval: 10_000,
   })
-  const versions = history.data?.versions ?? []
+  const all = history.data?.versions ?? []
+  const spec = ofSpec(all)
+  const withStatus = view.versions === 'all'
+  const versions = withStatus ? all : spec
   // A revision is identified by its first seq; the latest stays selected as latest.
   const seqOf = (nth: number) => (versions[nth]?.until === undefined ? 'now' : String(versions[nth]?.seq))
   const to = view.to ?? (versions.length > 0 ? seqOf(0) : undefined)
@@ -56,6 +59,13 @@ export function History({ refTo }: { refTo: ObjectRef }) {
             </tr>
           ))}
         </Table>
+      )}
+      {spec.length < all.length && (
+        <p className="tools">
+          <label className="option">
+            <input type="checkbox" checked={withStatus} onChange={(event) => change({ versions: event.target.checked ? 'all' : undefined })} /> {t.statusVersions(all.length - spec.length)}
+          </label>
+        </p>
       )}
       {view.show && <Shown refTo={refTo} seq={view.show} />}
       <Elsewhere refTo={refTo} chosen={view.with} onChoose={(cluster) => change({ with: cluster })} />

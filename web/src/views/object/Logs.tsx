@@ -10,6 +10,7 @@ import { reveal, step, visible } from '../../parts/window'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { containers, podsOf } from './facts'
+import { highlighted, levelOf } from './level'
 import { nameOf, type LogLine, type LogSource, type Ring } from './ring'
 import { useView } from './state'
 import { download, useLogs, type Told, type Wish } from './useLogs'
@@ -58,7 +59,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
           event.preventDefault()
           const form = new FormData(event.currentTarget)
           const text = (name: string) => String(form.get(name) ?? '') || undefined
-          change({ include: text('include'), exclude: text('exclude') })
+          change({ include: text('include'), exclude: text('exclude'), mark: text('mark') })
         }}
       >
         <label>
@@ -84,6 +85,9 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         </label>
         <label>
           {t.exclude} <input name="exclude" key={view.exclude} defaultValue={view.exclude} placeholder={t.regex} size={14} spellCheck={false} autoComplete="off" />
+        </label>
+        <label>
+          {t.highlight} <input name="mark" key={`mark ${view.mark}`} defaultValue={view.mark} size={14} spellCheck={false} autoComplete="off" />
         </label>
         <button type="submit">{t.filter}</button>
       </form>
@@ -111,7 +115,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
       </p>
       {problem && <p role="alert">{problem}</p>}
       <Said told={told} ring={ring} />
-      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} onChoose={choose} />
+      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
     </>
   )
 }
@@ -153,15 +157,23 @@ interface LinesProps {
   linked: string | undefined
   chosen: string | undefined
   timestamps: boolean
+  /** A text that is highlighted. */
+  mark: string | undefined
   onChoose: (name: string | undefined) => void
+  /** Shows the lines around a selected one; absent if no line is filtered out. */
+  onContext: (() => void) | undefined
 }
 
 /** The visible lines. At the end the view follows new lines; elsewhere it stays. */
-function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }: LinesProps) {
+function Lines({ ring, drawn, following, linked, chosen, timestamps, mark, onChoose, onContext }: LinesProps) {
   const t = useTextOf(texts)
   const box = useRef<HTMLDivElement>(null)
   const [place, setPlace] = useState({ top: 0, height: 600 })
   const [atEnd, setAtEnd] = useState(linked === undefined)
+  /** Number of lines when the view was at the end last. */
+  const seen = useRef(0)
+  if (atEnd) seen.current = ring.total
+  const unseen = ring.total - seen.current
   /** The first visible line and its place at the last rendering: lines are dropped and inserted before it. */
   const anchor = useRef<{ line: LogLine; place: number }>(undefined)
   const sought = useRef(linked)
@@ -222,7 +234,7 @@ function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }:
       >
         <div role="presentation" className="lines" style={{ height: ring.length * ROW }}>
           {rows.map((line, nth) => (
-            <Row key={line.nth} line={line} top={(first + nth) * ROW} chosen={line === selected} timestamps={timestamps} onChoose={onChoose} />
+            <Row key={line.nth} line={line} top={(first + nth) * ROW} chosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
           ))}
         </div>
       </div>
@@ -236,11 +248,11 @@ function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }:
               box.current?.scrollTo(0, box.current.scrollHeight)
             }}
           >
-            {following ? t.toEndAndFollow : t.toEnd}
+            {following ? t.toEndAndFollow : t.toEnd} {unseen > 0 && t.newLines(unseen)}
           </button>
         </p>
       )}
-      {selected && <Whole line={selected} onClose={() => onChoose(undefined)} />}
+      {selected && <Whole line={selected} onContext={onContext} onClose={() => onChoose(undefined)} />}
     </>
   )
 }
@@ -250,16 +262,18 @@ interface RowProps {
   top: number
   chosen: boolean
   timestamps: boolean
+  mark: string | undefined
   onChoose: (name: string) => void
 }
 
-const Row = memo(function Row({ line, top, chosen, timestamps, onChoose }: RowProps) {
+const Row = memo(function Row({ line, top, chosen, timestamps, mark, onChoose }: RowProps) {
   const { source, text, time } = line
+  const shown = text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text
   return (
-    <div role="option" aria-selected={chosen} id={`line-${line.nth}`} className="line" style={{ top }} onClick={() => onChoose(nameOf(line))}>
+    <div role="option" aria-selected={chosen} id={`line-${line.nth}`} className={`line ${levelOf(text) ?? ''}`} style={{ top }} onClick={() => onChoose(nameOf(line))}>
       <Source source={source} />
       {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
-      <code>{text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text}</code>
+      <code>{highlighted(shown, mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
     </div>
   )
 })
@@ -277,7 +291,7 @@ function Source({ source: { cluster, pod, container, namespace } }: { source: Lo
 }
 
 /** A selected line in full, with its address. */
-function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
+function Whole({ line, onContext, onClose }: { line: LogLine; onContext: (() => void) | undefined; onClose: () => void }) {
   const t = useTextOf(texts)
   const [copied, copy] = useCopied()
   const { source, text, time, cut } = line
@@ -288,6 +302,11 @@ function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
         <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
           {copied !== undefined ? t.copied : t.copyLink}
         </Control>
+        {onContext && (
+          <button type="button" onClick={onContext}>
+            {t.context}
+          </button>
+        )}
         <button type="button" onClick={onClose}>
           {t.close}
         </button>

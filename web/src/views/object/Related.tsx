@@ -5,6 +5,7 @@ import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, reported, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
@@ -212,7 +213,9 @@ function Rows({ label, graph: { nodes, edges }, shown }: { label: string; graph:
           <td>
             <ClusterName name={node.cluster} />
           </td>
-          <td>{[node.status, node.ready].filter(Boolean).join(' ')}</td>
+          <td>
+            <Pill state={node.status} /> {node.ready}
+          </td>
           <td>
             <ul className="relations">
               {related(nth, edges).map(({ word, other }) => (

@@ -1,6 +1,7 @@
 // Terminal commands for a view: kubectl, and crowsnest where it can do more.
 import type { Tab } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
+import { explanationPath, nameOf } from '../../api/propagation'
 import { API } from '../../api/useSearch'
 import { asked } from './objects'
 
@@ -59,6 +60,15 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
         raw(`graph?${asked(ref)}${view.depth ? `&depth=${view.depth}` : ''}`),
         { tool: 'crowsnest', text: `crowsnest search ${quote(`related:${reference} cluster:=${cluster}${view.depth ? ` depth:${view.depth}` : ''}`)}` },
       ]
+    case 'placement':
+    case 'topology':
+    case 'drift': {
+      const template = { apiVersion: ref.apiVersion, resource, namespace, name }
+      return [
+        { tool: 'kubectl', text: words('kubectl get --raw', quote(explanationPath(template))) },
+        { tool: 'crowsnest', text: words('crowsnest explain', nameOf(template).replace(':', '/'), flag('-n', namespace)) },
+      ]
+    }
     case 'history': {
       if (view.with) return [raw(`diff?${asked(ref)}&with=${encodeURIComponent(view.with)}`)]
       const between = ['from', 'to'].filter((end) => view[end]).map((end) => `&${end}=${view[end]}`)

@@ -33,7 +33,9 @@ export function Quotas() {
       <Answer of={quotas}>
         {(found) =>
           found.length === 0 ? (
-            <p className="empty">{t.noQuotas}</p>
+            <p className="empty box">
+              {t.noQuotas} <Link href="/plan?new=FederatedResourceQuota">{t.createFirst}</Link>
+            </p>
           ) : (
             <div className="cards">
               {found.map((quota) => (

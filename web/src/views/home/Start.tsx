@@ -1,9 +1,9 @@
 import { Link } from 'wouter'
-import { searchAddress } from '../api/address'
-import type { Kept } from '../api/saved'
-import { Query } from '../parts/Query'
-import { forgetAsked } from '../prefs'
-import { useText, type Text } from '../text'
+import { searchAddress } from '../../api/address'
+import type { Kept } from '../../api/saved'
+import { Query } from '../../parts/Query'
+import { forgetAsked } from '../../prefs'
+import { useText, type Text } from '../../text'
 
 const STARTERS: [keyof Text['starters'], string][] = [
   ['unhealthy', 'is:unhealthy'],
