@@ -77,7 +77,7 @@ pub enum Error {
     Body(#[source] BoxError),
     #[error("too old resource version: the changes since then are no longer kept")]
     Expired,
-    /// Carries a token for the rest of the list in its current state.
+    /// Carries a token for the rest of the list in its current state; empty if the list cannot continue.
     #[error("the provided continue parameter is too old to display a consistent list result")]
     ExpiredContinue(String),
     #[error(transparent)]
@@ -136,7 +136,7 @@ impl Error {
                 return ApiError::invalid("meta.k8s.io", "ListOptions", "", errors.clone());
             }
             Self::NotAcceptable(error) => return error.clone(),
-            Self::ExpiredContinue(token) => return ApiError::expired_continue(token.as_str()),
+            Self::ExpiredContinue(token) if !token.is_empty() => return ApiError::expired_continue(token.as_str()),
             Self::InvalidLogs(errors) => {
                 return ApiError::invalid("search.crowsnest.io", "FleetLogs", "", errors.clone());
             }

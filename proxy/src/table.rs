@@ -1,7 +1,8 @@
-//! Tables of cached objects for `kubectl get`.
+//! Tables for `kubectl get`, of cached objects and of members' tables.
 //!
-//! Kinds of the core group have the columns of a cluster and a column with the cluster's name. Other kinds have
-//! Karmada's columns: name and creation time.
+//! Cached objects of the core group have the columns of a cluster and a column with the cluster's name. Other kinds
+//! have Karmada's columns: name and creation time. Tables merged from members have their columns and the column with
+//! the cluster's name.
 
 use crowsnest_apimachinery::negotiate::{self, Offer};
 use crowsnest_apimachinery::printers::columns::{self, Doc};
@@ -37,6 +38,17 @@ pub enum Include {
     Object,
 }
 
+impl Include {
+    /// Form of the objects in rows; None: rows have no objects.
+    pub fn form(self) -> Option<Form> {
+        match self {
+            Self::None => None,
+            Self::Metadata => Some(Form::Metadata),
+            Self::Object => Some(Form::Whole),
+        }
+    }
+}
+
 impl Shape {
     /// The form of the first clause of `Accept` that can be served. For a watch, the metadata forms of lists and of
     /// objects are equivalent.
@@ -66,7 +78,7 @@ impl Shape {
 }
 
 /// The form that a client accepts among those offered.
-pub(crate) fn accepted(headers: &HeaderMap, offer: Offer) -> Result<negotiate::Shape, Error> {
+fn accepted(headers: &HeaderMap, offer: Offer) -> Result<negotiate::Shape, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let accepted = negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)?;
     Ok(accepted.shape)
@@ -93,10 +105,51 @@ pub fn columns(group: &str, kind: &str) -> Value {
             "priority": column.priority,
         })
     });
-    let mut columns: Vec<Value> = own.collect();
-    let cluster = json!({"name": "Cluster", "type": "string", "format": "", "description": "The member cluster the object is in.", "priority": 0});
-    columns.insert(1.min(columns.len()), cluster);
-    Value::Array(columns)
+    Value::Array(with_cluster(own.collect(), cluster_column()))
+}
+
+fn cluster_column() -> Value {
+    json!({"name": "Cluster", "type": "string", "format": "", "description": "The member cluster the object is in.", "priority": 0})
+}
+
+/// Columns or cells with those of the cluster in second place.
+fn with_cluster(mut cells: Vec<Value>, cluster: Value) -> Vec<Value> {
+    cells.insert(1.min(cells.len()), cluster);
+    cells
+}
+
+/// The columns of a member's table and the column of the cluster.
+pub fn merged_columns(columns: &[Value]) -> Value {
+    Value::Array(with_cluster(columns.to_vec(), cluster_column()))
+}
+
+/// Cells of a member's row in the order of `wanted`, the columns of the merged table. Cells are matched by the names of
+/// their columns, since members of different versions have different columns; missing ones are null.
+pub fn merged_cells(cells: Vec<Value>, columns: &[Value], wanted: &[Value], cluster: &str) -> Vec<Value> {
+    let names = |columns: &[Value]| columns.iter().map(|column| column["name"].clone()).collect::<Vec<Value>>();
+    let (has, mut wants) = (names(columns), names(wanted));
+    if wants.len() > 1 {
+        wants.remove(1);
+    }
+    let cells = match has == wants {
+        true => cells,
+        false => {
+            let cell = |name: &Value| has.iter().position(|has| has == name).and_then(|at| cells.get(at).cloned());
+            wants.iter().map(|name| cell(name).unwrap_or_default()).collect()
+        }
+    };
+    with_cluster(cells, cluster.into())
+}
+
+/// An encoded row. `object` is None if it was not requested.
+pub fn encode_row(cells: Vec<Value>, object: Option<&[u8]>) -> Result<Vec<u8>, serde_json::Error> {
+    #[derive(serde::Serialize)]
+    struct Row<'a> {
+        cells: Vec<Value>,
+        object: Option<&'a RawValue>,
+    }
+    let object = object.map(serde_json::from_slice).transpose()?;
+    serde_json::to_vec(&Row { cells, object })
 }
 
 /// One row. `now` is in Unix seconds.
@@ -104,26 +157,17 @@ pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result
     let record = &object.record;
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
-        let mut cells: Vec<Value> = record.printed()?.cells.iter().map(|cell| cell.render(now)).collect();
-        cells.insert(1.min(cells.len()), cluster.into());
-        cells
+        let cells = record.printed()?.cells.iter().map(|cell| cell.render(now)).collect();
+        with_cluster(cells, cluster.into())
     } else {
         let created = record.created.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
         vec![json!(&*record.key.name), created.map_or(Value::Null, |at| at.to_string().into())]
     };
-    let form = match include {
-        Include::None => return Ok(serde_json::to_vec(&json!({"cells": cells, "object": null}))?),
-        Include::Metadata => Form::Metadata,
-        Include::Object => Form::Whole,
+    let object = match include.form() {
+        Some(form) => Some(mark(&object.body, cluster, Some(version), form)?),
+        None => None,
     };
-    let marked = mark(&object.body, cluster, Some(version), form)?;
-    let raw: &RawValue = serde_json::from_slice(&marked)?;
-    #[derive(serde::Serialize)]
-    struct Row<'a> {
-        cells: Vec<Value>,
-        object: &'a RawValue,
-    }
-    Ok(serde_json::to_vec(&Row { cells, object: raw })?)
+    Ok(encode_row(cells, object.as_deref())?)
 }
 
 #[cfg(test)]
@@ -168,5 +212,29 @@ mod tests {
             let refused = shape.as_ref().err().map(|error| error.reason().0.as_u16());
             assert_eq!((shape.ok(), refused), (expected, expected.is_none().then_some(406)), "{content:?}");
         }
+    }
+
+    #[rstest::rstest]
+    #[case::same(&["Name", "Ready", "Age"], json!(["a", "1/1", "5s"]), json!(["a", "m1", "1/1", "5s"]))]
+    #[case::another_order(&["Name", "Age", "Ready"], json!(["a", "5s", "1/1"]), json!(["a", "m1", "1/1", "5s"]))]
+    #[case::more(&["Name", "IP", "Ready", "Age"], json!(["a", "::1", "1/1", "5s"]), json!(["a", "m1", "1/1", "5s"]))]
+    #[case::fewer(&["Name", "Age"], json!(["a", "5s"]), json!(["a", "m1", null, "5s"]))]
+    #[case::short_row(&["Age", "Name"], json!(["5s"]), json!([null, "m1", null, "5s"]))]
+    fn rows_of_members_have_the_merged_columns(
+        #[case] columns: &[&str],
+        #[case] cells: Value,
+        #[case] expected: Value,
+    ) {
+        let column = |name: &&str| json!({"name": name, "type": "string"});
+        let wanted = merged_columns(&["Name", "Ready", "Age"].iter().map(column).collect::<Vec<_>>());
+        let columns: Vec<Value> = columns.iter().map(column).collect();
+        let cells = cells.as_array().unwrap().clone();
+        assert_eq!(json!(merged_cells(cells, &columns, wanted.as_array().unwrap(), "m1")), expected);
+    }
+
+    #[test]
+    fn rows_without_objects() {
+        let row = encode_row(vec!["a".into()], None).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&row).unwrap(), json!({"cells": ["a"], "object": null}));
     }
 }

@@ -177,7 +177,30 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
     through(kubectl, server, "member1").ok(&["apply", "-f", "-"], &WEB.replace("NAME", pod))?;
     watch.expect("member1")?;
     let text = "ambiguous objects in clusters [member1, member2]";
-    until_ambiguous(&everywhere, pod, text)
+    until_ambiguous(&everywhere, pod, text)?;
+    reads_all_members(kubectl, server, pod)
+}
+
+/// The members are read live, in pages and by a watch, as one cluster.
+fn reads_all_members(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
+    let all = through(kubectl, server, "*");
+    let selector = format!("app={pod}");
+    for paging in [None, Some("--chunk-size=1")] {
+        let mut get = vec!["get", "pods", "-A", "-l", selector.as_str()];
+        get.extend(paging);
+        let table = all.ok(&get, "")?;
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        let clusters: Vec<&str> = rows[1..].iter().map(|row| row[2]).collect();
+        ensure!(rows[0][..4] == ["NAMESPACE", "NAME", "CLUSTER", "READY"], "{table}");
+        ensure!(clusters == ["member1", "member2"], "{table}");
+    }
+    let mut watch = all.stream(&["get", "pods", "-A", "-l", &selector, "-w"])?;
+    watch.expect("member2")?;
+    through(kubectl, server, "member2").ok(&["label", "--overwrite", "pod", pod, "app=other"], "")?;
+    watch.expect("member2")?;
+    through(kubectl, server, "member2").ok(&["label", "--overwrite", "pod", pod, &selector], "")?;
+    watch.expect("member2")?;
+    Ok(())
 }
 
 /// Common operations on a pod without a cluster.

@@ -2,7 +2,9 @@
 //!
 //! They are one program because each of them mostly waits: as one program, they wait at the same time.
 
+mod access;
 mod agent;
+mod aggregated_admission;
 mod attacks;
 mod audit;
 mod backends;

@@ -12,3 +12,4 @@ pub mod retry;
 pub mod spans;
 pub mod tasks;
 pub mod tls;
+pub mod user_agent;

@@ -45,6 +45,7 @@ use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::report::SchedulingReport;
 use crowsnest_plan::scheduling::{Plan, World, explain, is_placed_as_set};
 use crowsnest_plan::work::construct::BindingIdentity;
+use crowsnest_plan::work::holder::binding_of_work;
 
 /// Computes explanations and plans.
 #[derive(Clone)]
@@ -228,11 +229,12 @@ impl Reports {
         })
     }
 
-    /// The Work for a template in a cluster.
+    /// The Work of a binding for a template in a cluster. Works of other bindings can have its name.
     async fn work(&self, cluster: &str, binding: &Value, template: &Value) -> Result<Option<Arc<Value>>, Error> {
         let name = ObjectIdentity::of(template).work_name(unstructured::name(binding));
         let key = WorkKey::new(execution_namespace(cluster), name);
-        self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await
+        let work = self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await?;
+        Ok(work.filter(|work| binding_of_work(work) == Some(BindingKey::of(binding))))
     }
 
     /// Clusters with a Work of a binding.

@@ -14,7 +14,7 @@ use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource};
 use crowsnest_controllers::runtime::{Config, Manager};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};

@@ -63,6 +63,14 @@ async fn a_binding_does_not_take_the_work_of_an_object_with_the_same_hash() {
     let held = control_plane.get(Target::new(&work(), "karmada-es-m1", &name)).await.unwrap().unwrap();
     assert_eq!(held["spec"]["workload"]["manifests"][0]["metadata"]["namespace"], first);
 
+    // Each explanation shows only the Work of its own binding.
+    for (namespace, work) in [(first, Some(name.as_str())), (second, None)] {
+        let explanation = home.manager.reports().explain(&config_map(), namespace, "app").await.unwrap().unwrap();
+        let works: Vec<Option<&str>> =
+            explanation.targets.iter().map(|target| target.work.as_ref().map(|work| work.name.as_str())).collect();
+        assert_eq!(works, [work], "{namespace}");
+    }
+
     // The name is free after the first object is deleted.
     control_plane.delete(Target::new(&config_map(), first, "app")).await.unwrap();
     control_plane.delete(Target::new(&binding(), first, "app-configmap")).await.unwrap();

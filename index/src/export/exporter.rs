@@ -9,11 +9,12 @@ use super::state::{Memory, Remembered};
 use super::version::{DocumentVersion, Epochs};
 use super::{Engines, ExportOptions, indices};
 use bytes::Bytes;
+use crowsnest_component_base::retry::jitter;
 use crowsnest_search::opensearch::bulk::{DocumentChange, Marker};
 use crowsnest_search::opensearch::client::Client;
-use crowsnest_search::opensearch::writer::DeadLetter;
 use crowsnest_search::opensearch::writer::progress::DeadLetters;
 pub use crowsnest_search::opensearch::writer::send::{Account, Round, Sender};
+use crowsnest_search::opensearch::writer::{DeadLetter, JITTER};
 use crowsnest_store::States;
 use crowsnest_store::{CollectionKey, Error};
 use parking_lot::Mutex;
@@ -115,9 +116,9 @@ impl Exporter {
             if is_new {
                 tracing::warn!(reason, "cannot export to the search engine of a ResourceRegistry");
             }
-            let pause = self.options.pauses.after(if error.is_retried() { failures } else { u32::MAX }, rand::random());
             failures += 1;
-            stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            let delay = self.options.backoff.delay(if error.is_retried() { failures } else { u32::MAX });
+            stop.run_until_cancelled(tokio::time::sleep(jitter(delay, JITTER, rand::random()))).await;
         }
         self.engines.release(&self.name);
     }
@@ -456,7 +457,7 @@ impl Account for Written<'_> {
     }
 
     fn pause(&self, failures: u32) -> Duration {
-        self.exporter.options.pauses.after(failures, rand::random())
+        jitter(self.exporter.options.backoff.delay(failures.saturating_add(1)), JITTER, rand::random())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
 use crowsnest_component_base::requests::{CountRequests, Requests};
 use crowsnest_component_base::spans::inject_trace_context;
+use crowsnest_component_base::user_agent;
 use http::{HeaderValue, Request};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
@@ -129,6 +130,7 @@ fn client(
                 request.headers_mut().entry(http::header::AUTHORIZATION).or_insert_with(|| value.clone());
             }
             inject_trace_context(request.headers_mut());
+            user_agent::set(request.headers_mut());
             request
         })
         .service(hyper);

@@ -14,7 +14,7 @@ mod metrics;
 mod search;
 mod view;
 mod watch;
-mod write;
+pub(crate) mod write;
 mod written;
 
 use std::sync::Arc;

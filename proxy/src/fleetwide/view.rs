@@ -13,8 +13,10 @@ use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
 use crate::composite::{CachePosition, CompositeVersion, ListId, Portion};
+use crate::merged::Heading;
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
+use crate::table::columns;
 use crate::{Caller, Error};
 
 /// A registered resource as one request sees it.
@@ -226,6 +228,34 @@ impl View {
             && self.reader.may_read(key))
     }
 
+    /// Kind of the view's objects, or of their list with `suffix`.
+    pub fn heading(&self, index: &Index, suffix: &str) -> Heading {
+        let kind = self.kind(index).unwrap_or_default();
+        let columns = Some(columns(&self.resource.group, &kind));
+        let kind = if kind.is_empty() { kind } else { kind + suffix };
+        Heading { api_version: self.resource.api_version(), kind, columns }
+    }
+
+    /// True if a cluster in view serves the resource.
+    pub fn is_served(&self, index: &Index) -> bool {
+        self.clusters(index).iter().any(|cluster| self.is_served_in(index, cluster) == Some(true))
+    }
+
+    /// True if no cluster in view serves the resource, and the discovery of all of them is known.
+    pub fn is_unserved(&self, index: &Index) -> bool {
+        let clusters = self.clusters(index);
+        !clusters.is_empty() && clusters.iter().all(|cluster| self.is_served_in(index, cluster) == Some(false))
+    }
+
+    /// None if discovery has not reported it.
+    fn is_served_in(&self, index: &Index, cluster: &ClusterName) -> Option<bool> {
+        let served = index.served(cluster)?;
+        match served.get(&self.resource) {
+            Some(_) => Some(true),
+            None => (!served.stale.contains(&self.resource.api_version())).then_some(false),
+        }
+    }
+
     /// Kind of the objects: from the discovery of members, then of the control plane.
     pub fn kind(&self, index: &Index) -> Option<String> {
         let members = index.fleet().members();
@@ -311,10 +341,7 @@ impl View {
         if state.as_ref().is_some_and(CollectionState::is_fresh) {
             return None;
         }
-        let lacks = index.served(&cluster).is_some_and(|served| {
-            served.get(&self.resource).is_none() && !served.stale.contains(&self.resource.api_version())
-        });
-        if lacks {
+        if self.is_served_in(index, &cluster) == Some(false) {
             return None;
         }
         let (why, heard_at) = match state {

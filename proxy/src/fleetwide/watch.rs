@@ -1,8 +1,9 @@
 //! Watches of registered resources: changes of the cache, filtered and encoded for the caller.
 //!
 //! Clusters that join, leave or recover only add events: objects that enter the view are sent as ADDED, objects
-//! that leave it as DELETED. A watch ends at its timeout, when no ResourceRegistry selects the resource any longer,
-//! or with 410 Gone if the reader falls behind the changes kept by the cache or its permissions change.
+//! that leave it as DELETED. A watch ends at its timeout, when no ResourceRegistry selects the resource or no cluster
+//! serves it any longer, or with 410 Gone if the reader falls behind the changes kept by the cache or its permissions
+//! change.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,24 +17,20 @@ use crowsnest_index::{
 };
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
-use serde_json::{Value, json};
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval};
 use tokio_util::sync::CancellationToken;
 
 use super::leaving::RemovedCollections;
 use super::list::version_of;
 use super::{View, warning};
 use crate::composite::{CachePosition, CompositeVersion};
+use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
 use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
-use crate::table::{Content, Shape, columns, row};
+use crate::table::{Content, Shape, row};
 use crate::{Body, BoxError, Error, Pieces, Proxy};
 
-/// Timeout of a watch without `timeoutSeconds`.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Interval of bookmarks, if the client allows them.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Number of objects read from the cache at once for the initial events.
 const CHUNK: usize = 200;
 /// Maximum delay of the end of the initial events for clusters that are not collected yet. Unreachable clusters
@@ -41,8 +38,6 @@ const CHUNK: usize = 200;
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum wait for a resourceVersion that this replica of the cache has not reached yet.
 pub(super) const LAG: Duration = Duration::from_secs(1);
-/// List option that requests the current objects as the first events of a watch.
-const INITIAL_EVENTS: &str = "sendInitialEvents";
 
 /// Start of a watch.
 struct Beginning {
@@ -69,8 +64,7 @@ impl From<ListQuery> for Coming {
 struct Watch {
     index: Index,
     view: View,
-    shape: Shape,
-    kind: String,
+    events: Events,
     position: CompositeVersion,
     /// Collections whose current objects are still to be sent as ADDED.
     initial: VecDeque<Coming>,
@@ -89,13 +83,15 @@ struct Watch {
     collecting: Option<BoxFuture<'static, ()>>,
     follower: Follower,
     interests: tokio::sync::watch::Receiver<u64>,
+    /// Signals that a cluster serves other resources.
+    served: tokio::sync::watch::Receiver<u64>,
+    /// A cluster has served the resource since the watch began.
+    was_served: bool,
     /// Signals that permissions changed.
     rules: tokio::sync::watch::Receiver<u64>,
     bookmarks: Option<Interval>,
     deadline: Instant,
     stopping: CancellationToken,
-    /// The table columns have been sent.
-    headed: bool,
     ended: bool,
 }
 
@@ -113,16 +109,15 @@ impl Proxy {
         let mut interests = index.interests().version();
         // Detects registry changes made since the view was created.
         interests.mark_changed();
-        // As in kube-apiserver, 0 means no timeout.
-        let timeout = query.get("timeoutSeconds").unwrap_or_default().parse().ok().filter(|seconds| *seconds > 0);
-        let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
-        let wants_bookmarks = query.flag("allowWatchBookmarks");
+        let bookmarks = bookmarks(query);
+        let served = index.served_version();
         let shape = Shape::of(headers, query, Content::Watch)?;
         let withheld = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole));
-        let owes_bookmark = query.flag(INITIAL_EVENTS) && wants_bookmarks;
+        let owes_bookmark = query.flag(INITIAL_EVENTS) && bookmarks.is_some();
         let watch = Watch {
-            kind: view.kind(index).unwrap_or_default(),
-            shape,
+            events: Events::new(shape, view.heading(index, "")),
+            was_served: view.is_served(index),
+            served,
             index: index.clone(),
             follower: index.follow_topic(start, view.topic()),
             rules: index.searcher().rules(),
@@ -136,10 +131,9 @@ impl Proxy {
             owes_bookmark,
             view,
             interests,
-            bookmarks: wants_bookmarks.then(bookmarks),
-            deadline: Instant::now() + timeout.min(Duration::from_secs(86_400)),
+            bookmarks,
+            deadline: Instant::now() + timeout(query),
             stopping: self.inner.stopping.clone(),
-            headed: false,
             ended: false,
         };
         let mut response = Response::new(watch.into_body());
@@ -205,6 +199,7 @@ impl Pieces for Watch {
                 },
                 Ok(()) = self.rules.changed() => self.take(Ok(Vec::new()), &mut out).await?,
                 Ok(()) = self.interests.changed() => self.refresh_view(),
+                Ok(()) = self.served.changed() => self.end_if_unserved(),
                 () = wait(&mut self.collecting) => {
                     self.collecting = None;
                     let changes = self.follower.ready_now();
@@ -250,8 +245,14 @@ impl Watch {
 
     /// Ends the watch with 410 Gone, so that the client lists again.
     fn expire(&mut self, out: &mut Vec<u8>) {
-        event("ERROR", Error::Expired.status().to_string().as_bytes(), out);
+        append_error(&Error::Expired, out);
         self.ended = true;
+    }
+
+    /// Ends the watch when no cluster serves the resource any longer, as when a version is removed from a CRD.
+    fn end_if_unserved(&mut self) {
+        self.was_served |= self.view.is_served(&self.index);
+        self.ended |= self.was_served && self.view.is_unserved(&self.index);
     }
 
     /// Applies a change of the ResourceRegistries to the view.
@@ -376,33 +377,12 @@ impl Watch {
 
     fn object(&mut self, kind: &str, object: &Object, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         let cluster = object.record.key.cluster().as_str();
-        let body = match self.shape {
+        let body = match self.events.shape {
             Shape::Objects(form) => mark(&object.body, cluster, Some(version), form)?,
-            Shape::Table(include) => {
-                let row = row(object, version, include, jiff::Timestamp::now().as_second())?;
-                self.table(version, &row)
-            }
+            Shape::Table(include) => row(object, version, include, jiff::Timestamp::now().as_second())?,
         };
-        event(kind, &body, out);
+        self.events.append(kind, &body, version, out);
         Ok(())
-    }
-
-    /// A table with one row or none. Only the first table has the column definitions.
-    fn table(&mut self, version: &str, row: &[u8]) -> Vec<u8> {
-        let columns = if std::mem::replace(&mut self.headed, true) {
-            Value::Null
-        } else {
-            columns(&self.view.resource.group, &self.kind)
-        };
-        let head = json!({
-            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version}, "columnDefinitions": columns,
-        });
-        let mut table = head.to_string().into_bytes();
-        table.pop();
-        table.extend_from_slice(b",\"rows\":[");
-        table.extend_from_slice(row);
-        table.extend_from_slice(b"]}");
-        table
     }
 
     /// Sends the watch's position. A client that resumes from it misses nothing, even if no event was sent for a
@@ -411,29 +391,8 @@ impl Watch {
         if let Some(place) = self.place(self.follower.since()) {
             self.position.advance_to(&place);
         }
-        let version = self.position.encode();
-        let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});
-        if ends_initial {
-            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        }
-        let body = match self.shape {
-            Shape::Objects(Form::Whole) => serde_json::to_vec(&json!({
-                "kind": self.kind, "apiVersion": self.view.resource.api_version(), "metadata": metadata,
-            }))?,
-            Shape::Objects(Form::Metadata) => serde_json::to_vec(&partial(metadata))?,
-            Shape::Table(_) => {
-                let object = partial(metadata);
-                let row = serde_json::to_vec(&json!({"cells": [], "object": object}))?;
-                self.table(&version, &row)
-            }
-        };
-        event("BOOKMARK", &body, out);
-        Ok(())
+        self.events.append_bookmark(&self.position.encode(), ends_initial, out)
     }
-}
-
-fn partial(metadata: Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 /// Waits up to [`LAG`] until this replica of the cache reaches a sequence number.
@@ -470,23 +429,4 @@ async fn wait(future: &mut Option<BoxFuture<'static, ()>>) {
         Some(future) => future.await,
         None => std::future::pending().await,
     }
-}
-
-fn bookmarks() -> Interval {
-    let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
-}
-
-async fn tick(interval: &mut Option<Interval>) {
-    match interval {
-        Some(interval) => drop(interval.tick().await),
-        None => std::future::pending().await,
-    }
-}
-
-fn event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-    out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
 }

@@ -23,9 +23,9 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::every::get;
+use crate::everywhere::get;
 use crate::fleetwide::warning;
-use crate::joined::Missing;
+use crate::merged::Missing;
 use crate::transport::chain;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 

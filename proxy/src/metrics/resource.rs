@@ -21,7 +21,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::{MemberIdentity, MemberResponse, Status, document, named, query, why, written};
-use crate::joined::Missing;
+use crate::merged::Missing;
 use crate::native::{Native, Verb};
 use crate::object::Form;
 use crate::options::{ListOptions, known_fields};

@@ -98,6 +98,19 @@ async fn changes_during_a_list_are_sent_once() {
     assert_eq!(values, ["m1", "m2", "m2"]);
     let version = rest["metadata"]["resourceVersion"].as_str().unwrap();
     assert_eq!(first["metadata"]["resourceVersion"], version);
+    // A list of exactly this version, or with a limit, shows the snapshot; any other shows the current state.
+    let (snapshot, current) =
+        (["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"], ["m1/both", "m1/late", "m1/only-m1"]);
+    for (query, expected) in [
+        ("&resourceVersionMatch=Exact", &snapshot[..]),
+        ("&limit=9", &snapshot[..]),
+        ("&limit=9&resourceVersionMatch=NotOlderThan", &current[..]),
+        ("", &current[..]),
+    ] {
+        let query = format!("{LABELLED}&resourceVersion={version}{query}");
+        let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        assert_eq!(names(&list), expected, "{query}");
+    }
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
     let since = ["ADDED m1/late", "DELETED m2/both", "DELETED m2/only-m2", "MODIFIED m1/only-m1"];
     assert_eq!(event_summaries(&mut body, 4).await, since);

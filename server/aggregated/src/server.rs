@@ -9,6 +9,7 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode};
 
+use crate::admission::{AdmissionChain, with_warnings};
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestContext;
 use crate::request::middleware::{self, ApiMiddleware};
@@ -23,6 +24,7 @@ pub struct Aggregated {
     pub registry: &'static Registry,
     pub control_plane: kube::Client,
     pub delegated: DelegatedAuth,
+    pub admission: Arc<AdmissionChain>,
     pub roles: Arc<Roles>,
     pub edge: ApiMiddleware,
     /// True if this server serves the members' metrics.
@@ -78,7 +80,13 @@ async fn serve(
     if !is_passed_on && !definition.has_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
-    resource.serve(Call { server, context, request }).await
+    let Some(connect) = resource.connect() else { return resource.serve(Call { server, context, request }).await };
+    let (admitted, warnings) = server.admission.connect(context, found, connect).await;
+    let answer = match admitted {
+        Ok(()) => resource.serve(Call { server, context, request }).await,
+        Err(refused) => Err(refused),
+    };
+    with_warnings(answer, &warnings)
 }
 
 /// 200 if every worker is healthy, else 503 with the problems.

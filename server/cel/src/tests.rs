@@ -137,6 +137,11 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
 #[case("semver('1.0')", "No Major.Minor.Patch elements found")]
 #[case("timestamp('x')", "type conversion error from 'string' to 'google.protobuf.Timestamp'")]
 #[case("duration('x')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("duration(self.name + '1m30s ')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("duration('1' + 'm30s ')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("duration('9999999' + 'h')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("timestamp('2026-01-01' + 't00:00:00z')", "type conversion error from 'string' to 'google.protobuf.Timestamp'")]
+#[case("quantity(' ' + '1')", "quantities must match the regular expression")]
 #[case("Pod{name: 'x'}", "ERROR: <input>:1:1: undeclared reference to 'Pod' (in container '')")]
 #[case("@charge(1)", "ERROR: <input>:1:1: Syntax error: ")]
 fn failures(#[case] source: &str, #[case] wanted: &str) {

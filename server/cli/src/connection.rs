@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_component_base::kubeconfig;
+use crowsnest_component_base::{kubeconfig, user_agent};
 
 #[derive(Debug, Args)]
 pub struct ConnectionArgs {
@@ -79,6 +79,7 @@ impl ConnectionArgs {
     fn applied(&self, mut config: kube::Config) -> kube::Config {
         // The client's default retries would delay the error by minutes; the caller needs it at once.
         config.default_retry = false;
+        config.headers.push((http::header::USER_AGENT, user_agent::value()));
         if let Some(user) = &self.as_user {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());

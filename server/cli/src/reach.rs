@@ -104,6 +104,7 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
              `kubectl auth can-i --list` lists your permissions"
                 .to_owned(),
         ),
+        (403, None) if !is_of_rbac(status) => None,
         (403, None) => Some("`kubectl auth can-i --list` lists your permissions".to_owned()),
         (403, Some(cluster)) => Some(format!("cluster {cluster} grants permissions by its own RBAC: docs/RIGHTS.md")),
         (404, _) if is_of_a_cluster(status) => {
@@ -123,6 +124,11 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
 /// True if the member refuses impersonation because no role of the control plane grants it to the caller.
 fn is_of_impersonation(status: &Status) -> bool {
     status.message.contains(":karmada-impersonator\" cannot impersonate resource ")
+}
+
+/// True for a refusal by authorization. Admission, such as deletion protection, also answers 403.
+fn is_of_rbac(status: &Status) -> bool {
+    status.message.contains("User \"") && status.message.contains("\" cannot ")
 }
 
 /// Finds the failed request in a chain of causes.
@@ -175,6 +181,20 @@ mod tests {
         ),
         Some("m1"),
         "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); `kubectl auth can-i --list` lists your permissions"
+    )]
+    #[case::forbidden(
+        status(
+            403,
+            "pods is forbidden: User \"ops\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
+            "pods"
+        ),
+        None,
+        "pods is forbidden: User \"ops\" cannot list resource \"pods\" in API group \"\" at the cluster scope; `kubectl auth can-i --list` lists your permissions"
+    )]
+    #[case::denied_by_admission(
+        status(403, "admission webhook \"w\" denied the request: This resource is protected", ""),
+        None,
+        "admission webhook \"w\" denied the request: This resource is protected"
     )]
     #[case::unauthorized(
         status(401, "Unauthorized", ""),

@@ -3,6 +3,7 @@
 mod api_resources;
 mod apply;
 mod attach;
+mod can;
 mod cordon;
 mod cp;
 mod describe;
@@ -28,10 +29,12 @@ mod token;
 mod top;
 mod unjoin;
 mod version;
+mod who_can;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
+pub(crate) use search::PARTIAL;
 
 /// Declares [`Verb`]: each entry is a variant with its arguments, and the function that runs it.
 macro_rules! verbs {
@@ -102,6 +105,10 @@ verbs! {
     Explain(explain::ExplainArgs) => explain::run;
     /// Show what changed an object's placement or members, and why
     Journal(journal::JournalArgs) => journal::run;
+    /// List who is allowed an action in each cluster, with the binding, role and rule
+    WhoCan(who_can::WhoCanArgs) => who_can::run;
+    /// List what a user, group or service account is allowed in each cluster
+    Can(can::CanArgs) => can::run;
     /// Preview the effect of policies, overrides or objects on the fleet before they are applied
     Plan(plan::PlanArgs) => plan::run;
     /// Check, run and edit resource interpreter customizations

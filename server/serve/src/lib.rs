@@ -32,6 +32,7 @@ use tokio_util::task::TaskTracker;
 use crate::api_config::webhook_clients;
 pub use config::{Config, LeaderElection};
 use contact::{Connectivity, Guard};
+use crowsnest_aggregated::admission::{AdmissionChain, ClusterDns};
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
@@ -278,10 +279,15 @@ impl Running {
             routes = routes.nest("/webhooks", crowsnest_webhook::routes(client.clone(), settings, admissions, clients));
         }
         if self.config.has_role(Role::Aggregated) {
+            let delegated = DelegatedAuth::new(client.clone());
+            let admission = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), Arc::new(ClusterDns)));
+            let following = Arc::clone(&admission).run(self.servers.stopping().clone());
+            self.servers.keep("policies and webhooks of the control plane", following);
             routes = routes.fallback_service(router(Aggregated {
                 registry: &REGISTRY,
                 control_plane: client.clone(),
-                delegated: DelegatedAuth::new(client.clone()),
+                delegated,
+                admission,
                 roles: Arc::clone(&self.roles),
                 edge: self.edge.clone(),
                 metrics_adapter: self.config.metrics_adapter,

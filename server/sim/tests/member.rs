@@ -132,6 +132,7 @@ async fn deployments_run_roll_out_and_are_deleted() {
     let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}});
     create::<Service>(&client, service).await;
     let running = until::<Deployment>(&client, "web", "availability", |web| is_available(web, 3)).await;
+    assert_eq!(running.metadata.generation, Some(1), "the revision is not part of the spec");
     insta::assert_json_snapshot!("deployment-status", running.status, {
         ".conditions[].lastTransitionTime" => "<time>", ".conditions[].lastUpdateTime" => "<time>",
         ".conditions[].message" => insta::dynamic_redaction(|text, _| {
@@ -165,6 +166,7 @@ async fn deployments_run_roll_out_and_are_deleted() {
     let patch = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}}}});
     api.patch("web", &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
     let rolled = until::<Deployment>(&client, "web", "the rollout", |web| is_available(web, 4)).await;
+    assert_eq!(rolled.metadata.generation, Some(2));
     assert_eq!(rolled.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"], "2");
     until_all::<ReplicaSet>(&client, "an empty old set", |sets| {
         let mut sizes: Vec<_> =

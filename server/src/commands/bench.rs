@@ -1,5 +1,6 @@
 //! `crowsnest bench`: measures the results in docs/BENCHMARKS.md; prints each as `name value unit`.
 
+mod access;
 mod apiserver;
 mod cache;
 mod failover;
@@ -116,6 +117,8 @@ enum Bench {
     },
     /// Scheduling decisions per second of the planner over many clusters and nodes
     Plan(plan::PlanArgs),
+    /// Access reviews over the RBAC objects of many clusters
+    Access(access::AccessArgs),
     /// Member process of other benchmarks; runs until it is killed
     #[command(hide = true)]
     Members {
@@ -161,6 +164,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         }
         Bench::Simulated { count } => parts::simulate(count).await?,
         Bench::Plan(args) => plan::run(&args)?,
+        Bench::Access(args) => access::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }

@@ -22,6 +22,7 @@ use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use crowsnest_aggregated::admission::AdmissionChain;
 use crowsnest_aggregated::in_process::Local;
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
@@ -148,10 +149,13 @@ impl ControlPlane {
             authority.renew(&renewed, &names, &stop).await;
         });
         let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
+        let delegated = DelegatedAuth::new(client.clone());
+        let admission = self.admission(&delegated, servers);
         let state = Aggregated {
             registry: &REGISTRY,
             control_plane: client.clone(),
-            delegated: DelegatedAuth::new(client.clone()),
+            delegated,
+            admission,
             roles: Arc::clone(roles),
             edge,
             metrics_adapter,
@@ -181,6 +185,16 @@ impl ControlPlane {
         crowsnest_install::apply_all(&client, &aggregation).await?;
         crowsnest_install::wait_for_aggregation(&client, &groups).await?;
         Ok(())
+    }
+
+    /// The policies and webhooks of this control plane, for the aggregated kinds.
+    fn admission(&self, delegated: &DelegatedAuth, servers: &Tasks) -> Arc<AdmissionChain> {
+        // Webhooks are called as by the control plane, which finds Services in this process.
+        let services = Arc::clone(self.server.services());
+        let chain = Arc::new(AdmissionChain::new(self.client(), delegated.clone(), services));
+        let following = Arc::clone(&chain).run(servers.stopping().clone());
+        servers.keep("policies and webhooks of the control plane", following);
+        chain
     }
 
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.

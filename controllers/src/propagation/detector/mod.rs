@@ -8,6 +8,7 @@ mod refused;
 mod unclaimed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,11 +40,20 @@ use crowsnest_plan::propagation::lazy::{self, Touch};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
 
 /// A template in the control plane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TemplateKey {
     pub gvr: Gvr,
     pub namespace: String,
     pub name: String,
+}
+
+impl fmt::Debug for TemplateKey {
+    /// `deployments.apps default/web`; for keys in logs and traces.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gvr, namespace, name } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        write!(formatter, "{} {namespace}{slash}{name}", gvr.group_resource())
+    }
 }
 
 /// API groups of the control plane itself, whose objects are never templates.

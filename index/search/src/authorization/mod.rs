@@ -5,6 +5,7 @@
 //! allow are visible only to the group `system:masters`.
 
 pub(crate) mod access_reviews;
+mod cluster_rules;
 pub(crate) mod decision;
 mod follower;
 mod reach;
@@ -15,8 +16,9 @@ mod stamps;
 use crate::authorization::decision::ScopeDecision;
 use access_reviews::ReviewResults;
 pub(crate) use access_reviews::Reviews;
+pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, Grant, Readable, Reading};
+use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, Readable, Reading};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::States;
 use crowsnest_store::metrics::Metrics;
@@ -28,7 +30,7 @@ use reach::Reach;
 pub use reader::Reader;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
-use stamps::{AuthorizationCache, Basis, CallerAuthorization, ClusterRules, Stamp, granted, rules_number};
+use stamps::{AuthorizationCache, Basis, CallerAuthorization, NumberedRules, Stamp, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -52,7 +54,7 @@ pub struct DecisionBasis {
 /// The RBAC rules of all clusters.
 #[derive(Default)]
 pub struct Rights {
-    clusters: RwLock<BTreeMap<ClusterName, ClusterRules>>,
+    clusters: RwLock<BTreeMap<ClusterName, NumberedRules>>,
     /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
     standings: AuthorizationCache,
@@ -110,7 +112,8 @@ impl Rights {
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let ClusterRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let NumberedRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let rbac = Arc::make_mut(rbac);
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
@@ -146,6 +149,11 @@ impl Rights {
         let clusters = self.clusters.read();
         let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
         (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
+    }
+
+    /// The rules of a cluster.
+    fn rules_of(&self, cluster: &ClusterName) -> Arc<Rbac> {
+        self.clusters.read().get(cluster).map(|ruled| Arc::clone(&ruled.rbac)).unwrap_or_default()
     }
 
     /// True if the rules of a member apply to a caller of the control plane.

@@ -2,10 +2,14 @@
 //! and the objects created in members.
 
 use crate::document::columns::Word;
+use crate::plan::kinds::kind_in;
 use crate::plan::patterns::{literal_word, test};
-use crate::plan::predicate::{Match, Test};
+use crate::plan::predicate::Match;
 use crate::plan::relations::Reach;
 use crowsnest_query::{Pattern, Value};
+
+const WORK: &str = "work.karmada.io";
+const POLICY: &str = "policy.karmada.io";
 
 /// Bindings and works with a value, and their subjects.
 pub fn propagated(word: Word, pattern: &Pattern) -> Match {
@@ -19,11 +23,7 @@ pub fn propagated(word: Word, pattern: &Pattern) -> Match {
 }
 
 fn bindings() -> Match {
-    Match::any_of(vec![kind("resourcebinding"), kind("clusterresourcebinding")])
-}
-
-fn kind(kind: &str) -> Match {
-    Match::Word(Word::Kind, Test::Equals(kind.to_owned()))
+    kind_in(WORK, &["resourcebinding", "clusterresourcebinding"])
 }
 
 pub fn with_subjects(of: Match, said: String) -> Match {
@@ -63,8 +63,8 @@ fn limited(pattern: Option<&Pattern>, said: String) -> Match {
         let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };
         Match::Word(column, test(pattern, false))
     });
-    let quotas = Match::And([kind("federatedresourcequota")].into_iter().chain(name).collect());
+    let quotas = Match::And([kind_in(POLICY, &["federatedresourcequota"])].into_iter().chain(name).collect());
     let limited = subjects(quotas, said.clone());
-    let bindings = Match::And(vec![kind("resourcebinding"), limited.clone()]);
+    let bindings = Match::And(vec![kind_in(WORK, &["resourcebinding"]), limited.clone()]);
     Match::Or(vec![limited, subjects(bindings, said)])
 }

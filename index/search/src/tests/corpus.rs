@@ -13,7 +13,7 @@ use crate::execute::permits::SearchPermits;
 use crate::execute::{Found, Sources, begin, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::Ranked;
-use crate::plan::{ClusterFacts, FleetFacts, TimeScope, plan};
+use crate::plan::{ClusterFacts, FleetFacts, GroupKind, Kinds, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
@@ -105,9 +105,11 @@ fn milliseconds(time: &str) -> i64 {
 pub(crate) fn world() -> FleetFacts {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
-    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (kind, others) in kinds {
-        for name in others.into_iter().chain([kind.clone()]) {
+    let mut names = Kinds::new();
+    for (qualified, others) in kinds {
+        let (kind, group) = qualified.split_once('.').unwrap_or((&qualified, ""));
+        let kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+        for name in others.into_iter().chain([kind.kind.clone()]) {
             names.entry(name).or_default().insert(kind.clone());
         }
     }
@@ -325,6 +327,10 @@ fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
         world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
+        // No two kinds of the corpus have one name.
+        FacetField::Column(Facet::Kind) => {
+            facet(Facet::Kind).map(|kind| kind.split('.').next().unwrap_or_default().to_owned()).collect()
+        }
         FacetField::Column(column) => facet(*column).collect(),
         FacetField::Region => clusters().map(|cluster| cluster.region).collect(),
         FacetField::Provider => clusters().map(|cluster| cluster.provider).collect(),

@@ -14,7 +14,7 @@ use crate::execute::happened_since;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{Objects, resolve};
 use crate::plan::sort::{Ranked, Sort, SortBy};
-use crate::plan::{ClusterFacts, FleetFacts, plan};
+use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::collector::top_hits;
 use crate::tantivy::reader::lookup::Looking;
@@ -44,11 +44,20 @@ fn world() -> FleetFacts {
         labels: BTreeMap::from([("env".into(), env.into())]),
         stale: name == "member2",
     };
-    let kinds =
-        [("po", "pod"), ("pods", "pod"), ("pod", "pod"), ("deploy", "deployment"), ("ev", "event"), ("no", "node")];
+    let kinds = [
+        ("po", "", "pod"),
+        ("pods", "", "pod"),
+        ("pod", "", "pod"),
+        ("deploy", "apps", "deployment"),
+        ("ev", "", "event"),
+        ("no", "", "node"),
+    ];
+    let known = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
     FleetFacts {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
-        kinds: Arc::new(kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into()),
+        kinds: Arc::new(
+            kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([known(group, kind)]))).into(),
+        ),
         now: NOW,
     }
 }
@@ -204,6 +213,7 @@ static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
 #[case::event("kind:event reason:BackOff type:warning count:>10", "Event/checkout.1")]
 #[case::about("about:pod/checkout-7d9f-abcde", "Event/checkout.1")]
 #[case::uses("uses:configmap/shop/app", "Pod/payments-0")]
+#[case::uses_elsewhere("uses:configmap/team-a/app", "")]
 #[case::unhealthy("is:unhealthy", "Deployment/checkout Node/n1 Pod/checkout-7d9f-abcde")]
 #[case::in_namespace_and_name("team-a/web-0", "Event/web.1 Pod/web-0")]
 #[case::exact_case("status:=crashloopbackoff", "")]

@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use super::registry::{Group, REGISTRY, Registry, Route, VERSION};
 use super::*;
+use crate::admission::{AdmissionChain, ClusterDns};
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestAttributes;
 use crate::request::limits::Limits;
@@ -56,6 +57,7 @@ fn paths() {
     let s = "/apis/search.karmada.io/v1alpha1";
     let q = "/apis/search.crowsnest.io/v1alpha1";
     let p = "/apis/propagation.crowsnest.io/v1alpha1";
+    let a = "/apis/access.crowsnest.io/v1alpha1";
     let cases = [
         ("/apis".to_owned(), "/apis"),
         ("/openapi/v3".to_owned(), "openapi"),
@@ -108,6 +110,9 @@ fn paths() {
         (format!("{p}/namespaces//explanations/x"), ""),
         (format!("{p}/explanations/x"), ""),
         (format!("{p}/plans/x"), ""),
+        (format!("{a}/resourceaccessreviews"), "resourceaccessreviews"),
+        (format!("{a}/subjectrulesreviews"), "subjectrulesreviews"),
+        (format!("{a}/subjectrulesreviews/x"), ""),
         ("/apis/other.io/v1".into(), ""),
         ("/version".into(), ""),
     ];
@@ -266,6 +271,11 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
     let server = Aggregated {
         registry: &EXAMPLE,
         control_plane: control_plane.clone(),
+        admission: Arc::new(AdmissionChain::new(
+            control_plane.clone(),
+            DelegatedAuth::new(control_plane.clone()),
+            Arc::new(ClusterDns),
+        )),
         delegated: DelegatedAuth::new(control_plane),
         roles: Arc::default(),
         edge,

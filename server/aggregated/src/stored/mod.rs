@@ -25,8 +25,10 @@ use crate::resource::table::TableRequest;
 use crate::{cluster_karmada_io, search_karmada_io};
 use crowsnest_process::reply::{Body, ResponseStatus, json};
 
+mod admitted;
 pub(crate) mod forward;
 pub mod resource;
+mod sent;
 pub mod writer;
 
 /// Group of the stored objects of the aggregated groups.
@@ -81,7 +83,7 @@ impl StoredGroup {
         if query.len() > MAX_PARAMETERS {
             return Err(ApiError::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
         }
-        let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
+        let query = encoded(query);
         let (mut bytes, content_type) = self.translate_body(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
@@ -171,7 +173,7 @@ impl StoredGroup {
         tail: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, ApiError> {
-        let main = parent_path(tail).filter(|_| self.kind.group == cluster_karmada_io::NAME);
+        let main = parent_path(tail).filter(|_| writes_spec_with_status(self));
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
@@ -197,18 +199,18 @@ impl StoredGroup {
         if bytes.is_empty() {
             return Ok((Vec::new(), content_type));
         }
-        if kind == "application/json-patch+json" {
+        let format = body_format(headers);
+        if format == BodyFormat::JsonPatch {
             // The control plane refuses an invalid patch in its own words.
             let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
             rename_operands(&mut patch, &self.to_stored());
             return Ok((serde_json::to_vec(&patch).map_err(ApiError::internal)?, content_type));
         }
-        let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
-        let mut value: Value = if yaml {
+        let mut value: Value = if format == BodyFormat::Yaml {
             let text = std::str::from_utf8(&bytes)
                 .map_err(|e| ApiError::bad_request(format!("the body is not UTF-8: {e}")))?;
             serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
-        } else if kind.starts_with("application/") && kind.ends_with("json") {
+        } else if format == BodyFormat::Json {
             serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("error decoding JSON: {e}")))?
         } else {
             // Protobuf and unknown types: the control plane answers 415 in its own words.
@@ -366,6 +368,35 @@ impl Renaming {
     }
 }
 
+/// Format of a request body, by its media type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BodyFormat {
+    Json,
+    JsonPatch,
+    Yaml,
+    Other,
+}
+
+fn body_format(headers: &HeaderMap) -> BodyFormat {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+    match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+        "application/json-patch+json" => BodyFormat::JsonPatch,
+        "application/yaml" | "application/apply-patch+yaml" => BodyFormat::Yaml,
+        kind if kind.starts_with("application/") && kind.ends_with("json") => BodyFormat::Json,
+        _ => BodyFormat::Other,
+    }
+}
+
+/// The query of a request with its question mark, or empty.
+fn encoded(query: &Query) -> String {
+    if query.is_empty() { String::new() } else { format!("?{}", query.encode()) }
+}
+
+/// True if a write to the status of an object of the group can also write its other fields.
+fn writes_spec_with_status(group: StoredGroup) -> bool {
+    group.kind.group == cluster_karmada_io::NAME
+}
+
 /// Fields that a migrated object keeps, with the annotations that record them.
 const MIGRATED_FIELDS: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
 
@@ -453,4 +484,4 @@ fn with_headers(mut response: Response<Body>, status: StatusCode, from: &HeaderM
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

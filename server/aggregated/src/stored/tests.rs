@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_apiserver::outbound::Outbound;
-use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
@@ -76,7 +76,7 @@ async fn lines_may_span_chunks() {
 }
 
 /// Starts a control plane with the internal group.
-async fn control_plane() -> ApiServer {
+pub(crate) async fn control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));

@@ -9,12 +9,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::gates::Gates;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::get::is_broken_pipe;
@@ -25,6 +27,7 @@ use crate::output::terminal;
 use crate::pager;
 use crate::reach;
 
+const CUSTOMIZATIONS: &str = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations";
 const WORKS: &str = "/apis/work.karmada.io/v1alpha1/works";
 const BINDINGS: &str = "/apis/work.karmada.io/v1alpha2";
 
@@ -119,10 +122,11 @@ async fn between_clusters(args: &DiffArgs, asked: &Asked) -> anyhow::Result<Vec<
         bail!("--with requires one cluster to compare with; name it with --cluster");
     };
     let name = |cluster: &str| format!("{cluster}/{}", asked.called());
-    let own = compare::neutral(&asked.read_in(cluster).await?, args.status);
+    let of_any_cluster = |object: &Value| compare::without_cluster(compare::neutral(object, args.status));
+    let own = of_any_cluster(&asked.read_in(cluster).await?);
     let mut pairs = Vec::new();
     for other in &args.with {
-        let theirs = compare::neutral(&asked.read_in(other).await?, args.status);
+        let theirs = of_any_cluster(&asked.read_in(other).await?);
         pairs.push(Pair { names: [name(cluster), name(other)], texts: compare::texts(Some(&own), &theirs) });
     }
     Ok(pairs)
@@ -162,7 +166,7 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
             })
             .collect::<anyhow::Result<_>>()?,
     };
-    let interpreter = Interpreter::new(Gates::default());
+    let interpreter = interpreter(asked).await;
     let (mut pairs, mut refused) = (Vec::new(), Vec::new());
     for (cluster, desired) in wanted {
         let name = |what: &str| format!("{cluster}/{} {what}", asked.called());
@@ -195,6 +199,18 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
         (true, true) => ExitCode::from(DIFFERENT),
         (true, false) => ExitCode::SUCCESS,
     })
+}
+
+/// The interpreter with the control plane's customizations, as far as the user may read them.
+async fn interpreter(asked: &Asked) -> Interpreter {
+    let interpreter = Interpreter::new(Gates::default());
+    let list = reach::find(&asked.control_plane, None, CUSTOMIZATIONS).await.ok().flatten().unwrap_or_default();
+    for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+        if let Ok(customization) = ResourceInterpreterCustomization::deserialize(item) {
+            interpreter.learn(text(item, "/metadata/name"), Some(&customization));
+        }
+    }
+    interpreter
 }
 
 /// The manifest in the Work of each cluster.

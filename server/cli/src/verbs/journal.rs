@@ -59,7 +59,7 @@ pub struct JournalArgs {
 pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     let Asked { client, kind, namespace, name } =
         asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
-    let about = format!("{}/{namespace}/{name}", kind.gvr.resource);
+    let about = format!("{}/{namespace}/{name}", kind.gvr.group_resource());
     let mut path = format!("{PATH}?limit={}&about={}", args.limit, percent_encoded(&about));
     for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
         if let Some(value) = value {

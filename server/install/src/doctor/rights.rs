@@ -28,6 +28,15 @@ const REQUIREMENTS: &[Requirement] = &[
         "subjectaccessreviews",
         "",
     ),
+    // Policies and webhooks, which the aggregated server applies to its kinds.
+    (
+        AGGREGATED,
+        "list watch",
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies validatingadmissionpolicybindings mutatingadmissionpolicies \
+         mutatingadmissionpolicybindings validatingwebhookconfigurations mutatingwebhookconfigurations",
+        "",
+    ),
     // The serving certificate if --tls-cert-file is not set.
     (LISTENERS, "get list watch", "", "secrets", OWN_CERTIFICATE),
     // Members and their tokens.

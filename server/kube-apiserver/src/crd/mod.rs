@@ -17,6 +17,7 @@ mod internal;
 mod keywords;
 mod known;
 pub mod names;
+mod replicas;
 pub mod resources;
 mod rule_costs;
 mod rules;

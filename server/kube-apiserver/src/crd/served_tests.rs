@@ -315,3 +315,82 @@ async fn policies_cannot_block_deletion_of_a_definition() {
     assert_eq!(ask(&client, &format!("GET {definitions}/cars.example.com"), json, Value::Null).await.0, 404);
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn values_of_custom_resources_are_validated() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let mut definition = definition(json!({"strategy": "None"}));
+    definition["spec"]["versions"] = json!([{"name": "v1", "served": true, "storage": true,
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "mode": {"type": "string", "nullable": true, "enum": ["a", "b"]},
+                "replicas": {"type": "integer"},
+                "tokens": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                    "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+            }},
+            "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+        }}},
+    }]);
+    let crds = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    put(&client, crds.0, crds.1, crds.2, definition).await.unwrap();
+    until_served(&server, true).await;
+    let car = |name: &str, spec: Value| json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    let null = car("null", json!({"mode": null}));
+    let error = put(&client, "example.com/v1", "Car", "cars", null).await.unwrap_err().to_string();
+    assert!(error.contains("spec.mode: Unsupported value: null: supported values: \"a\", \"b\""), "{error}");
+
+    let tokens = json!({"tokens": [{"name": "a"}, {"name": "b"}]});
+    put(&client, "example.com/v1", "Car", "cars", car("list", tokens)).await.unwrap();
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Car"), "cars");
+    let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    let parameters = PatchParams::default();
+    let twice = Patch::Merge(json!({"spec": {"tokens": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}}));
+    let error = cars.patch("list", &parameters, &twice).await.unwrap_err().to_string();
+    assert!(error.contains("spec.tokens[2]: Duplicate value: {\"name\":\"a\"}"), "{error}");
+    let negative = Patch::Merge(json!({"status": {"replicas": -1}}));
+    let error = cars.patch_status("list", &parameters, &negative).await.unwrap_err().to_string();
+    assert!(error.contains(".status.replicas: Invalid value: -1: should be a non-negative integer"), "{error}");
+    server.stop().await.unwrap();
+}
+
+/// Objects that are stored in a removed version cannot be read, as in kube-apiserver.
+#[tokio::test]
+async fn objects_of_removed_versions_are_not_converted() {
+    const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    let definition = definition(json!({"strategy": "None"}));
+    put(&client, crds, "CustomResourceDefinition", definitions, definition.clone()).await.unwrap();
+    until_served(&server, true).await;
+    let car = json!({"metadata": {"name": "old", "namespace": "default"}, "spec": {"wheels": 4}});
+    put(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
+
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "x"), definitions);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut versions = definition["spec"]["versions"].clone();
+    (versions[0]["storage"], versions[1]["storage"]) = (json!(false), json!(true));
+    let parameters = PatchParams::default();
+    let moved = Patch::Merge(json!({"spec": {"versions": versions}}));
+    api.patch("cars.example.com", &parameters, &moved).await.unwrap();
+    let stored = Patch::Merge(json!({"status": {"storedVersions": ["v1beta1"]}}));
+    api.patch_status("cars.example.com", &parameters, &stored).await.unwrap();
+    let removed = Patch::Merge(json!({"spec": {"versions": [versions[1]]}}));
+    api.patch("cars.example.com", &parameters, &removed).await.unwrap();
+
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1beta1", "Car"), "cars");
+    let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    let read = async {
+        let mut changed = server.registry().catalog.subscribe();
+        while server.registry().catalog.served().serves("example.com", "v1") {
+            changed.changed().await.unwrap();
+        }
+        cars.get("old").await.unwrap_err().to_string()
+    };
+    let error = tokio::time::timeout(LONGEST, read).await.unwrap();
+    assert!(error.contains("request to convert CR from an invalid group/version: example.com/v1"), "{error}");
+    server.stop().await.unwrap();
+}

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::cel::Rules;
 use super::conversion::Converter;
-use super::{embedded, values};
+use super::{embedded, replicas, values};
 
 /// Strategy of one version of a custom resource, compiled from its CRD.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct CustomStrategy {
     /// True if the schema contains embedded resources.
     embeds: bool,
     pub(super) has_status: bool,
-    pub(super) spec_replicas: Option<String>,
+    /// Paths of `spec` and `status` replicas of the scale subresource.
+    pub(super) replicas: Vec<String>,
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
     pub(super) converter: Arc<Converter>,
@@ -47,7 +48,7 @@ impl CustomStrategy {
             embeds: embedded::are_in(&schema),
             schema: Arc::new(schema),
             has_status: false,
-            spec_replicas: None,
+            replicas: Vec::new(),
             selectable: Vec::new(),
             deprecation: None,
             converter,
@@ -68,9 +69,12 @@ impl CustomStrategy {
         if self.embeds {
             errors.extend(embedded::validate(&self.schema, new));
         }
-        errors.extend(values::list_uniqueness(&self.schema, new, ""));
         if let Some(old) = old {
             errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+        }
+        // Duplicates are tolerated only in objects that had some.
+        if old.is_none_or(|old| values::list_uniqueness(&self.schema, old, "").is_empty()) {
+            errors.extend(values::list_uniqueness(&self.schema, new, ""));
         }
         if let Some(rules) = &self.rules {
             if errors.iter().any(blocks_rules) {
@@ -84,9 +88,7 @@ impl CustomStrategy {
                 errors.extend(rules.check(&self.schema, new, old, "").0);
             }
         }
-        if let Some(path) = &self.spec_replicas {
-            errors.extend(check_replicas(path, new));
-        }
+        errors.extend(self.replicas.iter().filter_map(|path| replicas::check(path, new)));
         errors
     }
 
@@ -108,17 +110,6 @@ fn blocks_rules(error: &FieldError) -> bool {
             | FieldErrorKind::TooMany
             | FieldErrorKind::TypeInvalid
     )
-}
-
-fn check_replicas(path: &str, object: &Value) -> Option<FieldError> {
-    let value = object.pointer(&path.replace('.', "/"))?;
-    let replicas = value.as_i64()?;
-    let field = path;
-    if replicas < 0 {
-        return Some(FieldError::invalid(field, value, "should be a non-negative integer"));
-    }
-    let max = i64::from(i32::MAX);
-    (replicas > max).then(|| FieldError::invalid(field, value, format!("should be less than or equal to {max}")))
 }
 
 /// True if the value at `field`, or a value that contains it, is unchanged. List items are correlated by their keys.

@@ -249,9 +249,13 @@ fn metadata(schema: &Value, path: &str, root: bool, embedded: bool, errors: &mut
         .get("properties")
         .and_then(Value::as_object)
         .is_none_or(|all| all.is_empty() || all.keys().all(|name| name == "name" || name == "generateName"));
-    let stray =
-        |key: &String| !matches!(key.as_str(), "properties" | "type" | "default") && non_empty(&json!(meta), key);
-    if !named || meta.keys().any(stray) {
+    let is_stray = |(key, value): (&String, &Value)| match key.as_str() {
+        "properties" | "type" | "default" => false,
+        // False is a restriction, too.
+        "additionalProperties" => !value.is_null(),
+        key => non_empty(&json!(meta), key),
+    };
+    if !named || meta.iter().any(is_stray) {
         errors.push(FieldError::forbidden(
             format!("{path}.properties[metadata]"),
             "must not specify anything other than name and generateName, but metadata is implicitly specified",

@@ -122,6 +122,8 @@ fn defaults_and_nulls() {
 #[case::message(json!({"min": 3, "max": 2}), None, "spec.min: Forbidden: min must not exceed max")]
 #[case::expression(json!({"items": ["ok"]}), None, "spec: Invalid value: items must start with x, got ok")]
 #[case::plain(json!({"when": "2h"}), None, "spec.when: Invalid value: \"2h\": failed rule: self < duration('1h')")]
+#[case::days(json!({"when": "1d"}), None, "spec.when: Invalid value: \"1d\": failed rule: self < duration('1h')")]
+#[case::counted_seconds(json!({"when": "1 s"}), None, "")]
 #[case::transition(json!({"frozen": "b"}), Some(json!({"frozen": "a"})), "spec.frozen: Invalid value: \"b\": frozen")]
 #[case::transition_needs_old(json!({"frozen": "b"}), None, "")]
 #[case::stays_acceptable(json!({"when": "2h", "min": 0}), Some(json!({"when": "2h"})), "")]

@@ -88,16 +88,19 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
     if depth > MAX_DEPTH {
         return;
     }
-    if value.is_null() && is(schema, "nullable") {
-        return;
+    let is_allowed_null = value.is_null() && is(schema, "nullable");
+    if !is_allowed_null {
+        check_type(schema, value, name, found);
     }
-    check_type(schema, value, name, found);
     if let Some(Value::Array(allowed)) = keyword(schema, "enum") {
         found.check(allowed.contains(value), || {
             let listed: Vec<String> =
                 allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
             FieldError::not_supported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
         });
+    }
+    if is_allowed_null {
+        return;
     }
     match value {
         Value::String(text) => check_string(schema, value, text, name, found),

@@ -17,6 +17,7 @@ use crowsnest_apiserver::audit::{self, AUDIT_ID, HANDED};
 use crowsnest_apiserver::authn::bearer::{misplaced_bearer, strip_bearer};
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_apiserver::serve::PeerAddress;
+use crowsnest_apiserver::warnings;
 use crowsnest_registry::authz;
 use http::header::{ACCEPT, HeaderValue};
 use tokio_util::sync::CancellationToken;
@@ -115,7 +116,7 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
         }
     };
     let mut response = audited::follow(record, own, handling).await;
-    respond::warn(&mut response, misplaced.as_slice());
+    warnings::append(response.headers_mut(), misplaced.as_slice());
     response
 }
 

@@ -182,6 +182,11 @@ fn described(name: &str, text: &str, form: Form) -> Value {
 fn custom(resource: &ResourceRef, schema: &Value, form: Form) -> Value {
     let mut out = published(schema, form);
     out["x-kubernetes-group-version-kind"] = kinds(resource, &resource.kind);
+    let selectable = resource.strategy.selectable_fields(&Value::Null);
+    if form == Form::V3 && !selectable.is_empty() {
+        let fields: Vec<Value> = selectable.into_iter().map(|(path, _)| json!({"fieldPath": path})).collect();
+        out["x-kubernetes-selectable-fields"] = fields.into();
+    }
     out
 }
 

@@ -59,7 +59,7 @@ impl Path<'_> {
                 "patch" => "patch",
                 _ => "delete",
             };
-            methods.insert(method.into(), self.operation(verb, method));
+            methods.insert(method.into(), self.operation(verb, method, namespaced));
         }
         let mut shared = vec![self.parameter("pretty", "query", "string")];
         if namespaced {
@@ -103,17 +103,17 @@ impl Path<'_> {
         }
     }
 
-    fn operation(&self, verb: &str, method: &str) -> Value {
+    fn operation(&self, verb: &str, method: &str, namespaced: bool) -> Value {
         let (definition, gvk) = self.kind();
         let action = match verb {
             "create" => "post",
             "update" => "put",
             other => other,
         };
-        let group = self.resource.gvr.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+        let tag = identifier(self.group(), false);
         let mut out = json!({
-            "tags": [format!("{group}_{}", self.resource.gvr.version)],
-            "operationId": self.operation_id(action),
+            "tags": [format!("{tag}_{}", identifier(&self.resource.gvr.version, false))],
+            "operationId": self.operation_id(action, namespaced),
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": gvk,
         });
@@ -211,25 +211,64 @@ impl Path<'_> {
         }
     }
 
-    /// Operation ID such as `readAppsV1NamespacedDeploymentStatus`.
-    fn operation_id(&self, action: &str) -> String {
-        let capital = |text: &str| {
-            let mut chars = text.chars();
-            chars.next().map(|c| c.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
+    /// The group in tags and operation IDs.
+    fn group(&self) -> &str {
+        match &*self.resource.gvr.group {
+            "" => "core",
+            group => group.strip_suffix(".k8s.io").unwrap_or(group),
+        }
+    }
+
+    /// Operation ID such as `readAppsV1NamespacedDeploymentStatus`. The list of a namespaced resource in all namespaces
+    /// has an ID of its own.
+    fn operation_id(&self, action: &str, namespaced: bool) -> String {
+        let (verb, collection) = match action {
+            "get" => ("read", ""),
+            "post" => ("create", ""),
+            "put" => ("replace", ""),
+            "deletecollection" => ("delete", "Collection"),
+            other => (other, ""),
         };
-        let verb = match action {
-            "get" => "read",
-            "post" => "create",
-            "put" => "replace",
-            "deletecollection" => "deleteCollection",
-            other => other,
+        let (scope, everywhere) = match (self.resource.namespaced, namespaced) {
+            (false, _) => ("", ""),
+            (true, true) => ("Namespaced", ""),
+            (true, false) => ("", "ForAllNamespaces"),
         };
-        let group: String = match &*self.resource.gvr.group {
-            "" => "Core".into(),
-            group => capital(group.split('.').next().unwrap_or_default()),
-        };
-        let scope = if self.resource.namespaced { "Namespaced" } else { "" };
-        let subresource = self.subresource.map(|s| capital(s.name)).unwrap_or_default();
-        format!("{verb}{group}{}{scope}{}{subresource}", capital(&self.resource.gvr.version), self.resource.kind)
+        let (group, version) = (identifier(self.group(), true), identifier(&self.resource.gvr.version, true));
+        let subresource = self.subresource.map(|subresource| identifier(subresource.name, true)).unwrap_or_default();
+        format!("{verb}{group}{version}{collection}{scope}{}{subresource}{everywhere}", self.resource.kind)
+    }
+}
+
+/// The letters and digits of a text in camel case, as in Kubernetes' operation IDs.
+fn identifier(text: &str, begins_upper_case: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut is_next_upper_case = begins_upper_case;
+    for (at, c) in text.char_indices() {
+        if !(c.is_alphabetic() || c == '_' || at != 0 && c.is_numeric()) {
+            is_next_upper_case = true;
+        } else if std::mem::take(&mut is_next_upper_case) {
+            out.extend(c.to_uppercase());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("core", true, "Core")]
+    #[case("rbac.authorization", false, "rbacAuthorization")]
+    #[case("acme.cert-manager.io", true, "AcmeCertManagerIo")]
+    #[case("v1beta1", true, "V1beta1")]
+    #[case("ephemeralcontainers", true, "Ephemeralcontainers")]
+    #[case("3scale.net", true, "ScaleNet")]
+    fn identifiers_are_camel_case(#[case] text: &str, #[case] upper: bool, #[case] expected: &str) {
+        assert_eq!(identifier(text, upper), expected);
     }
 }

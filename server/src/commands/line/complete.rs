@@ -162,6 +162,8 @@ fn named(arg: Arg, command: &str) -> Arg {
         ("query", "search") => ArgValueCompleter::new(live::query),
         ("query", "logs" | "events") => ArgValueCompleter::new(live::query_or_object),
         ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
+        ("verb", "who-can") => ArgValueCompleter::new(live::rbac_verbs),
+        ("target", "who-can") => ArgValueCompleter::new(live::targets),
         ("name", "get") => ArgValueCompleter::new(live::names),
         ("pod", "exec" | "attach" | "port-forward") | ("name", "pods") => ArgValueCompleter::new(live::pods),
         ("name", "nodes") => ArgValueCompleter::new(live::nodes),
@@ -220,6 +222,7 @@ mod tests {
         };
         assert_eq!(told(&["crowsnest", "port"]), ["port-forward"]);
         assert_eq!(told(&["crowsnest", "completion", "z"]), ["zsh"]);
+        assert_eq!(told(&["crowsnest", "who-can", "im"]), ["impersonate"]);
         assert!(told(&["crowsnest", "search", "--fail"]).contains(&"--fail-on-empty".to_owned()));
     }
 

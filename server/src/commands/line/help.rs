@@ -10,7 +10,13 @@ use crowsnest_cli::pager;
 
 /// Groups of commands.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Look", &["search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal"]),
+    (
+        "Look",
+        &[
+            "search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal", "who-can",
+            "can",
+        ],
+    ),
     ("Steer", &["plan", "apply", "promote", "create", "delete", "edit", "patch", "label", "annotate"]),
     ("In containers", &["exec", "attach", "cp", "port-forward"]),
     ("Clusters", &["join", "unjoin", "register", "unregister", "token", "cordon", "uncordon", "taint"]),

@@ -1,6 +1,6 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
-import { CONTROL_PLANE, isKind, type ObjectRef } from '../../api/client'
+import { CONTROL_PLANE, isKind, type ObjectRef, qualified } from '../../api/client'
 import { involvedAddress, involvedOf } from '../../api/involved'
 import { isTold } from '../../api/journal'
 import { resourceOf } from '../../api/kinds'
@@ -42,7 +42,7 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
         {ownerReferences.map((owner) => {
           const resource = resourceOf(owner.apiVersion, owner.kind)
           const there = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : refTo.namespace, name: owner.name }
-          const q = `kind:${owner.kind} name:=${owner.name} cluster:=${refTo.cluster}`
+          const q = `kind:${qualified(owner.kind, owner.apiVersion)} name:=${owner.name} cluster:=${refTo.cluster}`
           return (
             <div key={`${owner.kind}/${owner.name}`}>
               <dt>{t.owner}</dt>

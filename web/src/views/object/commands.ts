@@ -1,6 +1,6 @@
 // Terminal commands for a view: kubectl, and crowsnest where it can do more.
 import type { Tab } from '../../api/address'
-import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
+import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef, qualified } from '../../api/client'
 import { explanationPath, nameOf } from '../../api/propagation'
 import { API } from '../../api/useSearch'
 import { asked } from './objects'
@@ -38,12 +38,13 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
   const kubectl = words('kubectl', clusterRoot(cluster) && flag('--context', cluster), flag('-n', namespace))
   const raw = (path: string): Command => ({ tool: 'kubectl', text: words('kubectl get --raw', quote(`${API}/${path}`)) })
   const here = words(flag('-n', namespace), !own && flag('--cluster', cluster))
-  const reference = [kind.toLowerCase(), namespace, name].filter(Boolean).join('/')
+  const kindOf = qualified(kind.toLowerCase(), ref.apiVersion)
+  const reference = [kindOf, namespace, name].filter(Boolean).join('/')
   switch (tab) {
     case 'overview':
       return [
         { tool: 'kubectl', text: `${kubectl} describe ${typed}` },
-        { tool: 'crowsnest', text: words('crowsnest search', quote(`kind:${kind.toLowerCase()} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
+        { tool: 'crowsnest', text: words('crowsnest search', quote(`kind:${kindOf} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
       ]
     case 'yaml':
       return [

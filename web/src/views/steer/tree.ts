@@ -1,5 +1,5 @@
 // The topology of a template as a positioned tree: template, binding, clusters, objects, pods. Pure.
-import { isKind } from '../../api/client'
+import { isKind, qualified } from '../../api/client'
 import type { Explanation, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 
@@ -84,7 +84,7 @@ function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
       name: `${members.length} × ${status || 'Pod'}`,
       cluster: parent.cluster,
       health: healthOf(status),
-      query: `kind:pod cluster:${parent.cluster}${where} status:"${status}" owner:${parent.kind.toLowerCase()}/${parent.name} depth:2`,
+      query: `kind:pod cluster:${parent.cluster}${where} status:"${status}" owner:${qualified(parent.kind.toLowerCase(), parent.apiVersion)}/${parent.name} depth:2`,
       children: [],
     })),
   ]

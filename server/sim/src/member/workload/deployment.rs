@@ -276,7 +276,9 @@ impl Rollout<'_> {
         let shown = self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION));
         if shown != Some(&wanted.to_string()) {
             let patch = json!({"metadata": {"annotations": {REVISION: wanted.to_string()}}});
-            self.world.patch(&self.world.deployments, &self.deployment.key(), None, &patch).await?;
+            // As in kube-controller-manager, the annotation is written with the status: a change of the annotations of the
+            // Deployment itself would increment its generation.
+            self.world.patch(&self.world.deployments, &self.deployment.key(), Some("status"), &patch).await?;
         }
         Ok(())
     }
@@ -285,16 +287,10 @@ impl Rollout<'_> {
         let current = self.world.deployments.get(&self.deployment.key());
         let current = current.filter(|current| current.uid() == self.deployment.uid());
         let Some(current) = current else { return Ok(None) };
-        let (status, again) = status::status(&current, self.spec, &self.views, created, self.generation(), self.now);
+        let processed = self.deployment.metadata.generation;
+        let (status, again) = status::status(&current, self.spec, &self.views, created, processed, self.now);
         self.world.set_status(&self.world.deployments, &current, current.status.as_ref(), &status).await?;
         Ok(again)
-    }
-
-    /// The generation that was processed; annotating the Deployment may have incremented it since.
-    fn generation(&self) -> Option<i64> {
-        let current = self.world.deployments.get(&self.deployment.key())?;
-        let same_spec = current.spec == self.deployment.spec;
-        if same_spec { current.metadata.generation } else { self.deployment.metadata.generation }
     }
 
     /// Deletes old, empty ReplicaSets above the history limit.

@@ -80,6 +80,34 @@ pub(super) fn objects(current: &OsStr) -> Candidates {
     }
 }
 
+/// Completes a resource type, then `TYPE/NAME`.
+pub(super) fn targets(current: &OsStr) -> Candidates {
+    match current.to_string_lossy().split_once('/') {
+        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
+        None => kinds(current),
+    }
+}
+
+/// Verbs that RBAC rules name.
+pub(super) fn rbac_verbs(current: &OsStr) -> Candidates {
+    const VERBS: [&str; 13] = [
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "bind",
+        "escalate",
+        "impersonate",
+        "approve",
+        "use",
+    ];
+    beginning(current, VERBS.map(str::to_owned).into())
+}
+
 /// Completes names of the preceding kind.
 pub(super) fn names(current: &OsStr) -> Candidates {
     kind_before().map(|kind| beginning(current, named(&kind))).unwrap_or_default()
