@@ -178,6 +178,12 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
     if core("pods") {
         return decide_pod(now, options, live, object, changed);
     }
+    // A CRD ignores propagation policies, has no grace period, and keeps its generation.
+    if !live.is_deleting() && is_definition(resource) {
+        let mut object = live.clone();
+        object.metadata_mut().insert("deletionTimestamp".into(), time(now).into());
+        return Decision::Mark(object);
+    }
     if core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
         if live.is_deleting() && !changed {
             return Decision::Keep;
@@ -196,6 +202,10 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
     }
     mark(&mut object, now, 0);
     Decision::Mark(object)
+}
+
+fn is_definition(resource: &ResourceRef) -> bool {
+    (&*resource.gvr.group, &*resource.gvr.resource) == ("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
 fn decide_pod(

@@ -266,7 +266,12 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     until_served(&server, true).await;
     let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
     assert_eq!(ask(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
-    assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    let (code, marked) = ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, foreground).await;
+    let metadata = &marked["metadata"];
+    assert_eq!((code, &metadata["generation"]), (200, &json!(1)));
+    assert_eq!((metadata.get("deletionGracePeriodSeconds"), metadata["deletionTimestamp"].is_string()), (None, true));
+    assert_eq!(metadata["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     let verbs = |resources: &Value| resources["resources"][0]["verbs"].clone();
     let mut changed = server.registry().catalog.subscribe();
     loop {
@@ -349,6 +354,10 @@ async fn values_of_custom_resources_are_validated() {
     let twice = Patch::Merge(json!({"spec": {"tokens": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}}));
     let error = cars.patch("list", &parameters, &twice).await.unwrap_err().to_string();
     assert!(error.contains("spec.tokens[2]: Duplicate value: {\"name\":\"a\"}"), "{error}");
+    let text = Patch::Merge(json!({"status": {"replicas": "x"}}));
+    let error = cars.patch_status("list", &parameters, &text).await.unwrap_err().to_string();
+    let wrong = "status.replicas: Invalid value: \"string\": replicas in body must be of type integer: \"string\"";
+    assert!(error.contains(wrong), "{error}");
     let negative = Patch::Merge(json!({"status": {"replicas": -1}}));
     let error = cars.patch_status("list", &parameters, &negative).await.unwrap_err().to_string();
     assert!(error.contains(".status.replicas: Invalid value: -1: should be a non-negative integer"), "{error}");
@@ -392,5 +401,11 @@ async fn objects_of_removed_versions_are_not_converted() {
     };
     let error = tokio::time::timeout(LONGEST, read).await.unwrap();
     assert!(error.contains("request to convert CR from an invalid group/version: example.com/v1"), "{error}");
+    let path = "GET /apis/example.com/v1beta1/namespaces/default/cars";
+    for query in ["", "?limit=1", "?fieldSelector=metadata.name%3Dold"] {
+        let (code, status) = ask(&client, &format!("{path}{query}"), "application/json", Value::Null).await;
+        let details = &status["details"]["retryAfterSeconds"];
+        assert_eq!((code, status["message"].as_str(), details), (429, Some("storage is (re)initializing"), &json!(1)));
+    }
     server.stop().await.unwrap();
 }
