@@ -202,7 +202,14 @@ pub fn begin(
     let api_version = resource.gvr.api_version();
     if !tracked {
         let schema = resource.strategy.schema();
-        apply::track_create(schema.as_deref(), object, &manager(resource, ctx, options, &api_version));
+        let manager = manager(resource, ctx, options, &api_version);
+        match resource.strategy.with_owned_defaults(object) {
+            Some(mut owned) => {
+                apply::track_create(schema.as_deref(), &mut owned, &manager);
+                object["metadata"]["managedFields"] = owned["metadata"]["managedFields"].take();
+            }
+            None => apply::track_create(schema.as_deref(), object, &manager),
+        }
     }
     Ok(())
 }
