@@ -184,7 +184,7 @@ async fn handle(
     if let Some(wanted) = impersonation::wanted(request.headers())? {
         context.user = impersonate(&state.delegated, &context.user, wanted).await?;
         if let Some(record) = &context.audit {
-            record.impersonated(&context.user);
+            record.impersonated(&context.user, None);
         }
         impersonation::strip(request.headers_mut());
     }

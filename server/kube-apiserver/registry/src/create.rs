@@ -70,7 +70,7 @@ impl Registry {
 
     async fn create_named(
         &self,
-        Creation { resource, ctx, options, .. }: Creation<'_>,
+        Creation { resource, ctx, options, tracked }: Creation<'_>,
         mut object: Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
@@ -94,9 +94,12 @@ impl Registry {
                 None => self.as_if_stored(resource, object).await,
             };
         }
-        if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
-            tracing::debug!(version, "create with a resourceVersion");
-            return Err(unexpected("resourceVersion should not be set on objects to be created"));
+        if !object.resource_version().is_empty() {
+            // Server-side apply ignores it: kube-apiserver checks versions of existing objects only.
+            if !tracked {
+                return Err(unexpected("resourceVersion should not be set on objects to be created"));
+            }
+            object.metadata_mut().remove("resourceVersion");
         }
         let body = self.encode(resource, &object).await?;
         let write =
