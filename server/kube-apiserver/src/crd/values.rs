@@ -365,12 +365,14 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
                     let keys: Vec<&str> = keyword(schema, "x-kubernetes-list-map-keys")
                         .and_then(Value::as_array)
                         .map_or_else(Vec::new, |keys| keys.iter().filter_map(Value::as_str).collect());
-                    let others = items.iter().enumerate().filter(|(_, item)| !item.is_object() && !item.is_null());
-                    let others: Vec<FieldError> = others.map(|(index, item)| not_an_object(field, index, item)).collect();
-                    if others.is_empty() {
-                        duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors);
+                    match items.iter().position(|item| !item.is_object() && !item.is_null()) {
+                        Some(index) => errors.push(FieldError::invalid(
+                            format!("{field}[{index}]"),
+                            &items[index],
+                            "must be an object for an array of list-type map",
+                        )),
+                        None => duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors),
                     }
-                    errors.extend(others);
                 }
                 _ => {}
             }
@@ -399,10 +401,6 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
 fn key_of(item: &Value, keys: &[&str]) -> Value {
     let present = keys.iter().filter_map(|key| item.get(key).map(|v| ((*key).to_owned(), v.clone())));
     Value::Object(present.collect())
-}
-
-fn not_an_object(field: &str, index: usize, item: &Value) -> FieldError {
-    FieldError::invalid(format!("{field}[{index}]"), item, "must be an object for an array of list-type map")
 }
 
 /// Adds an error for the second of all equal keys.
