@@ -260,3 +260,15 @@ fn shipped_definitions_are_valid() {
         assert_eq!(problems(&definition), Vec::<String>::new(), "{}", Definition(&definition).name());
     }
 }
+
+/// As in Karmada, whose server validates no status of a Cluster: other tools write conditions without a reason or time.
+#[test]
+fn conditions_of_clusters_may_be_empty() {
+    let crds = crowsnest_api::crd::crds(None).into_iter().map(|crd| serde_json::to_value(crd).unwrap());
+    let stored = crds.into_iter().find(|crd| Definition(crd).plural() == "storedclusters").unwrap();
+    let schema = Definition(&stored).storage_version().and_then(definition::Version::schema).unwrap();
+    let condition =
+        json!({"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": null});
+    let cluster = json!({"spec": {"syncMode": "Push"}, "status": {"conditions": [condition, {"type": "Other"}]}});
+    assert_eq!(values::validate(schema, &cluster, ""), []);
+}
