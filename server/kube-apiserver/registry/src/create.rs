@@ -209,7 +209,8 @@ pub fn begin(
         match resource.strategy.with_owned_defaults(object) {
             Some(mut owned) => {
                 apply::track_create(schema.as_deref(), &mut owned, &manager);
-                object["metadata"]["managedFields"] = owned["metadata"]["managedFields"].take();
+                let managers = owned.metadata_mut().remove("managedFields");
+                object.metadata_mut().extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
             }
             None => apply::track_create(schema.as_deref(), object, &manager),
         }

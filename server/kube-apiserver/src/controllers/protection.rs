@@ -44,7 +44,7 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
         tokio::select! {
             changes = claims.next() => deleted.add(CLAIMS, changes?.iter().map(|change| &change.key)),
             changes = volumes.next() => deleted.add(VOLUMES, changes?.iter().map(|change| &change.key)),
-            // A pod that is gone may have been the last one with a claim.
+            // A removed pod may have been the last one that used a claim.
             changes = pods.next() => drop(changes?),
             () = retry => {}
         }
@@ -70,8 +70,8 @@ impl Deleted {
         self.0.extend(keys.map(|key| (plural, key.clone())));
     }
 
-    /// Removes the finalizers that protect nothing any more. Keeps the objects in use; returns true if one is to be
-    /// tried again.
+    /// Removes the finalizers of objects that are not in use and keeps the other objects. Returns true if an object must
+    /// be tried again.
     async fn release(&mut self, registry: &Arc<Registry>) -> bool {
         let mut failed = false;
         for (plural, key) in std::mem::take(&mut self.0) {

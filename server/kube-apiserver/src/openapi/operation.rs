@@ -47,7 +47,7 @@ impl Action {
 }
 
 /// An operation on a path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Operation<'a> {
     pub(super) resource: &'a ResourceRef,
     pub(super) subresource: Option<&'a Subresource>,

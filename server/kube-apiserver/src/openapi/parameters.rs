@@ -12,10 +12,10 @@ pub(super) const PRETTY: Query = ("pretty", "string", "If 'true', the output is 
 /// Options of lists and watches.
 pub(super) const LIST: [Query; 10] = [
     ("allowWatchBookmarks", "boolean", "Requests watch events of type BOOKMARK. Ignored unless this is a watch."),
-    ("continue", "string", "Token of a previous response, with which a list in chunks goes on."),
+    ("continue", "string", "Token of a previous response, which requests the next chunk of a list."),
     ("fieldSelector", "string", "Selects objects by their fields. Defaults to everything."),
     ("labelSelector", "string", "Selects objects by their labels. Defaults to everything."),
-    ("limit", "integer", "Maximum number of objects in a response; the list goes on with `continue`."),
+    ("limit", "integer", "Maximum number of objects in a response; `continue` requests the next ones."),
     ("resourceVersion", "string", "Version of the data to be served, or at which a watch starts."),
     ("resourceVersionMatch", "string", "How resourceVersion applies to a list: Exact or NotOlderThan."),
     ("sendInitialEvents", "boolean", "Begins a watch with events for the existing objects, followed by a bookmark."),
@@ -66,13 +66,10 @@ pub(super) fn delete_collection() -> Vec<Query> {
 pub(super) fn connect(kind: &str) -> &'static [Query] {
     const TARGET: &str = "Path of the target to which the request is sent.";
     const CONTAINER: Query = ("container", "string", "Container of the pod. Defaults to the only one.");
-    const STREAMS: [Query; 4] = [
-        ("stderr", "boolean", "Redirects standard error of the container for this call."),
-        ("stdin", "boolean", "Redirects standard input of the container for this call."),
-        ("stdout", "boolean", "Redirects standard output of the container for this call."),
-        ("tty", "boolean", "Allocates a terminal for the call."),
-    ];
-    const [STDERR, STDIN, STDOUT, TTY]: [Query; 4] = STREAMS;
+    const STDERR: Query = ("stderr", "boolean", "Redirects standard error of the container for this call.");
+    const STDIN: Query = ("stdin", "boolean", "Redirects standard input of the container for this call.");
+    const STDOUT: Query = ("stdout", "boolean", "Redirects standard output of the container for this call.");
+    const TTY: Query = ("tty", "boolean", "Allocates a terminal for the call.");
     match kind {
         "PodExecOptions" => &[
             ("command", "string", "Command to be executed, with its arguments. Not executed within a shell."),

@@ -9,7 +9,7 @@ use super::definitions::{Form, reference};
 use super::identifiers;
 use super::operation::META;
 
-const MEDIA: [&str; 3] = ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+static MEDIA: [&str; 3] = ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 
 /// A GET operation on a path that belongs to no resource.
 struct Root {
