@@ -50,8 +50,8 @@ impl Registry {
         Ok(List { objects, revision, continue_token, remaining })
     }
 
-    /// Decodes objects of a list. Where custom resources cannot be converted, kube-apiserver's cache of the version never
-    /// becomes ready, so it refuses lists and watches with this error.
+    /// Decodes objects of a list. If custom resources cannot be converted, kube-apiserver's cache of the version never
+    /// becomes ready, so that it refuses lists with this error.
     async fn decode_listed(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
         self.decode_all(resource, records).await.map_err(|error| match resource.is_custom() {
             true => {
