@@ -87,16 +87,16 @@ impl Operation<'_> {
     /// Name of the definition of the operation's kind, and the kind.
     fn kind(&self) -> (String, Value) {
         let resource = self.resource;
+        let own = || json!({"group": resource.gvr.group, "version": resource.gvr.version, "kind": resource.kind});
         match self.subresource {
             Some(sub) if sub.kind != resource.kind => {
                 let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
                 let schema = crowsnest_schema::set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
-                (schema.and_then(|s| s.name.as_deref().map(str::to_owned)).unwrap_or_default(), gvk)
+                let definition = schema.and_then(|s| s.name.as_deref().map(str::to_owned)).unwrap_or_default();
+                // As in kube-apiserver, the scale of a custom resource is an operation of its kind.
+                (definition, if self.is_custom() { own() } else { gvk })
             }
-            _ => {
-                let gvk = json!({"group": resource.gvr.group, "version": resource.gvr.version, "kind": resource.kind});
-                (definitions::name(resource), gvk)
-            }
+            _ => (definitions::name(resource), own()),
         }
     }
 
@@ -133,6 +133,7 @@ impl Operation<'_> {
             Action::Get if self.is_log() => parameters::connect("PodLogOptions").to_vec(),
             Action::Get => Vec::new(),
             Action::Create | Action::Update => parameters::WRITE.to_vec(),
+            Action::Patch if self.is_custom() => parameters::WRITE.to_vec(),
             Action::Patch => parameters::WRITE.into_iter().chain([parameters::FORCE]).collect(),
             Action::Delete => parameters::DELETE.to_vec(),
             Action::Connect => self.subresource.map(|sub| parameters::connect(&sub.kind).to_vec()).unwrap_or_default(),
@@ -158,9 +159,10 @@ impl Operation<'_> {
         self.subresource.is_some_and(|subresource| subresource.name == "log")
     }
 
-    /// The kind in the description of the name: that of the subresource, if it has a definition of its own.
+    /// The kind in the description of the name: for built-in kinds, that of the subresource.
     fn named_kind(&self) -> &str {
-        self.subresource.map_or(&self.resource.kind, |subresource| &subresource.kind)
+        let subresource = self.subresource.filter(|_| !self.is_custom());
+        subresource.map_or(&self.resource.kind, |subresource| &subresource.kind)
     }
 
     fn body(&self, out: &mut Value, parameters: &mut Vec<Value>, definition: &str) {
@@ -173,7 +175,7 @@ impl Operation<'_> {
         };
         let media = match self.action {
             Action::Patch => self.patches(),
-            Action::Create | Action::Update if self.is_custom() => vec!["application/json", YAML],
+            _ if self.is_custom() => vec!["application/json", YAML],
             _ => vec![ANYTHING],
         };
         let schema = reference(&name, self.form);
