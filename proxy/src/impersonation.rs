@@ -210,7 +210,9 @@ mod tests {
     #[case::user("ann", Subject::User("ann".into()))]
     #[case::account("system:serviceaccount:ci:bot", Subject::ServiceAccount("ci".into(), "bot".into()))]
     fn refusals_of_constrained_impersonation_concern_the_caller(#[case] caller: &str, #[case] expected: Subject) {
-        let message = format!("pods is forbidden: User \"{ACCOUNT}\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" at the cluster scope");
+        let message = format!(
+            "pods is forbidden: User \"{ACCOUNT}\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" at the cluster scope"
+        );
         let status = json!({"message": message, "details": {"name": "", "kind": "pods"}}).to_string();
         assert_eq!(refused_subject(status.as_bytes(), caller), Some(expected));
     }

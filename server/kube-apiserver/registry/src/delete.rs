@@ -100,7 +100,8 @@ impl Registry {
             }
             let key = ObjectKey::new(namespace, name);
             let write = |revision: Revision, body: Option<Body>| {
-                let write = Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body };
+                let write =
+                    Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body };
                 self.store.write(write)
             };
             let removal = match decision {

@@ -66,7 +66,11 @@ impl CustomStrategy {
             errors.push(FieldError::invalid("kind", &Value::from(kind), format!("must be {}", self.kind)));
             return errors;
         }
-        errors.extend(if subresource == "status" { self.status_errors(new) } else { values::validate(&self.schema, new, "") });
+        errors.extend(if subresource == "status" {
+            self.status_errors(new)
+        } else {
+            values::validate(&self.schema, new, "")
+        });
         if let Some(old) = old {
             errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
         }

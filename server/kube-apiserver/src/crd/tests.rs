@@ -267,8 +267,7 @@ fn conditions_of_clusters_may_be_empty() {
     let crds = crowsnest_api::crd::crds(None).into_iter().map(|crd| serde_json::to_value(crd).unwrap());
     let stored = crds.into_iter().find(|crd| Definition(crd).plural() == "storedclusters").unwrap();
     let schema = Definition(&stored).storage_version().and_then(definition::Version::schema).unwrap();
-    let condition =
-        json!({"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": null});
+    let condition = json!({"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": null});
     let cluster = json!({"spec": {"syncMode": "Push"}, "status": {"conditions": [condition, {"type": "Other"}]}});
     let errors = values::validate(schema, &cluster, "");
     assert!(errors.is_empty(), "{errors:?}");

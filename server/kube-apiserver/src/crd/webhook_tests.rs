@@ -40,7 +40,9 @@ async fn match_conditions_see_the_version_of_the_webhook() {
     let condition = "object.spec.tyres > 4 && request.kind.version == 'v1beta1' && request.resource.version == 'v1'";
     let webhook = webhook("refuse", "None", json!({"matchConditions": [{"name": "many", "expression": condition}]}));
     let configuration = json!({"metadata": {"name": "v"}, "webhooks": [webhook]});
-    put(&client, GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", configuration).await.unwrap();
+    put(&client, GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", configuration)
+        .await
+        .unwrap();
     for (name, wheels, code) in [("four", 4, 201), ("six", 6, 400)] {
         let (given, answer) = ask(&client, &format!("POST {CARS}"), JSON, car(name, wheels)).await;
         assert_eq!(given, code, "{answer}");
@@ -66,11 +68,9 @@ async fn changed_custom_resources_are_sent_again() {
     let second = |_: &Value| patched(&json!([{"op": "add", "path": "/metadata/labels/second", "value": "x"}]));
     server.services().local.mount("default", "first", Arc::new(Answering(first)));
     server.services().local.mount("default", "second", Arc::new(Answering(second)));
-    for (policy, query, expected) in [
-        ("Never", "", "false-false"),
-        ("IfNeeded", "", "true-false"),
-        ("IfNeeded", "?dryRun=All", "true-true"),
-    ] {
+    for (policy, query, expected) in
+        [("Never", "", "false-false"), ("IfNeeded", "", "true-false"), ("IfNeeded", "?dryRun=All", "true-true")]
+    {
         let first = webhook("first", "NoneOnDryRun", json!({"reinvocationPolicy": policy}));
         let webhooks = json!([first, webhook("second", "None", json!({}))]);
         let configuration = json!({"metadata": {"name": "m"}, "webhooks": webhooks});
@@ -79,7 +79,11 @@ async fn changed_custom_resources_are_sent_again() {
         assert_eq!(code, 201, "{answer}");
         let name = format!("{}{}", policy.to_lowercase(), query.len());
         let (code, answer) = ask(&client, &format!("POST {CARS}{query}"), JSON, car(&name, 4)).await;
-        assert_eq!((code, &answer["metadata"]["labels"]["first"]), (201, &json!(expected)), "{policy} {query}: {answer}");
+        assert_eq!(
+            (code, &answer["metadata"]["labels"]["first"]),
+            (201, &json!(expected)),
+            "{policy} {query}: {answer}"
+        );
         assert_eq!(answer["spec"], json!({"wheels": 4}));
         let (code, _) = ask(&client, &format!("DELETE {configurations}/m"), JSON, json!({})).await;
         assert_eq!(code, 200);

@@ -115,7 +115,10 @@ async fn constrained_impersonation_is_tried_first() {
     }
     for (name, groups) in [
         ("jane", json!(["system:authenticated"])),
-        ("system:serviceaccount:default:bot", json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"])),
+        (
+            "system:serviceaccount:default:bot",
+            json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]),
+        ),
         ("system:node:n1", json!(["system:nodes", "system:authenticated"])),
     ] {
         let (code, answer) = post(&ops, REVIEW, &[("impersonate-user", name)], json!({})).await;

@@ -86,7 +86,10 @@ async fn pods_without_grace_period_are_marked_before_they_are_removed() {
         let metadata = &deleted["metadata"];
         assert_eq!((code, &metadata["deletionGracePeriodSeconds"]), (200, &json!(0)), "{deleted}");
         let generation = made["metadata"]["generation"].as_i64().unwrap();
-        assert_eq!((&metadata["generation"], metadata["deletionTimestamp"].is_string()), (&json!(generation + 1), true));
+        assert_eq!(
+            (&metadata["generation"], metadata["deletionTimestamp"].is_string()),
+            (&json!(generation + 1), true)
+        );
         let mut kinds = Vec::new();
         while kinds.len() < 2 {
             kinds.extend(watcher.next().await.unwrap().iter().map(|change| change.kind));

@@ -231,8 +231,7 @@ impl Operation<'_> {
     }
 
     fn response(&self, description: &str, definition: &str) -> Value {
-        let schema =
-            if definition.is_empty() { json!({"type": "string"}) } else { reference(definition, self.form) };
+        let schema = if definition.is_empty() { json!({"type": "string"}) } else { reference(definition, self.form) };
         if self.form == Form::V2 {
             return json!({"description": description, "schema": schema});
         }

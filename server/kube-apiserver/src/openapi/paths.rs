@@ -35,7 +35,8 @@ const CONNECT: [(&str, Action, &str); 7] = [
 pub(super) fn all(resources: &[&ResourceRef], form: Form) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
-        let path = Path { resource, form, subresource: None, namespaced: resource.namespaced, named: false, with_path: false };
+        let path =
+            Path { resource, form, subresource: None, namespaced: resource.namespaced, named: false, with_path: false };
         of_resource(path, &mut paths);
         if !resource.is_custom() && resource.verbs.contains(&"watch") {
             watches(path, &mut paths);

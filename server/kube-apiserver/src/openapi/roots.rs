@@ -80,7 +80,13 @@ fn all(resources: &[&ResourceRef]) -> Vec<Root> {
             definition: Some("io.k8s.apimachinery.pkg.version.Info".into()),
             media: &MEDIA[..1],
         },
-        Root::meta("api".into(), "core".into(), "get available API versions", "getCoreAPIVersions".into(), "APIVersions"),
+        Root::meta(
+            "api".into(),
+            "core".into(),
+            "get available API versions",
+            "getCoreAPIVersions".into(),
+            "APIVersions",
+        ),
         Root::meta("apis".into(), "apis".into(), "get available API versions", "getAPIVersions".into(), "APIGroupList"),
     ];
     for (group, versions) in versions {

@@ -74,16 +74,31 @@ async fn operations_have_unique_ids() {
         ("get /api/v1/namespaces/{namespace}/pods/{name}/log", "readCoreV1NamespacedPodLog"),
         ("post /api/v1/namespaces/{namespace}/pods/{name}/exec", "connectCoreV1PostNamespacedPodExec"),
         ("post /api/v1/namespaces/{namespace}/pods/{name}/eviction", "createCoreV1NamespacedPodEviction"),
-        ("get /api/v1/namespaces/{namespace}/services/{name}/proxy/{path}", "connectCoreV1GetNamespacedServiceProxyWithPath"),
+        (
+            "get /api/v1/namespaces/{namespace}/services/{name}/proxy/{path}",
+            "connectCoreV1GetNamespacedServiceProxyWithPath",
+        ),
         ("head /api/v1/nodes/{name}/proxy", "connectCoreV1HeadNodeProxy"),
         ("put /api/v1/namespaces/{name}/finalize", "replaceCoreV1NamespaceFinalize"),
         ("get /apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale", "readAppsV1NamespacedDeploymentScale"),
         ("post /apis/authentication.k8s.io/v1/tokenreviews", "createAuthenticationV1TokenReview"),
-        ("patch /apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/approval", "patchCertificatesV1CertificateSigningRequestApproval"),
+        (
+            "patch /apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/approval",
+            "patchCertificatesV1CertificateSigningRequestApproval",
+        ),
         ("get /apis/acme.cert-manager.io/v1/challenges", "listAcmeCertManagerIoV1ChallengeForAllNamespaces"),
-        ("get /apis/acme.cert-manager.io/v1/namespaces/{namespace}/challenges", "listAcmeCertManagerIoV1NamespacedChallenge"),
-        ("delete /apis/acme.cert-manager.io/v1/namespaces/{namespace}/challenges", "deleteAcmeCertManagerIoV1CollectionNamespacedChallenge"),
-        ("put /apis/acme.cert-manager.io/v1/namespaces/{namespace}/challenges/{name}/status", "replaceAcmeCertManagerIoV1NamespacedChallengeStatus"),
+        (
+            "get /apis/acme.cert-manager.io/v1/namespaces/{namespace}/challenges",
+            "listAcmeCertManagerIoV1NamespacedChallenge",
+        ),
+        (
+            "delete /apis/acme.cert-manager.io/v1/namespaces/{namespace}/challenges",
+            "deleteAcmeCertManagerIoV1CollectionNamespacedChallenge",
+        ),
+        (
+            "put /apis/acme.cert-manager.io/v1/namespaces/{namespace}/challenges/{name}/status",
+            "replaceAcmeCertManagerIoV1NamespacedChallengeStatus",
+        ),
         ("get /.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration"),
     ];
     let (server, client) = serve().await;
@@ -131,7 +146,8 @@ async fn the_index_names_every_document() {
         assert!(!fresh.is_empty() && fresh.iter().all(|fresh| *fresh), "{name}");
     }
     let challenges = get(&client, "/openapi/v3/apis/acme.cert-manager.io/v1").await;
-    let fields = &challenges["components"]["schemas"]["io.cert-manager.acme.v1.Challenge"]["x-kubernetes-selectable-fields"];
+    let fields =
+        &challenges["components"]["schemas"]["io.cert-manager.acme.v1.Challenge"]["x-kubernetes-selectable-fields"];
     assert_eq!(fields, &json!([{"fieldPath": "spec.url"}]));
     server.stop().await.unwrap();
 }

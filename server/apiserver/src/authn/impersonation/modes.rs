@@ -34,9 +34,15 @@ pub enum Mode {
 pub enum Step {
     Check(Action),
     /// One check for all values, or one for each of them.
-    CheckMany { all: Action, each: Vec<Action> },
+    CheckMany {
+        all: Action,
+        each: Vec<Action>,
+    },
     /// Refuses values that the mode does not allow, for the given reason.
-    Refuse { action: Action, reason: String },
+    Refuse {
+        action: Action,
+        reason: String,
+    },
 }
 
 /// Steps by which a caller may impersonate a user in a mode, and the resulting user.
