@@ -1,7 +1,8 @@
 //! Binding status controller: aggregates the status of Works into their binding, and from there into the template.
 //!
 //! The Works of a binding report one after another. A reconciliation waits shortly for the remaining ones, so that
-//! the binding's status is written once. While the control plane is under write load, the write is deferred.
+//! the binding's status is written once. While the control plane is under write load, or many statuses change, the write
+//! is deferred.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crowsnest_api::constants::{condition, event};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::permanent_id;
-use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
+use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, ResourceHealth, Work};
 use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -22,7 +23,7 @@ use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::DeferredWrites;
+use crate::runtime::write_priority::{DeferredWrites, Progress};
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
 use crowsnest_plan::work::construct;
@@ -34,7 +35,7 @@ const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_mill
 
 pub struct BindingStatusController {
     context: Arc<Context>,
-    /// Bindings whose status is deferred while the control plane is under write load.
+    /// Bindings whose status is deferred while the control plane is under write load or their objects change.
     deferred: DeferredWrites<BindingKey>,
 }
 
@@ -68,6 +69,12 @@ impl Reported {
         });
         let is_news = changed || items != typed.status.aggregated_status;
         Some(Reported { binding, items, conditions, is_news, is_complete })
+    }
+
+    /// Changing until all clusters have reported and no object is unhealthy.
+    fn progress(&self) -> Progress {
+        let unhealthy = |item: &AggregatedStatusItem| item.health == Some(ResourceHealth::Unhealthy);
+        Progress::changing_if(!self.is_complete || self.items.iter().any(unhealthy))
     }
 }
 
@@ -118,12 +125,12 @@ impl Controller for BindingStatusController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let waited = self.deferred.begin(&key);
-        let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
-            return Ok(Outcome::Done);
-        };
+        let Some(reported) = self.reported(&key).await? else { return Ok(Outcome::Done) };
+        let progress = reported.progress();
+        let Reported { binding, items, conditions, is_news, .. } = reported;
         let resource = context.kinds.binding(key.scope());
         if is_news {
-            if let Some(wait) = self.deferred.wait(context.write_load(), key.clone(), waited) {
+            if let Some(wait) = self.deferred.wait(context.write_load(), &key, waited, progress) {
                 return Ok(Outcome::Again(wait));
             }
             let reported = (!items.is_empty()).then_some(&items);
