@@ -175,9 +175,10 @@ impl<K: Hash + Eq + Clone> DeferredWrites<K> {
         let since_written = state.written.get(key).map(|at| now.saturating_duration_since(*at));
         let deferred = now.saturating_duration_since(since);
         let wait = deferral(&ChangedStatus { progress, pressure, deferred, since_written });
-        match wait {
-            Some(_) => drop(state.waiting.insert(key.clone(), since)),
-            None => state.record_write(key.clone(), now),
+        if wait.is_some() {
+            state.waiting.insert(key.clone(), since);
+        } else {
+            state.record_write(key.clone(), now);
         }
         wait
     }
