@@ -278,7 +278,7 @@ impl ExecutionController {
                 health if known.is_some_and(|known| known.health == *health) => continue,
                 Some(ResourceHealth::Healthy) => "healthy",
                 Some(ResourceHealth::Unhealthy) => "unhealthy",
-                Some(ResourceHealth::Unknown) | None => continue,
+                Some(ResourceHealth::Unknown | ResourceHealth::Other(_)) | None => continue,
             };
             if self.has_health_rule(&manifest.identifier) {
                 let message = format!("Interpret health of object({object}) as {health}.");
