@@ -9,6 +9,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crowsnest_api::work::ResourceHealth;
 use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 use parking_lot::Mutex;
 
@@ -85,6 +86,12 @@ pub enum Progress {
 impl Progress {
     pub fn changing_if(is_changing: bool) -> Self {
         if is_changing { Progress::Changing } else { Progress::Settled }
+    }
+
+    /// True if an object with this health is expected to become healthy. One that was healthy before has settled, so
+    /// that its failure is written at once.
+    pub fn is_rising(written: Option<&ResourceHealth>, now: Option<&ResourceHealth>) -> bool {
+        now == Some(&ResourceHealth::Unhealthy) && written != Some(&ResourceHealth::Healthy)
     }
 }
 
@@ -231,6 +238,21 @@ mod tests {
         let (deferred, since_written) = (Duration::from_millis(deferred), since_written.map(Duration::from_millis));
         let status = ChangedStatus { progress, pressure, deferred, since_written };
         assert_eq!(deferral(&status), expected.map(Duration::from_millis));
+    }
+
+    #[rstest]
+    #[case::new(None, Some(ResourceHealth::Unhealthy), true)]
+    #[case::unhealthy(Some(ResourceHealth::Unhealthy), Some(ResourceHealth::Unhealthy), true)]
+    #[case::failed(Some(ResourceHealth::Healthy), Some(ResourceHealth::Unhealthy), false)]
+    #[case::healthy(Some(ResourceHealth::Unhealthy), Some(ResourceHealth::Healthy), false)]
+    #[case::unknown(None, Some(ResourceHealth::Unknown), false)]
+    #[case::not_reported(None, None, false)]
+    fn unhealthy_objects_are_expected_to_change(
+        #[case] written: Option<ResourceHealth>,
+        #[case] now: Option<ResourceHealth>,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(Progress::is_rising(written.as_ref(), now.as_ref()), expected);
     }
 
     #[test]

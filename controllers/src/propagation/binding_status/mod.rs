@@ -11,7 +11,7 @@ use crowsnest_api::constants::{condition, event};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::permanent_id;
-use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, ResourceHealth, Work};
+use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
 use crowsnest_apimachinery::unstructured;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -44,6 +44,7 @@ struct Reported {
     binding: Arc<Value>,
     items: Vec<AggregatedStatusItem>,
     conditions: Vec<Condition>,
+    progress: Progress,
     /// True if it differs from the binding's status.
     is_news: bool,
     /// True if all target clusters have reported the result of applying.
@@ -68,14 +69,18 @@ impl Reported {
             suspended || said.contains(&target.name.as_str())
         });
         let is_news = changed || items != typed.status.aggregated_status;
-        Some(Reported { binding, items, conditions, is_news, is_complete })
+        let progress = progress(&typed.status.aggregated_status, &items, is_complete);
+        Some(Reported { binding, items, conditions, progress, is_news, is_complete })
     }
+}
 
-    /// Changing until all clusters have reported and no object is unhealthy.
-    fn progress(&self) -> Progress {
-        let unhealthy = |item: &AggregatedStatusItem| item.health == Some(ResourceHealth::Unhealthy);
-        Progress::changing_if(!self.is_complete || self.items.iter().any(unhealthy))
-    }
+/// Changing until all clusters have reported and no object is expected to become healthy.
+fn progress(written: &[AggregatedStatusItem], items: &[AggregatedStatusItem], is_complete: bool) -> Progress {
+    let is_rising = |item: &AggregatedStatusItem| {
+        let known = written.iter().find(|known| known.cluster_name == item.cluster_name);
+        Progress::is_rising(known.and_then(|known| known.health.as_ref()), item.health.as_ref())
+    };
+    Progress::changing_if(!is_complete || items.iter().any(is_rising))
 }
 
 impl BindingStatusController {
@@ -126,8 +131,7 @@ impl Controller for BindingStatusController {
         let context = &self.context;
         let waited = self.deferred.begin(&key);
         let Some(reported) = self.reported(&key).await? else { return Ok(Outcome::Done) };
-        let progress = reported.progress();
-        let Reported { binding, items, conditions, is_news, .. } = reported;
+        let Reported { binding, items, conditions, progress, is_news, .. } = reported;
         let resource = context.kinds.binding(key.scope());
         if is_news {
             if let Some(wait) = self.deferred.wait(context.write_load(), &key, waited, progress) {

@@ -217,7 +217,7 @@ impl Controller for ExecutionController {
         });
         let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
         if status != typed.status && !conflict_only {
-            let progress = Progress::changing_if(status.manifest_statuses.iter().any(is_unhealthy));
+            let progress = progress(&typed.status, &status);
             if result.is_ok()
                 && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, progress)
             {
@@ -358,9 +358,14 @@ impl ExecutionController {
     }
 }
 
-/// True if the manifest's object is not healthy, so that its status is expected to change.
-fn is_unhealthy(manifest: &ManifestStatus) -> bool {
-    manifest.health == Some(ResourceHealth::Unhealthy)
+/// Changing while an object is expected to become healthy, unless a condition that was written before changed.
+fn progress(written: &WorkStatus, status: &WorkStatus) -> Progress {
+    let has_new_condition = !written.conditions.is_empty() && written.conditions != status.conditions;
+    let is_rising = |manifest: &ManifestStatus| {
+        let known = written.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
+        Progress::is_rising(known.and_then(|known| known.health.as_ref()), manifest.health.as_ref())
+    };
+    Progress::changing_if(!has_new_condition && status.manifest_statuses.iter().any(is_rising))
 }
 
 /// API enablements of a cluster.
