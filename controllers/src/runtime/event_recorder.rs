@@ -183,7 +183,7 @@ impl Writer {
         self.shared.correlator.lock().end(&write, written, Instant::now());
     }
 
-    /// Updates the count of an event. `None` if it does not exist any more.
+    /// Updates the count of an event. `None` if it no longer exists.
     async fn update(&self, written: &EventName, occurrences: &Occurrences) -> Option<EventName> {
         let Occurrences { entry, count, .. } = occurrences;
         let patch = json!({"count": count, "lastTimestamp": seconds(entry.at), "message": entry.message});

@@ -107,7 +107,7 @@ pub(super) struct DueWrite {
     pub written: Option<EventName>,
 }
 
-/// What is known of an event.
+/// Occurrences of an event, and its writes.
 #[derive(Debug)]
 struct EventState {
     occurrences: Occurrences,
@@ -323,9 +323,7 @@ impl Correlator {
         match kind {
             WriteKind::Failure => !is_busy || self.loaded_failures.take(now),
             WriteKind::Count(_) => !is_busy,
-            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => {
-                !is_busy && self.successes.take(now)
-            }
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => !is_busy && self.successes.take(now),
         }
     }
 

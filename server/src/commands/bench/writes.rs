@@ -59,11 +59,7 @@ pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
-async fn measure(
-    args: &WritesArgs,
-    dir: &Path,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
+async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (simulated, kubeconfigs) = Part::simulated(args.members).await?;
     let (audit_log, kubeconfig) = (dir.join("audit.log"), dir.join("control-plane.kubeconfig"));
     let control_plane = Part::audited_control_plane(&audit_log).await?;
