@@ -88,7 +88,9 @@ impl Events {
             is_flushed: watch::Sender::new(true),
         });
         let writer = Writer { objects, component, shared: Arc::clone(&shared) };
-        (Events { shared }, async move { drop(stop.run_until_cancelled(writer.run()).await) })
+        (Events { shared }, async move {
+            stop.run_until_cancelled(writer.run()).await;
+        })
     }
 
     /// The write load, under which events are delayed.
