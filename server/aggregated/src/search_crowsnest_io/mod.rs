@@ -15,6 +15,7 @@ mod hits;
 mod index;
 mod journal;
 mod logs;
+mod mcp;
 mod metrics;
 mod object;
 mod openapi;
@@ -44,6 +45,7 @@ const RESOURCES: &[&dyn Resource] = &[
     &index::TextIndex,
     &journal::Journal,
     &logs::Logs,
+    &mcp::Mcp,
     &metrics::Metrics,
     &query::Query,
     &saved_searches::SavedSearches,
