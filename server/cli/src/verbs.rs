@@ -20,6 +20,7 @@ mod join;
 mod journal;
 pub mod kubectl;
 mod logs;
+mod mcp;
 mod plan;
 mod port_forward;
 mod promote;
@@ -113,6 +114,8 @@ verbs! {
     Plan(plan::PlanArgs) => plan::run;
     /// Check, run and edit resource interpreter customizations
     Interpret(interpret::InterpretArgs) => interpret::run;
+    /// Serve the fleet to an assistant over standard input and output (Model Context Protocol)
+    Mcp(mcp::McpArgs) => mcp::run;
     /// Show, verify and rebuild the full-text search index
     Index(index::IndexArgs) => index::run;
     /// List the API resources of the control plane or a member
