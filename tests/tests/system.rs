@@ -34,6 +34,7 @@ mod kubectl;
 mod least_rights;
 mod load;
 mod logs;
+mod mcp;
 mod metrics;
 mod oidc;
 mod operations;
