@@ -9,6 +9,8 @@ use crowsnest_tests::{Fleet, Kubectl, binary, until};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+mod evaluation;
+
 const SHOP: &str = include_str!("mcp/shop.yaml");
 const PROPAGATED: &str = include_str!("mcp/propagated.yaml");
 const PAGE: &str = include_str!("../../docs/MCP.md");
