@@ -21,6 +21,7 @@ pub(crate) mod sort;
 
 use crate::document::DELETED;
 use crate::document::columns::Word;
+use crate::paths::{CLOSURE_STEPS, Side};
 use crate::plan::kinds::objects_of;
 pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::labels::{cluster_label, label_match};
@@ -95,7 +96,8 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     });
     let then = FleetFacts { now: at.unwrap_or(world.now), ..world.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
-    let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
+    let states_depth = output.depth.is_some();
+    let mut planner = Planner { world: &then, depth, states_depth, deleted: false, notices: Vec::new() };
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
@@ -130,6 +132,8 @@ struct Planner<'w> {
     world: &'w FleetFacts,
     /// Maximum number of relation steps.
     depth: u8,
+    /// The query states it.
+    states_depth: bool,
     /// The query includes deleted objects.
     deleted: bool,
     notices: Vec<Notice>,
@@ -219,6 +223,8 @@ impl Planner<'_> {
             "about" => Some(self.referrers(span, Word::About, pattern)),
             "cause" => Some(self.referrers(span, Word::Cause, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(span, field.name, pattern)),
+            "reaches" => Some(self.dependent(span, Side::Dependents, pattern)),
+            "reachedby" => Some(self.dependent(span, Side::Dependencies, pattern)),
             "changed.field" => self.changed(span, pattern),
             "on" => Some(propagated(Word::On, pattern)),
             "evicting" => Some(propagated(Word::Evicting, pattern)),
@@ -314,6 +320,14 @@ impl Planner<'_> {
             "usedby" => Reach::Used { by: reference.objects(), depth, said },
             _ => Reach::Near { to: reference.objects(), depth, said },
         }))
+    }
+
+    /// `reaches:`, `reachedby:`. Without `depth:`, all steps are followed.
+    fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
+        let Some(reference) = self.reference(span, pattern) else { return Match::None };
+        let depth = if self.states_depth { self.depth } else { CLOSURE_STEPS };
+        let (of, said) = (reference.objects(), pattern.to_string());
+        Match::Reach(Box::new(Reach::Dependent { of, side, depth, said }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
