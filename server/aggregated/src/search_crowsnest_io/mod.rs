@@ -1,6 +1,7 @@
 //! `search.crowsnest.io/v1alpha1`: queries over the fleet, single objects with their history, logs of pods, and the state of the cache.
 //! Handlers parse parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md describes input and output.
 
+mod blast_radius;
 pub mod cache;
 mod call;
 mod columns;
@@ -20,6 +21,7 @@ mod object;
 mod openapi;
 mod operation;
 mod parameters;
+mod paths;
 mod query;
 mod saved_searches;
 pub mod status;
@@ -34,6 +36,7 @@ const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
 
 /// Resources of the group. They list no objects and therefore lack the verb `watch`: clients watch every resource that has it.
 const RESOURCES: &[&dyn Resource] = &[
+    &blast_radius::BlastRadius,
     &cache::Cache,
     &count::Count,
     &diff::Diff,
@@ -45,6 +48,7 @@ const RESOURCES: &[&dyn Resource] = &[
     &journal::Journal,
     &logs::Logs,
     &metrics::Metrics,
+    &paths::Paths,
     &query::Query,
     &saved_searches::SavedSearches,
     &status::Status,
