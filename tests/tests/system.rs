@@ -37,6 +37,7 @@ mod logs;
 mod metrics;
 mod oidc;
 mod operations;
+mod paths;
 mod proxies;
 mod quickstart;
 mod quotas;
