@@ -85,6 +85,11 @@ const en = {
   eventColumns: ['Last seen', 'Type', 'Reason', 'Count', 'From', 'Message'],
 
   related: 'Related objects',
+  show: 'Show',
+  neighbours: 'References in both directions',
+  sides: { dependents: 'What depends on this?', dependencies: 'What does this use?' },
+  nothingDepends: { dependents: 'No object that you can read depends on this.', dependencies: 'It depends on no object that you can read.' },
+  dependentColumns: ['Name', 'Kind', 'Cluster', 'Status', 'Steps', 'Through'],
   steps: 'Steps',
   asTable: 'As a table',
   graphLegend: 'Left of an object: objects it references (owner, used objects, subject). Right: objects that reference it. Dashed: uses; dotted: is about.',
@@ -277,6 +282,11 @@ const zh: ObjectText = {
   eventColumns: ['最近出现', '类型', '原因', '次数', '来源', '消息'],
 
   related: '关联对象',
+  show: '显示',
+  neighbours: '双向引用',
+  sides: { dependents: '哪些对象依赖它？', dependencies: '它使用哪些对象？' },
+  nothingDepends: { dependents: '在您可读取的对象中，没有依赖它的。', dependencies: '它不依赖您可读取的任何对象。' },
+  dependentColumns: ['名称', '类型', '集群', '状态', '步数', '经由'],
   steps: '步数',
   asTable: '以表格显示',
   graphLegend: '对象左侧：它所指向的（所有者、使用的、所涉及的）。右侧：指向它的。虚线：使用；点线：涉及。',
