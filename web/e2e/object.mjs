@@ -179,7 +179,11 @@ async function secret(page, origin, pictures) {
   const body = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'hidden' }, stringData: { password: 'correct-horse' } }
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/secrets`, body)
   const query = encodeURIComponent('kind:secret name:=hidden')
-  for (let found = 0; found === 0; ) found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
+  const end = Date.now() + 60_000
+  for (let found = 0; found === 0; ) {
+    found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
+    assert.ok(found > 0 || Date.now() < end, 'the Secret is not found')
+  }
   const asked = []
   const answers = []
   const note = async (response) => {
