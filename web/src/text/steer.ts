@@ -69,6 +69,8 @@ const en = {
   term: (name: string) => `Affinity term ${name}`,
   clusterHeads: ['Cluster', 'Fits', 'Score', 'Available', 'Limited by', 'Selected', 'Replicas'],
   fits: 'fits',
+  evicted: 'until evicted',
+  untolerated: (taint: string) => `untolerated taint ${taint}`,
   bounds: {
     Nodes: 'free resources of nodes',
     Models: 'resource models',
@@ -277,6 +279,8 @@ const zh: typeof en = {
   term: (name) => `亲和性条目 ${name}`,
   clusterHeads: ['集群', '是否合适', '得分', '空间', '受限于', '选中', '副本'],
   fits: '合适',
+  evicted: '将被驱逐',
+  untolerated: (taint) => `未容忍的污点 ${taint}`,
   bounds: {
     Nodes: '各节点的剩余',
     Models: '节点等级',
