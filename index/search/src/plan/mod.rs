@@ -29,6 +29,7 @@ use crate::plan::predicate::{Match, PathTest, Test};
 use crate::plan::propagation::{governed, propagated, with_subjects};
 use crate::plan::references::ReferencePattern;
 use crate::plan::relations::{MOST_STEPS, Reach};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
     Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
 };
@@ -78,6 +79,8 @@ pub enum TimeScope {
     During(i64, i64),
 }
 
+/// The name under which interfaces show the control plane.
+const CONTROL_PLANE_SHOWN: &str = "control plane";
 const CURRENT_RELATIONS: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
@@ -224,6 +227,9 @@ impl Planner<'_> {
             "evicting" => Some(propagated(Word::Evicting, pattern)),
             "health" => Some(propagated(Word::Health, pattern)),
             "condition" => Some(condition(pattern)),
+            "cluster" if literal_word(pattern).is_some_and(|name| name.eq_ignore_ascii_case(CONTROL_PLANE_SHOWN)) => {
+                Some(Match::Word(Word::Cluster, Test::Equals(ClusterName::control_plane().to_string())))
+            }
             name => match column(name) {
                 Some(word) => Some(match (exact, literal_word(pattern)) {
                     (true, Some(text)) => Match::Exact(word, text.to_owned()),
@@ -437,5 +443,17 @@ fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
         Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
         Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_query::{Limits, parse};
+
+    #[test]
+    fn the_control_plane_is_found_by_its_shown_name() {
+        let matches = |query: &str| plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+        assert_eq!(matches(r#"cluster:"Control plane""#), matches("cluster:@control-plane"));
     }
 }
