@@ -255,6 +255,17 @@ async function history(page, origin, pictures) {
   await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'history.png') })
+  // Each version has its change in a line; an earlier one is restored after a dry run.
+  await versions.getByRole('cell', { name: /colour red → blue/ }).waitFor()
+  await versions.getByRole('row').last().getByRole('button', { name: 'Restore…' }).click()
+  const restore = page.getByRole('dialog', { name: `Restore ${EDITED}` })
+  await restore.getByText('The cluster accepts this (dry run).').waitFor()
+  await restore.getByRole('table', { name: 'Changes by the restore' }).getByRole('row', { name: /data\.colour green red/ }).waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'restore.png') })
+  await restore.getByRole('button', { name: 'Restore in member1' }).click()
+  await page.getByRole('status').getByText('Restored.').waitFor()
+  assert.equal((await api(page, 'GET', `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`)).data.colour, 'red')
   // Against another cluster, whose override sets another image.
   await show(page, origin, { ...WEB, tab: 'history' })
   await page.getByRole('combobox', { name: 'Compare with' }).selectOption('member2')
