@@ -473,6 +473,9 @@ async function actions(page, origin, pictures, problems) {
   await scale.getByRole('button', { name: 'Scale' }).click()
   await page.getByText('Scaled to 3.').waitFor()
   assert.equal((await read()).spec.replicas, 3)
+  await page.getByRole('button', { name: 'Undo' }).click()
+  await page.getByText('Scaled to 1.').waitFor()
+  assert.equal((await read()).spec.replicas, 1)
 
   await page.getByRole('button', { name: 'Restart' }).click()
   await page.getByRole('dialog').getByText('The cluster accepts this (dry run).').waitFor()

@@ -171,6 +171,7 @@ const en = {
   leaveTerminal: 'F6 leaves the terminal.',
 
   scale: 'Scale',
+  undo: 'Undo',
   restart: 'Restart',
   delete: 'Delete',
   replicas: 'Replicas',
@@ -365,6 +366,7 @@ const zh: ObjectText = {
   leaveTerminal: 'F6 离开终端。',
 
   scale: '伸缩',
+  undo: '撤销',
   restart: '重启',
   delete: '删除',
   replicas: '副本数',
