@@ -101,6 +101,9 @@ const en = {
   treeHeads: ['Object', 'Name', 'Cluster', 'State'],
   showMembers: 'Expand',
   hideMembers: 'Collapse',
+  onlyProblems: 'Problems only',
+  findCluster: 'Find a cluster',
+  moreClusters: (n: number) => `and ${n.toLocaleString('en')} more; find them by name`,
   notShown: (n: number) => (n === 1 ? '1 more cluster is collapsed; select it above.' : `${n} more clusters are collapsed; select them above.`),
   graphMissing: (cluster: string) => `${cluster}: not in the cache, or you may not read it there.`,
 
@@ -311,6 +314,9 @@ const zh: typeof en = {
   treeHeads: ['对象', '名称', '集群', '状态'],
   showMembers: '显示内容：',
   hideMembers: '隐藏内容：',
+  onlyProblems: '仅显示问题',
+  findCluster: '查找集群',
+  moreClusters: (n) => `另有 ${n.toLocaleString('zh-CN')} 个；可按名称查找`,
   notShown: (n) => `另有 ${n} 个集群未展开；请在上方选择。`,
   graphMissing: (cluster) => `${cluster}：缓存中没有，或您无权读取。`,
 
