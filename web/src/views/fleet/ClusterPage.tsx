@@ -39,7 +39,7 @@ async function drainedAddress(cluster: Cluster): Promise<string> {
   const [{ toFragment }, { withoutServers }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
   const draft = withoutServers({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
   const fragment = await toFragment(print(draft))
-  return `${planAddress(cluster.metadata.name)}${fragment === undefined ? '' : `#${fragment}`}`
+  return `${planAddress(cluster.metadata.name, { drained: true })}${fragment === undefined ? '' : `#${fragment}`}`
 }
 
 export function ClusterPage({ name }: { name: string }) {

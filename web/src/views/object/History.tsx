@@ -14,7 +14,7 @@ import { historyText } from '../../text/history'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
 import { asked, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
-import { managerAt, summaryOf } from './summary'
+import { managerAt, summaryOf, withoutSecrets } from './summary'
 import { useView } from './state'
 
 const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.Restore })))
@@ -135,7 +135,7 @@ function Summary({ refTo, version, before, object }: { refTo: ObjectRef; version
   const by = isCurrent ? managerAt(object, version.from) : undefined
   return (
     <>
-      {summaryOf(diff.data.differences, t)} {by !== undefined && t.by(by)}
+      {summaryOf(isSecret(refTo) ? withoutSecrets(diff.data.differences) : diff.data.differences, t)} {by !== undefined && t.by(by)}
     </>
   )
 }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { historyText } from '../../text/history'
-import { managerAt, summaryOf } from './summary'
+import { managerAt, summaryOf, withoutSecrets } from './summary'
 
 const image = (before: string, after: string): Difference => ({ path: '/spec/template/spec/containers/0/image', before, after })
 const replicas: Difference = { path: '/spec/replicas', before: 2, after: 3 }
@@ -24,6 +24,11 @@ test.each([
   ['nothing', [], 'no visible change'],
   ['many', [1, 2, 3, 4, 5].map((nth) => ({ path: `/data/k${nth}`, after: 'x' })), 'k1 added, k2 added, k3 added, and 2 more'],
 ] as [string, Difference[], string][])('%s', (_, differences, expected) => expect(summaryOf(differences, historyText.en)).toBe(expected))
+
+test('values of Secrets are not shown', () => {
+  const differences = [{ path: '/data/password', before: 'b2xk', after: 'bmV3' }, { path: '/data/added', after: 'eA==' }, { path: '/metadata/labels/app', before: 'a', after: 'b' }]
+  expect(summaryOf(withoutSecrets(differences), historyText.en)).toBe('password changed, added added, app a → b')
+})
 
 const managed = (...fields: object[]): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a', managedFields: fields } })
 

@@ -19,6 +19,12 @@ export function summaryOf(differences: readonly Difference[], t: HistoryText): s
   return [...parts.slice(0, MOST), ...(parts.length > MOST ? [t.moreChanges(parts.length - MOST)] : [])].join(', ')
 }
 
+/** Without the values of a Secret: they are not shown, not even in part. */
+export function withoutSecrets(differences: readonly Difference[]): Difference[] {
+  const hidden = (value: unknown) => (value === undefined ? undefined : {})
+  return differences.map((one) => (/^\/(data|stringData)\b/.test(one.path) ? { ...one, before: hidden(one.before), after: hidden(one.after) } : one))
+}
+
 /** Images and replicas first, metadata last. */
 function rank(path: string): number {
   if (/\/image$/.test(path)) return 0

@@ -184,7 +184,7 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
   )
 }
 
-/** Whether the cluster fits: yes, not, or only until its taint evicts. */
+/** A cluster fits, does not, or fits only until a taint evicts. */
 function Fits({ of }: { of: ClusterReport }) {
   const t = useTextOf(steerText)
   const { state, why, tone } = fitOf(of)

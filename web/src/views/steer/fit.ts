@@ -1,4 +1,4 @@
-// Whether a cluster fits in a scheduling result. Pure.
+// The outcome of the filters for a cluster in a scheduling result. Pure.
 import type { ClusterReport } from '../../api/propagation'
 
 export interface Fit {
