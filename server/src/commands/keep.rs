@@ -25,7 +25,7 @@ pub(crate) struct KeepArgs {
     /// Maximum size of deleted objects and previous revisions in bytes; the oldest are deleted first
     #[arg(long, env = "CROWSNEST_CACHE_HISTORY_BYTES", default_value = "512Mi", value_name = "BYTES", value_parser = bytes)]
     cache_history_bytes: u64,
-    /// Maximum number of revisions per object
+    /// Maximum number of revisions per object; the last revision of as many generations is kept as well
     #[arg(long, env = "CROWSNEST_CACHE_VERSIONS", default_value_t = 10, value_name = "N")]
     cache_versions: u32,
     /// Database size in bytes above which previous revisions are deleted early [default: no limit]
