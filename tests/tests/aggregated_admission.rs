@@ -95,6 +95,7 @@ fn other_writes(kubectl: &Kubectl) -> Result<()> {
     let status = ["patch", "cluster", "member1", "--subresource=status", "--type=merge", "-p"];
     let version = r#"{"status":{"kubernetesVersion":"forbidden"}}"#;
     refused(kubectl, &[&status[..], &[version]].concat(), "no such version")?;
+    status_replacements(kubectl)?;
     let proxy = |member: &str, path: &str| format!("{CLUSTERS}/{member}/proxy/api/v1/{path}");
     refused(kubectl, &["get", "--raw", &proxy("member1", "secrets")], "no secrets of member1")?;
     for (member, path) in [("member1", "configmaps"), ("member2", "secrets")] {
@@ -108,6 +109,27 @@ fn other_writes(kubectl: &Kubectl) -> Result<()> {
     ensure!(marked == "system.admin", "{marked}");
     refused(kubectl, &["delete", "resourceregistry", "all", "--dry-run=server"], "registries stay")?;
     kubectl.says(&["delete", "resourceregistry", "all"], "", 1, "registries stay").map(drop)
+}
+
+/// A replacement of the status has the spec too. It is accepted as a whole or not at all.
+fn status_replacements(kubectl: &Kubectl) -> Result<()> {
+    let read = || kubectl.ok(&["get", "cluster", "member1", "-o", "json"], "");
+    let replace = ["replace", "--subresource=status", "-f", "-"];
+    // The controllers write the status, too.
+    until("the status of member1 to be replaced", || Ok(kubectl.run(&replace, &read()?)?.code == Some(0)))?;
+    let mut changed: serde_json::Value = serde_json::from_str(&read()?)?;
+    changed["spec"]["zones"] = serde_json::json!(["refused"]);
+    changed["status"]["kubernetesVersion"] = "forbidden".into();
+    if let Some(metadata) = changed["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
+    until("a status of member1 to be refused", || {
+        let said = kubectl.run(&replace, &changed.to_string())?;
+        Ok(said.code == Some(1) && said.err.contains("no such version"))
+    })?;
+    let cluster = read()?;
+    ensure!(!cluster.contains("refused"), "{cluster}");
+    Ok(())
 }
 
 fn webhooks(kubectl: &Kubectl) -> Result<()> {

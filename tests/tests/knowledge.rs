@@ -72,6 +72,7 @@ fn doors() -> Vec<String> {
         ["name:r", "name:", "label:r", "ann:r", "kind:", "ns:", "cluster:", "region:", "zone:", "provider:", "r"];
     doors.extend(written.map(|written| path("suggest", written, "")));
     doors.extend([path("count", "", ""), path("logs", "kind:pod", "&tail=1"), format!("{SEARCH}/status")]);
+    doors.extend(["*", "configmap%20--%3E%20*"].map(|pattern| format!("{SEARCH}/paths?p={pattern}")));
     doors.extend(["journal?about=x", "journal?about=clusters"].map(|journal| format!("{SEARCH}/{journal}")));
     doors
 }
@@ -87,7 +88,7 @@ fn learns_nothing(reader: &Kubectl, version: &str) -> Result<()> {
         }
     }
     ensure!(total(reader, RESTRICTED)? == 0 && total(reader, "cluster:member1")? == 0);
-    for one in ["history", "graph", "diff"] {
+    for one in ["history", "graph", "diff", "blastradius"] {
         reader.says(&["get", "--raw", &format!("{SEARCH}/{one}?{OBJECT}")], "", 1, "not found")?;
     }
     Ok(())

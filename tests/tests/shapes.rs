@@ -206,7 +206,7 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
     through.says(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
     let nodes = format!("{proxy}/api/v1/nodes");
-    let own = "users \"ops\" is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate resource \"users\"";
+    let own = "is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate";
     let said = ops.says(&["get", "--raw", &nodes], "", 1, own)?;
     ensure!(said.err.contains(&warning), "{said:?}");
     let (_, command) = grant.split_once(' ').context("a command")?;

@@ -101,6 +101,7 @@ async function cluster(page, origin, problems) {
   await page.locator('tr[data-condition=Ready]').getByText('ClusterReady').waitFor()
   await table(page, 'Capacity').getByRole('meter', { name: 'cpu' }).waitFor()
   await table(page, 'Nodes').locator('tr[data-node]').first().waitFor()
+  await page.getByRole('list', { name: /^Pods of nodes/ }).getByRole('link', { name: /: \d+ of \d+ pods \(\d+ %\)$/ }).first().waitFor()
   await page.getByRole('link', { name: 'Bindings with this cluster' }).waitFor()
   await page.getByText(/kinds in \d+ groups and versions/).click()
   await page.getByRole('searchbox', { name: /Filter kinds/ }).fill('deployment')
@@ -132,6 +133,12 @@ async function cluster(page, origin, problems) {
   await page.getByText('No taints.').waitFor()
   // If its status changed between read and write, the write is retried.
   expected(problems, /409/)
+  // A draft in which the cluster is drained.
+  await page.getByRole('button', { name: 'What if it was drained…' }).click()
+  await page.waitForURL(/\/plan\?.*name=member3.*#draft=/)
+  await editor(page).getByText('NoExecute', { exact: true }).waitFor()
+  await page.goBack()
+  await heading(page, 'member3').waitFor()
   // Unjoining first shows what would move.
   await page.getByRole('link', { name: 'Unjoin…' }).click()
   await heading(page, 'If Cluster member3 was deleted').waitFor()
@@ -142,6 +149,7 @@ async function cluster(page, origin, problems) {
   await page.goBack()
   await heading(page, 'member3').waitFor()
   await page.locator('tr[data-condition=Ready]').waitFor()
+  expected(problems, /409/)
 }
 
 async function nodes(page, origin) {
@@ -284,11 +292,19 @@ async function topology(page, origin) {
   // The tree is one tab stop; arrow keys navigate, Enter opens.
   assert.equal(await tree.locator('[tabindex="0"]').count(), 1)
   await items.first().focus()
-  for (const key of ['ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowRight']) await page.keyboard.press(key)
+  for (const key of ['ArrowRight', 'ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowRight']) await page.keyboard.press(key)
   assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /Deployment 2\/2 .*web$/)
   await page.keyboard.press('Enter')
   await page.waitForURL(/\/object\?cluster=member2.*deployments/)
   await page.goBack()
+  await tree.locator('[data-kind=Pod]').first().waitFor()
+  assert.equal(await tree.locator('[data-kind=PropagationPolicy]').count(), 1)
+  // Without problems, only the template is left.
+  await page.getByRole('checkbox', { name: 'Problems only' }).check()
+  await page.waitForURL(/only=problems/)
+  await tree.locator('[data-kind=Pod]').first().waitFor({ state: 'detached' })
+  assert.equal(await items.count(), 1)
+  await page.getByRole('checkbox', { name: 'Problems only' }).uncheck()
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await page.getByRole('button', { name: /member3/ }).click()
   await page.getByText('1 more cluster is collapsed').waitFor()

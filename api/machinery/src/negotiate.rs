@@ -178,11 +178,6 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
     Err(if declined { not_acceptable(known(MEDIA)) } else { transforms(known(offer.media())) })
 }
 
-/// 406 for clients that do not accept JSON on paths that serve JSON only.
-pub fn takes_no_json() -> ApiError {
-    not_acceptable(MEDIA)
-}
-
 /// 406 for a watch of a kind without watches.
 pub fn no_stream() -> ApiError {
     transforms(STREAMS)

@@ -2,7 +2,8 @@
 
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::Source;
-use crowsnest_apimachinery::references::{EXTENSIONS, KUBERNETES, Kind, Rule};
+use crowsnest_apimachinery::references::{EXTENSIONS, KUBERNETES, Kind, Reference, Rule};
+use std::collections::BTreeSet;
 
 const SCALERS: &[Kind] = &[("autoscaling.karmada.io", "CronFederatedHPA"), ("autoscaling.karmada.io", "FederatedHPA")];
 const CLUSTER: &[Kind] = &[("cluster.karmada.io", "Cluster")];
@@ -14,9 +15,16 @@ const KARMADA: &[Rule] = &[
     Rule::reference(CLUSTER, "spec.impersonatorSecretRef", SECRET),
 ];
 
+const TABLES: &[&[Rule]] = &[KUBERNETES, EXTENSIONS, KARMADA];
+
+/// References of an object with their fields, as of [`crowsnest_apimachinery::references::stated_references`].
+pub fn stated_references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> BTreeSet<Reference> {
+    crowsnest_apimachinery::references::stated_references(TABLES, group, kind, source)
+}
+
 /// References of an object, in order and without duplicates, as of [`crowsnest_apimachinery::references::references`].
 pub fn references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
-    crowsnest_apimachinery::references::references(&[KUBERNETES, EXTENSIONS, KARMADA], group, kind, source)
+    crowsnest_apimachinery::references::references(TABLES, group, kind, source)
 }
 
 #[cfg(test)]

@@ -131,6 +131,9 @@ pub struct ClusterReport {
     /// The first filter that rejected the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejection>,
+    /// The untolerated NoExecute taint of a current target: no filter rejects it, but it will be evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evicted_by: Option<String>,
     pub score: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateReport>,
@@ -163,6 +166,7 @@ impl SchedulingReport {
             let room = one.allocatable.filter(|room| *room != i32::MAX || bound_by.is_some());
             ClusterReport {
                 rejected: one.rejected,
+                evicted_by: one.evicted_by,
                 score: one.score,
                 estimate: room.map(|replicas| EstimateReport { replicas, bound_by }),
                 selected: one.selected,

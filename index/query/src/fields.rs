@@ -66,6 +66,8 @@ pub static FIELDS: &[KnownField] = &[
     field("related", &[], Reference, "objects related to kind/namespace/name; kind may have a group"),
     field("uses", &[], Reference, "objects that use kind/namespace/name; kind may have a group (deployments.apps)"),
     field("usedby", &[], Reference, "objects used by kind/namespace/name; kind may have a group"),
+    field("reaches", &[], Reference, "objects that depend on kind/namespace/name, directly or transitively"),
+    field("reachedby", &[], Reference, "objects on which kind/namespace/name depends, directly or transitively"),
     field("changed.field", &[], Word, "path that changed"),
     field("content", &[], Word, "anywhere in the manifest"),
     field("message", &[], Word, "message of an event or condition"),

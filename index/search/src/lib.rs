@@ -11,6 +11,7 @@ pub mod engine;
 pub(crate) mod execute;
 mod hydrate;
 pub mod opensearch;
+pub mod paths;
 pub mod plan;
 mod searcher;
 pub(crate) mod tantivy;
@@ -295,7 +296,7 @@ impl Searcher {
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
         let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.store));
-        Sources { engine, permits, store, context }
+        Sources { engine, permits, store, references: Arc::clone(&self.inner.references), context }
     }
 
     /// Facts about the fleet that a caller's plans use.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::item::Item;
 use super::member::{Collection, MemberPage, Refusal, Start};
 use super::object::composite_version;
-use crate::composite::{CompositeVersion, Continue, InvalidToken, ListId, Snapshot};
+use crate::composite::{CompositeVersion, Continue, ListId, Snapshot};
 use crate::fleetwide::warning;
 use crate::merged::list::{ListParameters, Listing, Page, Part, Source};
 use crate::merged::{Heading, Missing};
@@ -61,11 +61,7 @@ impl Proxy {
         let list = list_id(native, &query);
         let [version, matching, text] =
             ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
-        let token = Continue::decode(text, list)?;
-        if token.is_none() && !text.is_empty() {
-            return Err(InvalidToken.into());
-        }
-        let snapshot = Snapshot::of(version, matching, limit.is_some(), token)?;
+        let snapshot = Snapshot::of(version, matching, limit.is_some(), Continue::decode(text, list)?)?;
         let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let path = native.resource.path(namespace);
         let collection = Arc::new(Collection::new(self, caller, path, raw, shape));
@@ -310,7 +306,7 @@ impl Source for LiveMembers {
     type Item = Item;
 
     fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Item>, BoxError>> {
-        let page = |page: MemberPage| Page { items: page.items, next: page.next };
+        let page = |page: MemberPage| Page { items: page.items, next: page.next, end: None };
         if let Some(begun) = self.begun.remove(&part.cluster) {
             return futures::future::ready(Ok(page(begun))).boxed();
         }

@@ -21,10 +21,10 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_component_base::body;
 use crowsnest_members::Member;
 use futures::stream::{FuturesUnordered, StreamExt};
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::native::{Native, Verb};
-use crate::{Body, Caller, Error, Proxy, full};
+use crate::{Body, Caller, Error, Proxy};
 
 /// Time limit for the first byte of each member's response, and for each chunk after it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -71,19 +71,8 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let owners = self.owners(caller, native).await?;
-        let resource = &native.resource.resource;
-        match owners.as_slice() {
-            [] => Ok(text(StatusCode::NOT_FOUND, format!("no cluster has {resource} {:?}\n", native.name))),
-            [owner] => self.to_owning_member(owner, caller, native, verb, path, request).await,
-            several => {
-                let names: Vec<&str> = several.iter().map(|member| member.name().as_str()).collect();
-                Ok(text(
-                    StatusCode::CONFLICT,
-                    format!("{resource} {:?} is in several clusters: {}\n", native.name, names.join(", ")),
-                ))
-            }
-        }
+        let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
+        self.to_owning_member(&owner, caller, native, verb, path, request).await
     }
 
     /// The members that have an object of that name, each queried as the caller.
@@ -129,11 +118,4 @@ impl Proxy {
 /// Reads a small body within [`READ_WITHIN`]; otherwise drops it with its connection.
 async fn small(body: Body) -> Option<Bytes> {
     tokio::time::timeout(READ_WITHIN, body::collect(body, SMALL)).await.ok()?.ok()
-}
-
-fn text(status: StatusCode, message: String) -> Response<Body> {
-    let mut response = Response::new(full(message));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

@@ -147,12 +147,7 @@ impl Proxy {
                 found.push(object);
             }
         }
-        let (resource, name) = (native.resource.clone(), native.name.clone());
-        if found.len() > 1 {
-            let clusters = found.iter().map(|object| object.record.key.cluster().to_string()).collect();
-            return Err(Error::Ambiguous { resource, name, clusters });
-        }
-        found.pop().ok_or(Error::NotFound { resource, name })
+        native.only_one(found, |object| object.record.key.cluster())
     }
 
     /// All objects of this name in the view's clusters, including those that are not in view.
@@ -239,14 +234,20 @@ impl Source for CachedClusters {
         let (index, view, seq, is_earlier) = (self.index.clone(), Arc::clone(&self.view), self.seq, self.is_earlier);
         let part = part.clone();
         Box::pin(async move {
-            let Some(mut query) = view.query(&part.cluster) else { return Ok(Page { items: Vec::new(), next: None }) };
+            let Some(mut query) = view.query(&part.cluster) else {
+                return Ok(Page { items: Vec::new(), next: None, end: None });
+            };
             query.after = part.after.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
             let mut page = match is_earlier {
                 true => index.page_of_snapshot(&query, want.min(CHUNK), seq).await?,
                 false => index.page_as_of(&query, want.min(CHUNK), seq).await?,
             };
             page.objects.retain(|object| view.allows(&object.record));
-            Ok(Page { items: page.objects, next: page.next.map(position) })
+            let end = page
+                .objects
+                .last()
+                .map(|Object { record, .. }| position((record.key.namespace.to_string(), record.key.name.to_string())));
+            Ok(Page { items: page.objects, next: page.next.map(position), end })
         })
     }
 

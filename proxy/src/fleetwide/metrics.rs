@@ -82,15 +82,8 @@ impl Proxy {
                 self.list_usage(Listing { kind, members, missing, identity, path, fields, query, shape }).await
             }
             Verb::Get => {
-                let (resource, name) = (native.resource.clone(), native.name.clone());
-                match self.owners(caller, native).await?.as_slice() {
-                    [] => Err(Error::NotFound { resource, name }),
-                    [owner] => self.to_member(owner, caller, path, request, None).await,
-                    several => {
-                        let clusters = several.iter().map(|member| member.name().to_string()).collect();
-                        Err(Error::Ambiguous { resource, name, clusters })
-                    }
-                }
+                let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
+                self.to_member(&owner, caller, path, request, None).await
             }
             _ => Err(Error::MethodNotAllowed),
         }

@@ -32,6 +32,9 @@ pub struct Page<I> {
     pub items: Vec<I>,
     /// Position of the rest; None at the end of the cluster.
     pub next: Option<String>,
+    /// Position of the last object, if the cluster ends with it and can be read from there. A token then stays in the
+    /// cluster, as Karmada's does, and the next page moves on.
+    pub end: Option<String>,
 }
 
 /// A cluster whose part is missing or incomplete.
@@ -202,12 +205,14 @@ impl<S: Source> Pieces for Listing<S> {
             if let Some(left) = &mut self.left {
                 *left -= sent.min(*left);
             }
+            let is_ended = page.next.is_none();
             match page.next {
                 Some(next) => self.parts[0].after = next,
                 None => drop(self.parts.pop_front()),
             }
             if self.left == Some(0) {
-                break self.parts.front().cloned();
+                let end = page.end.filter(|_| is_ended).map(|after| Part { after, ..part });
+                break self.parts.front().map(|rest| end.unwrap_or_else(|| rest.clone()));
             }
             if sent > 0 {
                 return Ok(Some(out.into()));
@@ -231,6 +236,7 @@ mod tests {
         counts: Vec<(&'static str, i64)>,
         missing: Vec<String>,
         ahead: usize,
+        has_ends: bool,
     }
 
     impl Source for Numbers {
@@ -239,12 +245,12 @@ mod tests {
         fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
             let cluster = part.cluster.to_string();
             let count = self.counts.iter().find(|(name, _)| *name == cluster).map_or(0, |(_, count)| *count);
-            let from = part.after.parse().unwrap_or(0);
+            let (from, has_ends) = (part.after.parse().unwrap_or(0), self.has_ends);
             async move {
                 let count = usize::try_from(count).map_err(|_| BoxError::from("no answer"))?;
                 let end = count.min(from + want.min(2));
                 let items = (from..end).map(|n| format!("\"{cluster}/{n}\"")).collect();
-                Ok(Page { items, next: (end < count).then(|| end.to_string()) })
+                Ok(Page { items, next: (end < count).then(|| end.to_string()), end: has_ends.then(|| end.to_string()) })
             }
             .boxed()
         }
@@ -277,7 +283,12 @@ mod tests {
     }
 
     async fn list(counts: &[(&'static str, i64)], limit: Option<usize>, from: Option<Part>, ahead: usize) -> Value {
-        let source = Numbers { counts: counts.to_vec(), missing: Vec::new(), ahead };
+        list_of(Numbers { counts: counts.to_vec(), missing: Vec::new(), ahead, has_ends: ahead == 1 }, limit, from)
+            .await
+    }
+
+    async fn list_of(source: Numbers, limit: Option<usize>, from: Option<Part>) -> Value {
+        let counts = source.counts.clone();
         let mut parts: VecDeque<Part> = counts.iter().map(|(name, _)| Part::all(cluster(name))).collect();
         if let Some(from) = from {
             parts.retain(|part| part.cluster >= from.cluster);
@@ -310,6 +321,22 @@ mod tests {
             }
             assert_eq!(&paged, items, "limit {limit}");
         }
+    }
+
+    #[rstest::rstest]
+    #[case::resumable(true, 2, Some("m1"))]
+    #[case::opaque(false, 2, Some("m2"))]
+    #[case::last_cluster(true, 3, None)]
+    #[tokio::test]
+    async fn a_page_that_ends_with_a_cluster_stays_in_it_if_that_can_be_resumed(
+        #[case] has_ends: bool,
+        #[case] limit: usize,
+        #[case] rest: Option<&str>,
+    ) {
+        let counts = vec![("m1", 2), ("m2", 1)];
+        let page = list_of(Numbers { counts, missing: Vec::new(), ahead: 0, has_ends }, Some(limit), None).await;
+        let token = Continue::decode(page["metadata"]["continue"].as_str().unwrap(), ListId::of(&"numbers")).unwrap();
+        assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
     }
 
     #[rstest::rstest]

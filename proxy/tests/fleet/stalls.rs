@@ -110,8 +110,10 @@ async fn a_member_that_stalls_after_its_status_counts_as_a_hit() {
     let world = world().await;
     let _stalls = member(&world, "stalls", Does::StallWithOne).await;
     let path = format!("{CONFIG_MAPS}/only-m1");
-    let (code, text) = read(world.proxy.cluster("*", &admin(), &path, request(Method::GET, "", "", None)).await).await;
-    assert_eq!((code, text), (409, json!("configmaps \"only-m1\" is in several clusters: m1, stalls\n")));
+    let (code, status) =
+        read(world.proxy.cluster("*", &admin(), &path, request(Method::GET, "", "", None)).await).await;
+    let text = "Operation cannot be fulfilled on configmaps \"only-m1\": ambiguous objects in clusters [m1, stalls]";
+    assert_eq!((code, &status["message"]), (409, &json!(text)));
     world.stop().await;
 }
 

@@ -123,7 +123,7 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
 
 /// True if the member refuses impersonation because no role of the control plane grants it to the caller.
 fn is_of_impersonation(status: &Status) -> bool {
-    status.message.contains(":karmada-impersonator\" cannot impersonate resource ")
+    status.message.contains(":karmada-impersonator\" cannot impersonate")
 }
 
 /// True for a refusal by authorization. Admission, such as deletion protection, also answers 403.

@@ -3,6 +3,7 @@
 mod api_resources;
 mod apply;
 mod attach;
+mod blast_radius;
 mod can;
 mod cordon;
 mod cp;
@@ -20,6 +21,8 @@ mod join;
 mod journal;
 pub mod kubectl;
 mod logs;
+mod mcp;
+mod path;
 mod plan;
 mod port_forward;
 mod promote;
@@ -105,6 +108,10 @@ verbs! {
     Explain(explain::ExplainArgs) => explain::run;
     /// Show what changed an object's placement or members, and why
     Journal(journal::JournalArgs) => journal::run;
+    /// Find the paths between objects that match a pattern, in all clusters
+    Path(path::PathArgs) => path::run;
+    /// Show the objects that depend on an object, directly and transitively
+    BlastRadius(blast_radius::BlastRadiusArgs) => blast_radius::run;
     /// List who is allowed an action in each cluster, with the binding, role and rule
     WhoCan(who_can::WhoCanArgs) => who_can::run;
     /// List what a user, group or service account is allowed in each cluster
@@ -113,6 +120,8 @@ verbs! {
     Plan(plan::PlanArgs) => plan::run;
     /// Check, run and edit resource interpreter customizations
     Interpret(interpret::InterpretArgs) => interpret::run;
+    /// Serve the fleet to an assistant over standard input and output (Model Context Protocol)
+    Mcp(mcp::McpArgs) => mcp::run;
     /// Show, verify and rebuild the full-text search index
     Index(index::IndexArgs) => index::run;
     /// List the API resources of the control plane or a member

@@ -192,7 +192,10 @@ pub fn base_manifests() -> Vec<Value> {
         "crowsnest:search",
         json!([
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
-                ["count", "diff", "explain", "export", "graph", "history", "journal", "logs", "query", "status", "suggest"]},
+                ["blastradius", "count", "diff", "explain", "export", "graph", "history", "journal", "logs", "paths", "query",
+                    "status", "suggest"]},
+            // Each request of an MCP tool is authorized again.
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["create"], "resources": ["mcp"]},
             // Users see and change only their own saved searches, and see shared ones.
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "patch", "update"],
                 "resources": ["savedsearches"]},

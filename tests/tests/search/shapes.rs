@@ -105,12 +105,26 @@ impl Served {
             ("diff", "", 200),
             ("diff", "&with=member2", 200),
             ("graph", "&depth=3", 200),
+            ("blastradius", "", 200),
+            ("blastradius", "&depth=2&dependencies=true", 200),
+            ("blastradius", "x", 404),
+            ("blastradius", "&depth=x", 400),
             ("history", "x", 404),
             ("history", "&seq=1", 404),
             ("diff", "&from=x", 400),
             ("graph", "&depth=x", 400),
         ] {
             self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{more}"), "", code).await?;
+        }
+        for (pattern, more, code) in [
+            ("deployment%20-OWNS*-%3E%20pod", "", 200),
+            ("deployment%20-OWNS*-%3E%20pod", "&shortest=true&q=checkout&limit=1", 200),
+            ("pod", "&explain=true", 200),
+            ("pod%20-%3E", "", 400),
+            ("", "", 400),
+            ("pod", "&limit=x", 400),
+        ] {
+            self.get(&format!("{ROOT}/paths?p={pattern}{more}"), "", code).await?;
         }
         for (asked, code) in [
             // Changes of Clusters: they have become ready.

@@ -1,5 +1,6 @@
 // Problem queries of the whole fleet, by severity.
 import type { Tone } from '../parts/status'
+import { within } from '../parts/time/times'
 import { counted, type Counted } from './kube'
 
 export const PROBLEMS = [
@@ -32,8 +33,17 @@ export async function problemsOf(signal: AbortSignal): Promise<Problem[]> {
 /** Points of a trend, in minutes before now. */
 const POINTS = [60, 45, 30, 15] as const
 
-/** Number of matches over the last hour, oldest first, up to `now`. */
-export async function trendOf(q: string, now: number, signal: AbortSignal): Promise<number[]> {
+/** The queries for Events of each quarter of the last hour, oldest first: they are counted by their own time. */
+export function quarters(q: string, seconds: number): string[] {
+  return POINTS.map((minutes) => within(q, { from: seconds - minutes * 60, to: seconds - (minutes - 15) * 60 }))
+}
+
+/** Number of matches over the last hour, oldest first, up to `now`; of Events, the number in each quarter. */
+export async function trendOf(name: ProblemName, q: string, now: number, signal: AbortSignal): Promise<number[]> {
+  if (name === 'warnings') {
+    const counts = await Promise.all(quarters(q, Date.now() / 1000).map((quarter) => counted(quarter, [], signal)))
+    return counts.map(({ total }) => total)
+  }
   const before = await Promise.all(POINTS.map((minutes) => counted(`${q} at:now-${minutes}m`, [], signal)))
   return [...before.map(({ total }) => total), now]
 }

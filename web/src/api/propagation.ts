@@ -36,6 +36,8 @@ export interface OverrideReport extends PolicyName {
 export interface ClusterReport {
   name: string
   rejected?: { filter: string; reason: string }
+  /** The untolerated NoExecute taint of a current target: no filter rejects it, but it will be evicted. */
+  evictedBy?: string
   score: number
   estimate?: { replicas: number; boundBy?: string }
   selected: boolean

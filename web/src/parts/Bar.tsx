@@ -1,8 +1,5 @@
 import { share } from '../api/quantity'
-
-/** Shares from which on a resource is marked as high and as nearly used up. */
-const HIGH = 0.7
-const FULL = 0.9
+import { usageOf } from './usage'
 
 interface BarProps {
   label: string
@@ -20,7 +17,7 @@ export function Bar({ label, used, whole, text }: BarProps) {
     <span className="bar" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={percent} aria-valuetext={`${text}, ${percent} %`} title={`${label}: ${text} (${percent} %)`}>
       <span aria-hidden="true">{text}</span>
       <i aria-hidden="true">
-        <i className={part >= FULL ? 'full' : part >= HIGH ? 'high' : undefined} style={{ width: `${percent}%` }} />
+        <i className={usageOf(part)} style={{ width: `${percent}%` }} />
       </i>
     </span>
   )

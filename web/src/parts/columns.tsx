@@ -1,11 +1,12 @@
 // Columns of results: rendering, width, and name in the query language.
 import type { ReactNode } from 'react'
-import { objectAddress } from '../api/address'
+import { objectAddress, searchAddress } from '../api/address'
 import type { Hit } from '../api/types'
 import type { Text } from '../text'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from './ClusterName'
 import { marked, since } from './format'
+import { mentionOf } from './mention'
 import { Pill } from './Pill'
 import { toneOfReady } from './status'
 
@@ -91,7 +92,17 @@ function Marked({ hit, field, text }: { hit: Hit; field: string; text: string })
 function asked(name: string): Column | undefined {
   if (!isAsked(name)) return undefined
   const value = (hit: Hit) => hit.columns?.[name]
-  return { name, width: 'minmax(120px, 1fr)', show: value, title: value }
+  const show = (hit: Hit) => {
+    const text = value(hit)
+    const q = text && mentionOf(hit, name, text)
+    if (!q) return text
+    return (
+      <a href={searchAddress({ q })} tabIndex={-1}>
+        {text}
+      </a>
+    )
+  }
+  return { name, width: 'minmax(120px, 1fr)', show, title: value }
 }
 
 /** Hits have it only if it is requested. */

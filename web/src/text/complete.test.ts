@@ -6,6 +6,7 @@ import { asking } from './asking'
 import { bulkText } from './bulk'
 import { en } from './en'
 import { fleetText } from './fleet'
+import { historyText } from './history'
 import { homeText } from './home'
 import { journalText } from './journal'
 import { object } from './object'
@@ -13,7 +14,7 @@ import { resultsText } from './results'
 import { steerText } from './steer'
 import { zh } from './zh-CN'
 
-const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, bulk: bulkText, fleet: fleetText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, bulk: bulkText, fleet: fleetText, history: historyText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
 /** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */

@@ -69,6 +69,8 @@ const en = {
   term: (name: string) => `Affinity term ${name}`,
   clusterHeads: ['Cluster', 'Fits', 'Score', 'Available', 'Limited by', 'Selected', 'Replicas'],
   fits: 'fits',
+  evicted: 'until evicted',
+  untolerated: (taint: string) => `untolerated taint ${taint}`,
   bounds: {
     Nodes: 'free resources of nodes',
     Models: 'resource models',
@@ -99,6 +101,9 @@ const en = {
   treeHeads: ['Object', 'Name', 'Cluster', 'State'],
   showMembers: 'Expand',
   hideMembers: 'Collapse',
+  onlyProblems: 'Problems only',
+  findCluster: 'Find a cluster',
+  moreClusters: (n: number) => `and ${n.toLocaleString('en')} more; find them by name`,
   notShown: (n: number) => (n === 1 ? '1 more cluster is collapsed; select it above.' : `${n} more clusters are collapsed; select them above.`),
   graphMissing: (cluster: string) => `${cluster}: not in the cache, or you may not read it there.`,
 
@@ -189,6 +194,7 @@ const en = {
   overall: 'In all clusters',
   assigned: 'Assigned to individual clusters',
   notCounted: 'not counted yet',
+  uncounted: (resource: string, more: string) => `${resource}: the members use ${more} more than this total, which counts propagated workloads only. Pods of other writers and of rolling updates are in the members’ usage.`,
   refusals: 'Refused',
   noRefusals: 'No refusals.',
   refusalHeads: ['Template', 'Since', 'Message'],
@@ -277,6 +283,8 @@ const zh: typeof en = {
   term: (name) => `亲和性条目 ${name}`,
   clusterHeads: ['集群', '是否合适', '得分', '空间', '受限于', '选中', '副本'],
   fits: '合适',
+  evicted: '将被驱逐',
+  untolerated: (taint) => `未容忍的污点 ${taint}`,
   bounds: {
     Nodes: '各节点的剩余',
     Models: '节点等级',
@@ -307,6 +315,9 @@ const zh: typeof en = {
   treeHeads: ['对象', '名称', '集群', '状态'],
   showMembers: '显示内容：',
   hideMembers: '隐藏内容：',
+  onlyProblems: '仅显示问题',
+  findCluster: '查找集群',
+  moreClusters: (n) => `另有 ${n.toLocaleString('zh-CN')} 个；可按名称查找`,
   notShown: (n) => `另有 ${n} 个集群未展开；请在上方选择。`,
   graphMissing: (cluster) => `${cluster}：缓存中没有，或您无权读取。`,
 
@@ -397,6 +408,7 @@ const zh: typeof en = {
   overall: '所有集群合计',
   assigned: '分配给单个集群',
   notCounted: '尚未统计',
+  uncounted: (resource, more) => `${resource}：成员集群比此总量多使用 ${more}；总量仅统计被分发的工作负载，其他来源的 Pod 和滚动更新中的 Pod 只计入成员集群的用量。`,
   refusals: '被拒绝',
   noRefusals: '没有被拒绝的对象。',
   refusalHeads: ['模板', '始于', '消息'],

@@ -123,7 +123,7 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
       {why[tab] && <p role="alert">{why[tab]}</p>}
       {!object.data && failure === undefined && <Skeleton />}
       {tabs.includes(tab) && isPlacement(tab) && <Propagation tab={tab} refTo={ref} chosen={view.in} />}
-      {tab === 'history' && <History refTo={ref} />}
+      {tab === 'history' && <History refTo={ref} object={gone ? undefined : object.data} />}
       {tab === 'related' && <Related refTo={ref} />}
       {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
       {object.data && <Tabbed tab={tab} refTo={ref} object={object.data} q={q} pod={pod} may={why[tab] === undefined} revealed={revealed} onReveal={setRevealed} />}

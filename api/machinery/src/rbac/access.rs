@@ -151,15 +151,24 @@ impl<'r> View<'r> {
         sources
     }
 
-    /// Names of the visible ClusterRoles that allow an action, in their order.
-    pub(super) fn cluster_roles_that_allow(&self, action: &Action) -> Vec<String> {
-        let roles = self.rbac.roles.get("").into_iter().flatten();
-        let allowing = roles.filter(|(name, role)| {
-            role.rules.iter().any(|rule| rule.allows(action)) && (self.is_visible)(ObjectKind::ClusterRole, "", name)
-        });
-        let mut names: Vec<String> = allowing.map(|(name, _)| name.clone()).collect();
-        names.sort_unstable();
-        names
+    /// Names of objects to which rules restrict one of the verbs on a resource, of all roles: visible or not, bound or not.
+    pub(super) fn names_in_rules(&self, verbs: &[&str], group: &str, resource: &str) -> BTreeSet<&'r str> {
+        let roles = self.rbac.roles.values().flat_map(HashMap::values);
+        let rules = roles.flat_map(|role| role.rules.iter());
+        rules.flat_map(|rule| rule.names_for(verbs, group, resource)).map(String::as_str).collect()
+    }
+
+    /// The rules of a visible role; the namespace of a ClusterRole is empty.
+    pub(super) fn role_rules(&self, namespace: &str, name: &str) -> Option<&'r [PolicyRule]> {
+        let kind = if namespace.is_empty() { ObjectKind::ClusterRole } else { ObjectKind::Role };
+        let role = self.rbac.roles.get(namespace)?.get(name)?;
+        (self.is_visible)(kind, namespace, name).then_some(&*role.rules)
+    }
+
+    /// The role of a visible binding; the namespace of a ClusterRoleBinding is empty.
+    pub(super) fn bound_role(&self, namespace: &str, name: &str) -> Option<&'r RoleRef> {
+        let binding = self.rbac.bindings.get(namespace)?.get(name)?;
+        self.shows(namespace, name, &binding.role).then_some(&binding.role)
     }
 
     /// True if the reader may list a binding and its role.

@@ -1,5 +1,6 @@
 //! References of kinds of widely used extensions.
 
+use super::Relation::{RoutedBy, RoutesTo};
 use super::kubernetes::{CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE};
 use super::rule::{Kind, Rule};
 
@@ -43,11 +44,11 @@ pub const EXTENSIONS: &[Rule] = &[
     Rule::reference(&[GATEWAY], "spec.listeners[].tls.frontendValidation.caCertificateRefs[]", CONFIG_MAP),
     Rule::stated(&[GATEWAY], "spec.infrastructure.parametersRef"),
     Rule::stated(&[GATEWAY_CLASS], "spec.parametersRef"),
-    Rule::reference(ROUTES, "spec.parentRefs[]", GATEWAY),
-    Rule::reference(ROUTES, "spec.rules[].backendRefs[]", SERVICE),
-    Rule::reference(ROUTES, "spec.rules[].filters[].requestMirror.backendRef", SERVICE),
+    Rule::reference(ROUTES, "spec.parentRefs[]", GATEWAY).stating(RoutedBy),
+    Rule::reference(ROUTES, "spec.rules[].backendRefs[]", SERVICE).stating(RoutesTo),
+    Rule::reference(ROUTES, "spec.rules[].filters[].requestMirror.backendRef", SERVICE).stating(RoutesTo),
     Rule::stated(ROUTES, "spec.rules[].filters[].extensionRef"),
-    Rule::reference(ROUTES, "spec.rules[].backendRefs[].filters[].requestMirror.backendRef", SERVICE),
+    Rule::reference(ROUTES, "spec.rules[].backendRefs[].filters[].requestMirror.backendRef", SERVICE).stating(RoutesTo),
     Rule::stated(ROUTES, "spec.rules[].backendRefs[].filters[].extensionRef"),
     Rule::reference(BACKEND_TLS_POLICY, "spec.targetRefs[]", SERVICE),
     Rule::reference(BACKEND_TLS_POLICY, "spec.validation.caCertificateRefs[]", CONFIG_MAP),

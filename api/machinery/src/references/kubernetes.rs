@@ -3,6 +3,7 @@
 //! Not in the table: selectors, which name no object, `paramRef` of admission policy bindings, whose kind is in the
 //! policy, and objects that an object creates.
 
+use super::Relation::{RoleRef, RoutesTo, Subject};
 use super::rule::{Kind, Rule};
 
 pub(super) const CLUSTER_TRUST_BUNDLE: Kind = ("certificates.k8s.io", "ClusterTrustBundle");
@@ -65,15 +66,15 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::stated(AUTOSCALER, "spec.metrics[].object.describedObject"),
     // Network.
     Rule::name(INGRESS, "spec.ingressClassName", INGRESS_CLASS),
-    Rule::name(INGRESS, "spec.defaultBackend.service.name", SERVICE),
-    Rule::stated(INGRESS, "spec.defaultBackend.resource"),
-    Rule::name(INGRESS, "spec.rules[].http.paths[].backend.service.name", SERVICE),
-    Rule::stated(INGRESS, "spec.rules[].http.paths[].backend.resource"),
+    Rule::name(INGRESS, "spec.defaultBackend.service.name", SERVICE).stating(RoutesTo),
+    Rule::stated(INGRESS, "spec.defaultBackend.resource").stating(RoutesTo),
+    Rule::name(INGRESS, "spec.rules[].http.paths[].backend.service.name", SERVICE).stating(RoutesTo),
+    Rule::stated(INGRESS, "spec.rules[].http.paths[].backend.resource").stating(RoutesTo),
     Rule::name(INGRESS, "spec.tls[].secretName", SECRET),
     Rule::stated(&[INGRESS_CLASS], "spec.parameters"),
-    Rule::stated(&[("discovery.k8s.io", "EndpointSlice")], "endpoints[].targetRef"),
-    Rule::stated(&[ENDPOINTS], "subsets[].addresses[].targetRef"),
-    Rule::stated(&[ENDPOINTS], "subsets[].notReadyAddresses[].targetRef"),
+    Rule::stated(&[("discovery.k8s.io", "EndpointSlice")], "endpoints[].targetRef").stating(RoutesTo),
+    Rule::stated(&[ENDPOINTS], "subsets[].addresses[].targetRef").stating(RoutesTo),
+    Rule::stated(&[ENDPOINTS], "subsets[].notReadyAddresses[].targetRef").stating(RoutesTo),
     // The reference states a resource instead of a kind. Kubernetes allocates addresses only for Services.
     Rule::reference(&[("networking.k8s.io", "IPAddress")], "spec.parentRef", SERVICE),
     // Storage.
@@ -129,8 +130,8 @@ pub const KUBERNETES: &[Rule] = &[
     ),
     Rule::name(&[("resource.k8s.io", "ResourceSlice")], "spec.nodeName", NODE),
     // Permissions.
-    Rule::reference(ROLE_BINDINGS, "roleRef", ROLE),
-    Rule::reference(ROLE_BINDINGS, "subjects[kind=ServiceAccount]", SERVICE_ACCOUNT),
+    Rule::reference(ROLE_BINDINGS, "roleRef", ROLE).stating(RoleRef),
+    Rule::reference(ROLE_BINDINGS, "subjects[kind=ServiceAccount]", SERVICE_ACCOUNT).stating(Subject),
     Rule::reference(&[SERVICE_ACCOUNT], "secrets[]", SECRET),
     Rule::name(&[SERVICE_ACCOUNT], "imagePullSecrets[].name", SECRET),
     // Extensions of the API server.

@@ -9,6 +9,7 @@ use super::rule::Kind;
 use crate::printers::borrowed::{Str, null_as_default};
 use crate::views;
 use serde::Deserialize;
+use std::borrow::Cow;
 
 views! {
     Pod { metadata: Metadata<'a>, spec: PodSpec<'a>, status: PodStatus<'a> }
@@ -58,12 +59,17 @@ views! {
     ProjectedSource { config_map: Named<'a>, secret: Named<'a>, cluster_trust_bundle: Named<'a> }
 }
 
+/// Field with the node of a pod.
+pub(super) const NODE_NAME: &str = "nodeName";
+
 impl Pod<'_> {
     pub(super) fn references(&self) -> References<'_> {
         let mut found = References::of(&self.metadata.namespace);
+        found.prefix = Cow::Borrowed("spec");
         self.spec.references(&mut found);
+        found.prefix = Cow::Borrowed("status");
         for claim in &self.status.resource_claim_statuses {
-            found.add(RESOURCE_CLAIM, "", &claim.resource_claim_name);
+            found.add(RESOURCE_CLAIM, "", &claim.resource_claim_name, "resourceClaimStatuses[].resourceClaimName");
         }
         found
     }
@@ -71,51 +77,83 @@ impl Pod<'_> {
 
 impl PodSpec<'_> {
     pub(super) fn references(&self, found: &mut References<'_>) {
-        let mut add = |kind: Kind, name: &str| found.add(kind, "", name);
+        let mut add = |kind: Kind, name: &str, field: &'static str| found.add(kind, "", name, field);
         self.volumes.iter().for_each(|volume| volume.references(&mut add));
-        let containers = self.containers.iter().chain(&self.init_containers).chain(&self.ephemeral_containers);
-        containers.for_each(|container| container.references(&mut add));
-        self.image_pull_secrets.iter().for_each(|secret| add(SECRET, &secret.name));
+        self.containers.iter().for_each(|container| container.references(&CONTAINER, &mut add));
+        self.init_containers.iter().for_each(|container| container.references(&INIT_CONTAINER, &mut add));
+        self.ephemeral_containers.iter().for_each(|container| container.references(&EPHEMERAL_CONTAINER, &mut add));
+        self.image_pull_secrets.iter().for_each(|secret| add(SECRET, &secret.name, "imagePullSecrets[].name"));
         for claim in &self.resource_claims {
-            add(RESOURCE_CLAIM, &claim.resource_claim_name);
-            add(RESOURCE_CLAIM_TEMPLATE, &claim.resource_claim_template_name);
+            add(RESOURCE_CLAIM, &claim.resource_claim_name, "resourceClaims[].resourceClaimName");
+            let template = &claim.resource_claim_template_name;
+            add(RESOURCE_CLAIM_TEMPLATE, template, "resourceClaims[].resourceClaimTemplateName");
         }
-        add(NODE, &self.node_name);
-        add(PRIORITY_CLASS, &self.priority_class_name);
-        add(RUNTIME_CLASS, &self.runtime_class_name);
-        add(SERVICE_ACCOUNT, &self.service_account_name);
+        add(NODE, &self.node_name, NODE_NAME);
+        add(PRIORITY_CLASS, &self.priority_class_name, "priorityClassName");
+        add(RUNTIME_CLASS, &self.runtime_class_name, "runtimeClassName");
+        add(SERVICE_ACCOUNT, &self.service_account_name, "serviceAccountName");
     }
 }
 
+/// Paths of the references of a container: ConfigMap and Secret of `env`, then of `envFrom`.
+type ContainerFields = [&'static str; 4];
+
+const CONTAINER: ContainerFields = [
+    "containers[].env[].valueFrom.configMapKeyRef",
+    "containers[].env[].valueFrom.secretKeyRef",
+    "containers[].envFrom[].configMapRef",
+    "containers[].envFrom[].secretRef",
+];
+const INIT_CONTAINER: ContainerFields = [
+    "initContainers[].env[].valueFrom.configMapKeyRef",
+    "initContainers[].env[].valueFrom.secretKeyRef",
+    "initContainers[].envFrom[].configMapRef",
+    "initContainers[].envFrom[].secretRef",
+];
+const EPHEMERAL_CONTAINER: ContainerFields = [
+    "ephemeralContainers[].env[].valueFrom.configMapKeyRef",
+    "ephemeralContainers[].env[].valueFrom.secretKeyRef",
+    "ephemeralContainers[].envFrom[].configMapRef",
+    "ephemeralContainers[].envFrom[].secretRef",
+];
+
 impl Container<'_> {
-    fn references(&self, add: &mut impl FnMut(Kind, &str)) {
+    fn references(&self, fields: &ContainerFields, add: &mut impl FnMut(Kind, &str, &'static str)) {
         for EnvVar { value_from, .. } in &self.env {
-            add(CONFIG_MAP, &value_from.config_map_key_ref.name);
-            add(SECRET, &value_from.secret_key_ref.name);
+            add(CONFIG_MAP, &value_from.config_map_key_ref.name, fields[0]);
+            add(SECRET, &value_from.secret_key_ref.name, fields[1]);
         }
         for from in &self.env_from {
-            add(CONFIG_MAP, &from.config_map_ref.name);
-            add(SECRET, &from.secret_ref.name);
+            add(CONFIG_MAP, &from.config_map_ref.name, fields[2]);
+            add(SECRET, &from.secret_ref.name, fields[3]);
         }
     }
 }
 
 impl Volume<'_> {
-    fn references(&self, add: &mut impl FnMut(Kind, &str)) {
-        add(CONFIG_MAP, &self.config_map.name);
-        add(PERSISTENT_VOLUME_CLAIM, &self.persistent_volume_claim.claim_name);
-        add(CSI_DRIVER, &self.csi.driver);
-        add(ENDPOINTS, &self.glusterfs.endpoints);
+    fn references(&self, add: &mut impl FnMut(Kind, &str, &'static str)) {
+        add(CONFIG_MAP, &self.config_map.name, "volumes[].configMap");
+        add(PERSISTENT_VOLUME_CLAIM, &self.persistent_volume_claim.claim_name, "volumes[].persistentVolumeClaim");
+        add(CSI_DRIVER, &self.csi.driver, "volumes[].csi.driver");
+        add(ENDPOINTS, &self.glusterfs.endpoints, "volumes[].glusterfs.endpoints");
         for source in &self.projected.sources {
-            add(CONFIG_MAP, &source.config_map.name);
-            add(SECRET, &source.secret.name);
-            add(CLUSTER_TRUST_BUNDLE, &source.cluster_trust_bundle.name);
+            add(CONFIG_MAP, &source.config_map.name, "volumes[].projected.sources[].configMap");
+            add(SECRET, &source.secret.name, "volumes[].projected.sources[].secret");
+            let bundle = &source.cluster_trust_bundle.name;
+            add(CLUSTER_TRUST_BUNDLE, bundle, "volumes[].projected.sources[].clusterTrustBundle");
         }
-        let drivers =
-            [&self.cephfs, &self.cinder, &self.flex_volume, &self.iscsi, &self.rbd, &self.scale_io, &self.storageos];
-        drivers.into_iter().for_each(|volume| add(SECRET, &volume.secret_ref.name));
-        add(SECRET, &self.secret.secret_name);
-        add(SECRET, &self.azure_file.secret_name);
-        add(SECRET, &self.csi.node_publish_secret_ref.name);
+        let drivers = [
+            (&self.cephfs, "volumes[].cephfs.secretRef"),
+            (&self.cinder, "volumes[].cinder.secretRef"),
+            (&self.flex_volume, "volumes[].flexVolume.secretRef"),
+            (&self.iscsi, "volumes[].iscsi.secretRef"),
+            (&self.rbd, "volumes[].rbd.secretRef"),
+            (&self.scale_io, "volumes[].scaleIO.secretRef"),
+            (&self.storageos, "volumes[].storageos.secretRef"),
+        ];
+        drivers.into_iter().for_each(|(volume, field)| add(SECRET, &volume.secret_ref.name, field));
+        add(SECRET, &self.secret.secret_name, "volumes[].secret");
+        add(SECRET, &self.azure_file.secret_name, "volumes[].azureFile");
+        add(SECRET, &self.csi.node_publish_secret_ref.name, "volumes[].csi.nodePublishSecretRef");
     }
 }

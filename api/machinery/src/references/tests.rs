@@ -187,3 +187,61 @@ fn cluster_scoped_kinds(
     object["metadata"] = json!({"name": "x"});
     assert_eq!(read(api_version, kind, &object), expected);
 }
+
+/// Fields and relations of references, as `RELATION field -> kind name`.
+fn stated(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
+    let found = stated_references(&[KUBERNETES, EXTENSIONS], group_of(api_version), kind, object);
+    found
+        .iter()
+        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.via(), one.object.kind, one.object.name))
+        .collect()
+}
+
+#[rstest]
+#[case::pod("v1", "Pod", json!({"metadata": {"namespace": "a"}, "spec": {"nodeName": "n1",
+    "volumes": [{"secret": {"secretName": "s"}}],
+    "initContainers": [{"envFrom": [{"secretRef": {"name": "s"}}]}]}}),
+    &["RunsOn spec.nodeName -> Node n1", "Uses spec.initContainers[].envFrom[].secretRef -> Secret s", "Uses spec.volumes[].secret -> Secret s"])]
+#[case::template("apps/v1", "Deployment", json!({"metadata": {"namespace": "a"},
+    "spec": {"template": {"spec": {"serviceAccountName": "web"}}}}),
+    &["Uses spec.template.spec.serviceAccountName -> ServiceAccount web"])]
+#[case::ingress("networking.k8s.io/v1", "Ingress", json!({"metadata": {"namespace": "a"}, "spec": {"tls": [{"secretName": "t"}],
+    "defaultBackend": {"service": {"name": "web"}}}}),
+    &["Uses spec.tls[].secretName -> Secret t", "RoutesTo spec.defaultBackend.service.name -> Service web"])]
+#[case::route("gateway.networking.k8s.io/v1", "HTTPRoute", json!({"metadata": {"namespace": "a"}, "spec": {
+    "parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web"}]}]}}),
+    &["RoutesTo spec.rules[].backendRefs[] -> Service web", "RoutedBy spec.parentRefs[] -> Gateway edge"])]
+#[case::slice("discovery.k8s.io/v1", "EndpointSlice", json!({"metadata": {"namespace": "a"},
+    "endpoints": [{"targetRef": {"kind": "Pod", "namespace": "a", "name": "web-0"}}]}),
+    &["RoutesTo endpoints[].targetRef -> Pod web-0"])]
+#[case::binding("rbac.authorization.k8s.io/v1", "RoleBinding", json!({"metadata": {"namespace": "a"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+    "subjects": [{"kind": "ServiceAccount", "namespace": "b", "name": "s"}]}),
+    &["Subject subjects[kind=ServiceAccount] -> ServiceAccount s", "RoleRef roleRef -> Role r"])]
+fn references_state_relation_and_field(
+    #[case] api_version: &str,
+    #[case] kind: &str,
+    #[case] object: Value,
+    #[case] expected: &[&str],
+) {
+    assert_eq!(stated(api_version, kind, &object), expected);
+}
+
+#[rstest]
+#[case::name(json!({"spec": {"dbs": [{"name": "one"}, {"name": "two"}]}}), "spec.dbs[].name", &["Uses spec.dbs[].name -> Database one", "Uses spec.dbs[].name -> Database two"])]
+#[case::reference(json!({"spec": {"db": {"name": "one", "kind": "Replica"}}}), "spec.db", &["Uses spec.db -> Replica one"])]
+#[case::nothing(json!({"spec": {}}), "spec.db", &[])]
+fn users_add_rules(#[case] mut object: Value, #[case] path: &str, #[case] expected: &[&str]) {
+    object["metadata"] = json!({"namespace": "a"});
+    let rule: CustomRule = serde_json::from_value(
+        json!({"group": "x.io", "kind": "App", "path": path, "target": {"group": "", "kind": "Database"}}),
+    )
+    .unwrap();
+    let found = custom_references(&[rule], "x.io", "App", &object);
+    // The scope of the kind is unknown, so a name may be that of a cluster-scoped object.
+    let found = found.iter().filter(|one| one.object.namespace.is_some());
+    let found: Vec<String> = found
+        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.via(), one.object.kind, one.object.name))
+        .collect();
+    assert_eq!(found, expected);
+}

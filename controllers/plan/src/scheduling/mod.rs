@@ -383,6 +383,7 @@ fn feasible<'a>(
         }
         entries.add(place, || ClusterReport {
             name: site.facts.name().to_owned(),
+            evicted_by: rejected.is_none().then(|| filters::evicting_taint(subject, site)).flatten(),
             rejected: rejected.map(|(filter, reason)| Rejection { filter, reason: reason.into_owned() }),
             ..Default::default()
         });

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crowsnest_api::config::InterpreterOperation;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::names::is_reserved_namespace;
@@ -279,6 +280,7 @@ impl ResourceDetector {
             Ok(true) => {
                 let message = format!("Apply {} succeed", describe(policy));
                 events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
+                self.record_interpreted(template);
                 Ok(())
             }
             Err(error) => {
@@ -385,6 +387,18 @@ impl ResourceDetector {
             self.context.events.note(template, Severity::Warning, reason, error.to_string());
             error.into()
         })
+    }
+
+    /// Records an event about the interpreted replicas or components of the template, if its kind has any.
+    fn record_interpreted(&self, template: &Value) {
+        let (interpreter, events) = (&self.context.interpreter, &self.context.events);
+        if interpreter.has_components(template) {
+            let message = "Get components of resource template successfully.";
+            events.note(template, Severity::Normal, event::GET_COMPONENTS_SUCCEED, message);
+        } else if interpreter.is_interpreted(template, &InterpreterOperation::InterpretReplica) {
+            let message = "Get replicas of resource template successfully.";
+            events.note(template, Severity::Normal, event::GET_REPLICAS_SUCCEED, message);
+        }
     }
 
     /// Value of the policy's PriorityClass. `None` for cluster-scoped templates.

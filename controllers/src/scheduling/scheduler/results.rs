@@ -14,7 +14,7 @@ use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::Deferrals;
+use crate::runtime::write_priority::{Deferral, Progress};
 use crowsnest_plan::conditions;
 use crowsnest_plan::journal::workloads::{BindingChange, Move, rescheduled};
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
@@ -42,13 +42,13 @@ impl Scheduler {
         plan: Plan,
         at: At<'_>,
         key: BindingKey,
-        waited: Deferrals,
+        waited: Deferral,
     ) -> Result<Outcome, Error> {
         let At { binding, typed, .. } = at;
         match plan {
             // The result was written, but its status was not.
             Plan::Keep if is_unreported(typed) => {
-                if let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited) {
+                if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled) {
                     return Ok(Outcome::Again(wait));
                 }
                 let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
@@ -76,7 +76,7 @@ impl Scheduler {
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
                     && at.report.trigger != Some(Trigger::RescheduleRequested)
-                    && let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited)
+                    && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled)
                 {
                     return Ok(Outcome::Again(wait));
                 }

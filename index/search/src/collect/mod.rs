@@ -2,6 +2,7 @@
 
 pub(crate) mod did_you_mean;
 pub(crate) mod facets;
+pub(crate) mod similar_values;
 pub(crate) mod suggest;
 pub(crate) mod terms;
 

@@ -5,7 +5,7 @@ pub(crate) mod live;
 pub(crate) mod object;
 pub(crate) mod skipped_clusters;
 
-use super::collect::did_you_mean;
+use super::collect::{did_you_mean, similar_values};
 use super::plan::score;
 use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
 use crate::authorization::CallerRights;
@@ -14,11 +14,13 @@ use crate::collect::TopHitsRequest;
 use crate::document::Document;
 use crate::document::columns::scope_of;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::execute::{Found, Shown, find_with_terms};
+use crate::execute::{Found, Shown, Sources, find_with_terms};
+use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Cursor, Ranked};
 use bytes::Bytes;
 use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_query::Query;
 use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Seq};
 use parking_lot::Mutex;
@@ -73,6 +75,13 @@ impl Stage {
     }
 }
 
+/// Queries that are probably meant: with a misspelled value corrected, and for similar names.
+async fn corrections(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<String>, Error> {
+    let mut found = similar_values::similar_values(sources, query, world).await?;
+    found.extend(did_you_mean::similar_names(sources, query).await?);
+    Ok(found)
+}
+
 /// Searches without reading the hits' objects.
 async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, Error> {
     let (started, bodies) = (Instant::now(), request.bodies);
@@ -92,7 +101,7 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
     let nothing = top.total == 0 && !top.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
-            did_you_mean::similar_names(&sources, &planned.query).await?,
+            corrections(&sources, &planned.query, &planned.world).await?,
             did_you_mean::wider(&sources, &planned.query, &planned.world).await?,
         ),
         false => (Vec::new(), Vec::new()),

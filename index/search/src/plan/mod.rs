@@ -21,6 +21,7 @@ pub(crate) mod sort;
 
 use crate::document::DELETED;
 use crate::document::columns::Word;
+use crate::paths::{CLOSURE_STEPS, Side};
 use crate::plan::kinds::objects_of;
 pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::labels::{cluster_label, label_match};
@@ -29,6 +30,7 @@ use crate::plan::predicate::{Match, PathTest, Test};
 use crate::plan::propagation::{governed, propagated, with_subjects};
 use crate::plan::references::ReferencePattern;
 use crate::plan::relations::{MOST_STEPS, Reach};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
     Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
 };
@@ -78,6 +80,8 @@ pub enum TimeScope {
     During(i64, i64),
 }
 
+/// The name under which interfaces show the control plane.
+const CONTROL_PLANE_SHOWN: &str = "control plane";
 const CURRENT_RELATIONS: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
@@ -95,7 +99,8 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     });
     let then = FleetFacts { now: at.unwrap_or(world.now), ..world.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
-    let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
+    let states_depth = output.depth.is_some();
+    let mut planner = Planner { world: &then, depth, states_depth, deleted: false, notices: Vec::new() };
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
@@ -130,6 +135,8 @@ struct Planner<'w> {
     world: &'w FleetFacts,
     /// Maximum number of relation steps.
     depth: u8,
+    /// The query states it.
+    states_depth: bool,
     /// The query includes deleted objects.
     deleted: bool,
     notices: Vec<Notice>,
@@ -219,11 +226,16 @@ impl Planner<'_> {
             "about" => Some(self.referrers(span, Word::About, pattern)),
             "cause" => Some(self.referrers(span, Word::Cause, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(span, field.name, pattern)),
+            "reaches" => Some(self.dependent(span, Side::Dependents, pattern)),
+            "reachedby" => Some(self.dependent(span, Side::Dependencies, pattern)),
             "changed.field" => self.changed(span, pattern),
             "on" => Some(propagated(Word::On, pattern)),
             "evicting" => Some(propagated(Word::Evicting, pattern)),
             "health" => Some(propagated(Word::Health, pattern)),
             "condition" => Some(condition(pattern)),
+            "cluster" if literal_word(pattern).is_some_and(|name| name.eq_ignore_ascii_case(CONTROL_PLANE_SHOWN)) => {
+                Some(Match::Word(Word::Cluster, Test::Equals(ClusterName::control_plane().to_string())))
+            }
             name => match column(name) {
                 Some(word) => Some(match (exact, literal_word(pattern)) {
                     (true, Some(text)) => Match::Exact(word, text.to_owned()),
@@ -314,6 +326,14 @@ impl Planner<'_> {
             "usedby" => Reach::Used { by: reference.objects(), depth, said },
             _ => Reach::Near { to: reference.objects(), depth, said },
         }))
+    }
+
+    /// `reaches:`, `reachedby:`. Without `depth:`, all steps are followed.
+    fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
+        let Some(reference) = self.reference(span, pattern) else { return Match::None };
+        let depth = if self.states_depth { self.depth } else { CLOSURE_STEPS };
+        let (of, said) = (reference.objects(), pattern.to_string());
+        Match::Reach(Box::new(Reach::Dependent { of, side, depth, said }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
@@ -437,5 +457,17 @@ fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
         Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
         Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_query::{Limits, parse};
+
+    #[test]
+    fn the_control_plane_is_found_by_its_shown_name() {
+        let matches = |query: &str| plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+        assert_eq!(matches(r#"cluster:"Control plane""#), matches("cluster:@control-plane"));
     }
 }

@@ -5,11 +5,13 @@
 //! objects at a time, tests use a list of documents.
 
 use crate::document::columns::Key;
+use crate::paths::Side;
 use crate::plan::predicate::Match;
 use async_trait::async_trait;
 use crowsnest_store::Error;
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// Maximum number of steps in any query.
 pub const MOST_STEPS: u8 = 5;
@@ -30,6 +32,8 @@ pub enum Reach {
     Used { by: Match, depth: u8, said: String },
     /// Neighbours in any direction.
     Near { to: Match, depth: u8, said: String },
+    /// Objects that depend on them, or on which they depend.
+    Dependent { of: Match, side: Side, depth: u8, said: String },
     /// Related objects of one kind.
     Family { of: Match, kind: Match, said: String },
 }
@@ -37,7 +41,8 @@ pub enum Reach {
 impl Reach {
     pub fn inner(&self) -> &Match {
         match self {
-            Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => of,
+            Self::Subjects { of, .. } | Self::Holders { of, .. } => of,
+            Self::Dependent { of, .. } | Self::Family { of, .. } => of,
             Self::Owned { by, .. } | Self::Used { by, .. } => by,
             Self::Using { first, .. } => first,
             Self::Near { to, .. } => to,
@@ -47,7 +52,8 @@ impl Reach {
     /// This relation with another inner condition.
     pub fn with_inner(mut self, inner: Match) -> Self {
         match &mut self {
-            Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => *of = inner,
+            Self::Subjects { of, .. } | Self::Holders { of, .. } => *of = inner,
+            Self::Dependent { of, .. } | Self::Family { of, .. } => *of = inner,
             Self::Owned { by, .. } | Self::Used { by, .. } => *by = inner,
             Self::Using { first, .. } => *first = inner,
             Self::Near { to, .. } => *to = inner,
@@ -62,6 +68,8 @@ impl Reach {
             Self::Using { said, .. } => ("uses", said),
             Self::Used { said, .. } => ("usedby", said),
             Self::Near { said, .. } => ("related", said),
+            Self::Dependent { side: Side::Dependents, said, .. } => ("reaches", said),
+            Self::Dependent { side: Side::Dependencies, said, .. } => ("reachedby", said),
             Self::Family { said, .. } => ("select", said),
         }
     }
@@ -72,6 +80,9 @@ impl Reach {
 pub trait Objects: Send {
     /// Keys in the columns of the readable objects that match.
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
+
+    /// Ids of the readable objects that depend on matching ones, or on which these depend, within a number of steps.
+    async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error>;
 }
 
 type Resolved<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
@@ -132,6 +143,10 @@ async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error>
             let to = steps.inside(to).await?;
             let near = steps.again(&to, depth, Step::Both(&EDGES)).await?;
             near.and(to.negated())
+        }
+        Reach::Dependent { of, side, depth, .. } => {
+            let of = steps.inside(of).await?;
+            Match::Ids(Arc::new(steps.objects.dependent(&of, side, depth).await?))
         }
         Reach::Family { of, kind, .. } => {
             let of = steps.inside(of).await?;

@@ -299,14 +299,20 @@ fn searching() -> Result<Executor, Error> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Following,
+    /// Many objects change.
+    Burst,
     /// Catching up with the store.
     Filling,
 }
 
-/// Few segments make searches fast, but merging fewer at a time repeats more work.
+/// Few segments make searches fast, but merging fewer at a time repeats more work, so merges are deferred in a burst.
 fn merges(pace: Pace) -> Box<dyn MergePolicy> {
     let mut policy = LogMergePolicy::default();
-    policy.set_min_num_segments(if pace == Pace::Filling { 12 } else { 6 });
+    policy.set_min_num_segments(match pace {
+        Pace::Following => 6,
+        Pace::Burst => 16,
+        Pace::Filling => 12,
+    });
     policy.set_min_layer_size(5_000);
     // Every update is a delete and an add; without this ratio, segments of deleted documents would never be merged.
     policy.set_del_docs_ratio_before_merge(0.4);

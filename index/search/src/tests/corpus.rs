@@ -125,9 +125,9 @@ fn name_of(object: &Object) -> String {
     }
 }
 
-pub(super) struct Corpus {
+pub(crate) struct Corpus {
     _home: tempfile::TempDir,
-    pub(super) sources: Sources,
+    pub(crate) sources: Sources,
     /// Current objects.
     documents: Vec<(String, Document)>,
 }
@@ -136,6 +136,11 @@ impl Corpus {
     /// Uses the text index.
     pub(super) async fn new() -> Self {
         let (home, store) = stored_objects().await;
+        Self::of(home, store).await
+    }
+
+    /// Uses a text index of the objects of a store.
+    pub(crate) async fn of(home: tempfile::TempDir, store: Arc<SqliteStore>) -> Self {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         for (_, document) in documents(&store).await {
@@ -159,7 +164,7 @@ impl Corpus {
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let requested_at = Instant::now();
         let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
-        Self { _home: home, sources: Sources { engine, permits, store, context }, documents }
+        Self { _home: home, sources: Sources { engine, permits, store, references: Arc::new([]), context }, documents }
     }
 
     /// Answers a query.
@@ -168,7 +173,7 @@ impl Corpus {
     }
 
     /// Data sources with a user's permissions.
-    pub(super) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
+    pub(crate) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
         let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
         let context = SearchContext { rights, ..self.sources.context.clone() };
         Sources { context, ..self.sources.clone() }

@@ -2,12 +2,13 @@
 
 mod backends;
 pub(crate) mod corpus;
+mod objects;
 pub(crate) mod properties;
 
 use crate::authorization::Rights;
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
-use crate::document::columns::{Facet, Key};
+use crate::document::columns::Facet;
 use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::happened_since;
@@ -17,14 +18,14 @@ use crate::plan::sort::{Ranked, Sort, SortBy};
 use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::collector::top_hits;
-use crate::tantivy::reader::lookup::Looking;
 use crate::tantivy::reader::scan::Pass;
-use async_trait::async_trait;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::fixtures::stored;
 use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
+use objects::Looked;
+pub(crate) use objects::Readable;
 use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -152,31 +153,6 @@ impl Corpus {
 fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
     let (rights, now) = (Arc::new(Mutex::new(rights.of(caller))), Instant::now());
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
-}
-
-/// The text index without permits.
-struct Looked<'t> {
-    text: &'t TextIndex,
-    context: SearchContext,
-}
-
-#[async_trait]
-impl Objects for Looked<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
-    }
-}
-
-/// A plain list of documents.
-pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
-
-#[async_trait]
-impl Objects for Readable<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).holds(matches));
-        let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
-        Ok(keys.map(|(_, key)| *key).collect())
-    }
 }
 
 static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));

@@ -187,5 +187,22 @@ async fn old_versions_are_pruned(
     assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
 }
 
+#[rstest]
+#[tokio::test]
+async fn changes_of_the_status_do_not_displace_those_of_the_spec(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let steps = (1..=12).map(|version| {
+        let mut object = pod("x", "a", "1", &version.to_string());
+        object["metadata"]["generation"] = json!(version.min(3));
+        backend.put(&object)
+    });
+    backend.apply(steps.collect(), "12").await;
+    let history = History { per_object: 2, ..KEPT };
+    backend.store.prune(&history, 1000 + 3600 * 1000, Seq(u64::MAX)).await.unwrap();
+    let kept: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();
+    // The newest two, and the last of the two newest generations.
+    assert_eq!(kept, ["11", "10", "2"]);
+}
+
 const KEPT: History =
     History { kept_for: Duration::from_secs(24 * 3600), per_object: 100, max_bytes: u64::MAX, max_store_bytes: None };

@@ -108,7 +108,7 @@ impl Webhooks {
 
     /// True if a webhook is called. `Err` denies the write: a condition could not be evaluated under failure policy
     /// `Fail`.
-    fn wanted<'a>(
+    async fn wanted<'a>(
         &self,
         webhook: &'a Webhook,
         a: &Attributes<'_>,
@@ -124,14 +124,13 @@ impl Webhooks {
         }
         let held = match webhook.conditions.is_empty() {
             true => Ok(true),
-            false => {
-                let request = review::request(a, &matched.gvr, "", None, None);
-                let (asker, own) = expression::asker(&self.judge, a);
-                let authorizer = Some((&asker, &own));
-                let inputs =
-                    Inputs { object, old: a.old, request: &request, namespace: None, params: None, authorizer };
-                with_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base)))
+            // Conditions see the objects in the version that the webhook receives.
+            false if matched.gvr != a.resource.gvr => {
+                let object = in_version(&matched.gvr, a, object).await.map_err(ApiError::internal)?;
+                let old = in_version(&matched.gvr, a, a.old).await.map_err(ApiError::internal)?;
+                self.hold(webhook, a, &matched.gvr, [object.as_ref(), old.as_ref()])
             }
+            false => self.hold(webhook, a, &matched.gvr, [object, a.old]),
         };
         match held {
             Ok(true) => Ok(Some(Call { webhook, gvr: matched.gvr })),
@@ -142,6 +141,23 @@ impl Webhooks {
             }
             Err(why) => Err(ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, why)),
         }
+    }
+
+    /// Evaluates the match conditions of a webhook on the new and the old object.
+    fn hold(
+        &self,
+        webhook: &Webhook,
+        a: &Attributes<'_>,
+        gvr: &Gvr,
+        [object, old]: [Option<&Value>; 2],
+    ) -> Result<bool, String> {
+        let mut request = review::request(a, gvr, "", None, None);
+        // The kind is that of the webhook's version, the resource that of the request.
+        request["resource"] = request["requestResource"].clone();
+        let (asker, own) = expression::asker(&self.judge, a);
+        let authorizer = Some((&asker, &own));
+        let inputs = Inputs { object, old, request: &request, namespace: None, params: None, authorizer };
+        with_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base)))
     }
 
     /// Calls a webhook and parses its response. `Ok(None)` means that it failed under failure policy `Ignore`.
@@ -213,9 +229,8 @@ impl Webhooks {
         let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
         a.reinvocation.enter(STEP, object.as_deref());
         for webhook in &configured.webhooks {
-            let Some(call) = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents)? else {
-                continue;
-            };
+            let wanted = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents);
+            let Some(call) = wanted.await? else { continue };
             let who = format!("{}/{}", webhook.configuration, webhook.name);
             if !a.reinvocation.asks(STEP, &who) {
                 continue;
@@ -285,7 +300,7 @@ impl Webhooks {
         let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
         let mut calls = Vec::new();
         for webhook in &configured.webhooks {
-            calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents)?);
+            calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents).await?);
         }
         let answers = futures::future::join_all(calls.iter().map(|call| self.call(call, a, object, false))).await;
         let mut refused = None;

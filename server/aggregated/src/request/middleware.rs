@@ -184,7 +184,7 @@ async fn handle(
     if let Some(wanted) = impersonation::wanted(request.headers())? {
         context.user = impersonate(&state.delegated, &context.user, wanted).await?;
         if let Some(record) = &context.audit {
-            record.impersonated(&context.user);
+            record.impersonated(&context.user, None);
         }
         impersonation::strip(request.headers_mut());
     }
@@ -196,6 +196,17 @@ async fn handle(
         false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| ApiError::timeout())??,
     };
     Ok((response, in_flight))
+}
+
+/// Authorizes and handles a request that a handler sends for the caller of its own request.
+pub async fn handle_for(server: &Aggregated, outer: &RequestContext, request: Request) -> Result<Response, ApiError> {
+    let attributes = RequestAttributes::parse(server.registry, request.method(), request.uri(), request.headers());
+    if let Some(error) = &attributes.refused {
+        return Err(ApiError::bad_request(error.to_string()));
+    }
+    let context = RequestContext { user: outer.user.clone(), peer: outer.peer.clone(), attributes, audit: None };
+    authorize(&server.delegated, &context).await?;
+    dispatch(server, &context, request).await
 }
 
 /// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to

@@ -6,7 +6,6 @@ use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_schema::table::{IncludeObject, ListMeta, Now, Printer, Rows, published};
-use http::HeaderMap;
 use serde_json::Value;
 
 /// A requested table.
@@ -16,21 +15,11 @@ pub struct TableRequest {
 }
 
 impl TableRequest {
-    /// Reads `Accept` and `includeObject`; `None` if the client takes plain objects. Without columns, a table has those of
-    /// every object.
-    pub fn parse(
-        columns: Option<&'static KindPrinter>,
-        headers: &HeaderMap,
-        query: &Query,
-    ) -> Result<Option<Self>, ApiError> {
-        let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let first = accept.split(',').next().unwrap_or_default();
-        if !first.split(';').any(|p| p.trim() == "as=Table") {
-            return Ok(None);
-        }
+    /// Reads `includeObject`. Without columns, a table has those of every object.
+    pub fn parse(columns: Option<&'static KindPrinter>, query: &Query) -> Result<Self, ApiError> {
         let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default())?;
         let printer = columns.map_or(Printer::Generic, Printer::BuiltIn);
-        Ok(Some(Self { printer, include }))
+        Ok(Self { printer, include })
     }
 
     /// One object or a list as a table.

@@ -100,6 +100,8 @@ fn paths() {
         (format!("{q}/query/x"), ""),
         (format!("{q}/logs"), "search.crowsnest.io/logs"),
         (format!("{q}/count"), "search.crowsnest.io"),
+        (format!("{q}/mcp"), "search.crowsnest.io"),
+        (format!("{q}/mcp/x"), ""),
         (format!("{q}/savedsearches"), "savedsearches"),
         (format!("{q}/savedsearches/mine"), "savedsearches"),
         (format!("{q}/savedsearches/mine/x"), ""),

@@ -9,13 +9,14 @@ use axum::response::Response;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
 use crowsnest_apimachinery::request::{Query, path_segment, query_string};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_process::reply::{Body, collect, json};
+use crowsnest_process::reply::{Body, collect};
 use crowsnest_registry::admission::Operation;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::forward::ATTEMPTS;
+use super::representation::Representation;
 use super::sent::{Sent, differs_in_status_only};
 use super::writer::Writer;
 use super::{StoredGroup, Target, name_of, parent_path};
@@ -34,8 +35,8 @@ pub(super) struct Admitted<'r> {
     pub(super) writer: Option<Writer<'r>>,
 }
 
-/// The result of a dry run or of a read: an object, or the response that refuses it.
-type Outcome = Result<Value, Response>;
+/// The result of a step that the control plane may refuse: an object or a write, or the response that refuses it.
+type Outcome<T = Value> = Result<T, Response>;
 
 /// A write under admission.
 struct Admission<'r> {
@@ -52,10 +53,12 @@ impl<'r> Admitted<'r> {
         let tail = self.context.attributes.tail();
         let named = !name_of(tail).is_empty();
         if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
-            let target = Target { tail, query: self.context.query() };
+            let target = Target { tail, query: self.context.query(), status_only: false };
             return self.group.serve(&self.server.control_plane, target, request, self.writer).await;
         }
         let (parts, body) = request.into_parts();
+        // A write whose response the client does not accept is refused before admission.
+        let representation = Representation::choose(&parts.headers, false)?;
         let sent = Sent { method: parts.method, headers: parts.headers, body: collect(body).await? };
         let mut warnings = Vec::new();
         let method = sent.method.clone();
@@ -63,7 +66,7 @@ impl<'r> Admitted<'r> {
             (&Method::POST, false) => self.create(tail, &sent, &mut warnings).await,
             (&Method::PUT | &Method::PATCH, true) => self.update(tail, sent, &mut warnings).await,
             (&Method::DELETE, true) => self.delete(tail, &sent, &mut warnings).await,
-            (&Method::DELETE, false) => self.delete_collection(tail, &sent, &mut warnings).await,
+            (&Method::DELETE, false) => self.delete_collection(tail, &sent, representation, &mut warnings).await,
             // The control plane refuses other combinations in its own words.
             _ => self.store(tail, self.context.query(), &sent).await,
         };
@@ -72,7 +75,13 @@ impl<'r> Admitted<'r> {
 
     /// Sends a request to the control plane, with the caller's `Accept` header.
     async fn store(self, tail: &str, query: &Query, sent: &Sent) -> Result<Response, ApiError> {
-        let target = Target { tail, query };
+        let target = Target { tail, query, status_only: false };
+        self.group.serve(&self.server.control_plane, target, sent.request(), self.writer).await
+    }
+
+    /// Sends a write to the status, and never a write of the object itself.
+    async fn store_status(self, tail: &str, sent: &Sent) -> Result<Response, ApiError> {
+        let target = Target { tail, query: self.context.query(), status_only: true };
         self.group.serve(&self.server.control_plane, target, sent.request(), self.writer).await
     }
 
@@ -108,50 +117,66 @@ impl<'r> Admitted<'r> {
         self.server.admission.request(self.context, self.found, write)
     }
 
+    /// A write under admission, without the stored object.
+    async fn admission(
+        self,
+        tail: &'r str,
+        operation: Operation,
+        name: &str,
+        options: (Value, bool),
+    ) -> Result<Admission<'r>, ApiError> {
+        let request = self.request(tail, operation, name, options);
+        let concern = request.concern().await?;
+        Ok(Admission { request, concern, tail, old: None })
+    }
+
     async fn create(self, tail: &'r str, sent: &Sent, warnings: &mut Vec<String>) -> Result<Response, ApiError> {
         // The control plane refuses a body that is not an object in its own words.
         let object = sent.object().unwrap_or_default();
         let options = WriteOptions::parse("CreateOptions", self.context.query(), "", false)?;
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let request = self.request(tail, Operation::Create, name, (options.raw, options.dry_run));
-        let concern = request.concern().await?;
-        self.admit(&Admission { request, concern, tail, old: None }, sent.clone(), warnings).await
+        let admission = self.admission(tail, Operation::Create, name, (options.raw, options.dry_run)).await?;
+        self.admit(&admission, sent.clone(), warnings).await
     }
 
-    async fn update(self, tail: &'r str, mut sent: Sent, warnings: &mut Vec<String>) -> Result<Response, ApiError> {
-        let query = self.context.query();
+    async fn update(self, tail: &'r str, sent: Sent, warnings: &mut Vec<String>) -> Result<Response, ApiError> {
+        let (query, name) = (self.context.query(), self.context.name());
         let kind = if sent.method == Method::PUT { "UpdateOptions" } else { "PatchOptions" };
         let options = WriteOptions::parse(kind, query, "", sent.is_apply())?;
         let flags = || (options.raw.clone(), options.dry_run);
-        if let Some(main) = parent_path(tail).filter(|_| !options.dry_run)
-            && let Some(refused) = self.update_main(main, &mut sent, flags(), warnings).await?
-        {
-            return Ok(refused);
-        }
-        let name = self.context.name();
-        let (main, is_main) = (parent_path(tail).unwrap_or(tail), parent_path(tail).is_none());
-        let request = self.request(tail, Operation::Update, name, flags());
-        let concern = request.concern().await?;
-        let creation = self.request(tail, Operation::Create, name, flags());
-        let may_create = sent.is_apply() && is_main;
-        let creates = if may_create { creation.concern().await? } else { Concern::default() };
-        if !concern.any() && !creates.any() {
+        let parent = parent_path(tail);
+        let main = parent.unwrap_or(tail);
+        let mut own = self.admission(tail, Operation::Update, name, flags()).await?;
+        let writes_main = parent.is_some() && !options.dry_run && self.writes_main(main, &sent).await?;
+        let mut outer = match writes_main {
+            true => Some(self.admission(main, Operation::Update, name, flags()).await?),
+            false => None,
+        };
+        let creation = match sent.is_apply() && parent.is_none() {
+            true => Some(self.admission(tail, Operation::Create, name, flags()).await?),
+            false => None,
+        };
+        if ![Some(&own), outer.as_ref(), creation.as_ref()].into_iter().flatten().any(|one| one.concern.any()) {
             return self.store(tail, query, &sent).await;
         }
-        let mut admission = Admission { request, concern, tail, old: None };
         let mut attempt = 1;
         loop {
-            let live = match self.read(main, &Query::default()).await? {
-                Ok(live) => live,
-                Err(missing) if may_create && missing.status() == StatusCode::NOT_FOUND => {
-                    let admission = Admission { request: creation, concern: creates, tail, old: None };
-                    return self.admit(&admission, sent, warnings).await;
+            let live = match (self.read(main, &Query::default()).await?, &creation) {
+                (Ok(live), _) => live,
+                (Err(missing), Some(creation)) if missing.status() == StatusCode::NOT_FOUND => {
+                    return self.admit(creation, sent, warnings).await;
                 }
-                Err(refused) => return Ok(refused),
+                (Err(refused), _) => return Ok(refused),
             };
             let pinned = sent.pinned(&live);
-            admission.old = Some(live);
-            let answer = self.admit(&admission, pinned, warnings).await?;
+            if let Some(outer) = &mut outer {
+                outer.old = Some(live.clone());
+            }
+            own.old = Some(live);
+            let answer = match parent {
+                Some(_) => self.admit_status(&own, outer.as_ref(), pinned, warnings).await?,
+                None => self.admit(&own, pinned, warnings).await?,
+            };
             if answer.status() != StatusCode::CONFLICT || sent.names_version() || attempt == ATTEMPTS {
                 return Ok(answer);
             }
@@ -160,63 +185,81 @@ impl<'r> Admitted<'r> {
         }
     }
 
-    /// As in Karmada, a write to the status of a Cluster may also write its other fields. Admits and makes this write if it
-    /// concerns a policy or webhook, and removes the other fields from `sent`. Returns the response if it is refused.
-    async fn update_main(
-        self,
-        main: &'r str,
-        sent: &mut Sent,
-        options: (Value, bool),
-        warnings: &mut Vec<String>,
-    ) -> Result<Option<Response>, ApiError> {
+    /// True if a write to the status also writes the other fields of the object, as in Karmada for a Cluster.
+    async fn writes_main(self, main: &str, sent: &Sent) -> Result<bool, ApiError> {
         if !super::writes_spec_with_status(self.group) || !sent.has_more_than_status() {
-            return Ok(None);
+            return Ok(false);
         }
-        if let Some(writer) = self.writer
-            && !writer.may_write(&sent.method, name_of(main)).await?
-        {
-            return Ok(None);
+        match self.writer {
+            Some(writer) => writer.may_write(&sent.method, name_of(main)).await,
+            None => Ok(true),
         }
-        let request = self.request(main, Operation::Update, self.context.name(), options);
-        let concern = request.concern().await?;
-        if !concern.any() {
-            return Ok(None);
-        }
-        let live = match self.read(main, &Query::default()).await? {
-            Ok(live) => live,
-            Err(refused) => return Ok(Some(refused)),
-        };
-        let pinned = sent.pinned(&live);
-        let result = match self.rehearse(main, &pinned).await? {
-            Ok(result) => result,
-            Err(refused) => return Ok(Some(refused)),
-        };
-        if !differs_in_status_only(&live, &result) {
-            let admission = Admission { request, concern, tail: main, old: Some(live) };
-            let written = self.admit(&admission, pinned, warnings).await?;
-            if !written.status().is_success() {
-                return Ok(Some(written));
+    }
+
+    /// Admits a write to the status, `own`, and the write of the other fields that it includes, `outer`. Both are admitted,
+    /// and accepted in dry runs, before one of them is made. Policies and webhooks for the object itself see only a write
+    /// that changes it.
+    async fn admit_status(
+        self,
+        own: &Admission<'_>,
+        outer: Option<&Admission<'_>>,
+        sent: Sent,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let live = own.old.clone().unwrap_or_default();
+        let mut main = None;
+        if let Some(outer) = outer {
+            let result = self.rehearse(outer.tail, &sent).await?;
+            if !result.as_ref().is_ok_and(|object| differs_in_status_only(&live, object)) {
+                match self.prepare(outer, sent.clone(), result, warnings).await? {
+                    Ok(prepared) => main = Some((outer.tail, prepared)),
+                    Err(refused) => return Ok(refused),
+                }
             }
-            let bytes = written.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
-            sent.follow(&bytes);
         }
-        sent.keep_status();
-        Ok(None)
+        let status = sent.status_only(&live);
+        let result = self.rehearse(own.tail, &status).await?;
+        let mut status = match self.prepare(own, status, result, warnings).await? {
+            // Mutating admission of the status cannot change the other fields.
+            Ok(prepared) => prepared.status_only(&live),
+            Err(refused) => return Ok(refused),
+        };
+        if let Some((tail, main)) = main {
+            match self.read_answer(tail, self.context.query(), &main).await? {
+                Ok(written) => status.follow(&written),
+                Err(refused) => return Ok(refused),
+            }
+        }
+        self.store_status(own.tail, &status).await
     }
 
     /// Admits the object that `sent` results in, with the changes of mutating admission, and sends the write.
     async fn admit(
         self,
         admission: &Admission<'_>,
-        mut sent: Sent,
+        sent: Sent,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
-        let Admission { request, concern, tail, old } = admission;
         let query = self.context.query();
-        if !concern.any() {
-            return self.store(tail, query, &sent).await;
+        if !admission.concern.any() {
+            return self.store(admission.tail, query, &sent).await;
         }
-        let mut result = self.rehearse(tail, &sent).await?;
+        let result = self.rehearse(admission.tail, &sent).await?;
+        match self.prepare(admission, sent, result, warnings).await? {
+            Ok(sent) => self.store(admission.tail, query, &sent).await,
+            Err(refused) => Ok(refused),
+        }
+    }
+
+    /// Admits `result`, that of a dry run of `sent`. Returns the write with the changes of mutating admission.
+    async fn prepare(
+        self,
+        admission: &Admission<'_>,
+        mut sent: Sent,
+        mut result: Outcome,
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome<Sent>, ApiError> {
+        let Admission { request, concern, tail, old } = admission;
         if concern.mutating {
             let base = match &result {
                 Ok(object) if old.is_none() => sent.without_identity(object),
@@ -240,13 +283,15 @@ impl<'r> Admitted<'r> {
         }
         let object = match result {
             Ok(object) => object,
-            Err(refused) => return Ok(refused),
+            Err(refused) => return Ok(Err(refused)),
         };
-        request.validate(Some(&object), old.as_ref(), warnings).await?;
+        if concern.any() {
+            request.validate(Some(&object), old.as_ref(), warnings).await?;
+        }
         if old.is_none() {
             sent = sent.named(&object);
         }
-        self.store(tail, query, &sent).await
+        Ok(Ok(sent))
     }
 
     async fn delete(self, tail: &'r str, sent: &Sent, warnings: &mut Vec<String>) -> Result<Response, ApiError> {
@@ -292,6 +337,7 @@ impl<'r> Admitted<'r> {
         self,
         tail: &'r str,
         sent: &Sent,
+        representation: Representation,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
         let query = self.context.query();
@@ -321,7 +367,7 @@ impl<'r> Admitted<'r> {
                 return Ok(answer);
             }
         }
-        Ok(json(StatusCode::OK, &list))
+        representation.encode(StatusCode::OK, &list)
     }
 }
 

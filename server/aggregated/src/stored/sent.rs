@@ -142,18 +142,22 @@ impl Sent {
             .is_some_and(|object| object.as_object().is_some_and(|fields| fields.keys().any(|key| is_other_field(key))))
     }
 
-    /// Removes the fields of the object itself from a status write.
-    pub(super) fn keep_status(&mut self) {
-        let Some(mut object) = self.object() else { return };
+    /// The status write without changes of the object itself: a replacement has the other fields of the stored object,
+    /// because it must be complete, and a patch has none.
+    pub(super) fn status_only(self, live: &Value) -> Self {
+        let Some(mut object) = self.object() else { return self };
         if let Some(fields) = object.as_object_mut() {
             fields.retain(|key, _| !is_other_field(key));
+            let stored = live.as_object().filter(|_| self.method == Method::PUT).into_iter().flatten();
+            let others = stored.filter(|(key, _)| is_other_field(key));
+            fields.extend(others.map(|(key, value)| (key.clone(), value.clone())));
         }
-        *self = self.clone().with_value(&object);
+        self.with_value(&object)
     }
 
     /// Updates the resourceVersion, if the request names one, to that of the written object.
-    pub(super) fn follow(&mut self, written: &[u8]) {
-        let version = serde_json::from_slice::<Value>(written).ok().and_then(|object| object.pointer(VERSION).cloned());
+    pub(super) fn follow(&mut self, written: &Value) {
+        let version = written.pointer(VERSION).cloned();
         if let (true, Some(version), Some(mut object)) = (self.names_version(), version, self.object()) {
             set_metadata(&mut object, "resourceVersion", version);
             *self = self.clone().with_value(&object);
@@ -315,15 +319,29 @@ mod tests {
         assert_eq!(deletion.deletion_of(&options, &json!({})).body, deletion.body);
     }
 
+    #[rstest]
+    #[case::replacement("PUT", "application/json", r#"{"spec":{"a":2},"status":{"b":1}}"#, json!({"spec": {"a": 1}, "status": {"b": 1}}))]
+    #[case::replacement_without_a_spec("PUT", "application/yaml", "status: {b: 1}", json!({"spec": {"a": 1}, "status": {"b": 1}}))]
+    #[case::merge("PATCH", MERGE, r#"{"spec":{"a":2},"status":{"b":1}}"#, json!({"status": {"b": 1}}))]
+    #[case::apply("PATCH", APPLY, "{spec: {a: 2}, status: {b: 1}}", json!({"status": {"b": 1}}))]
+    #[case::json_patch("PATCH", "application/json-patch+json", "[]", json!([]))]
+    fn status_writes_do_not_change_the_object_itself(
+        #[case] method: &str,
+        #[case] media_type: &'static str,
+        #[case] text: &str,
+        #[case] expected: Value,
+    ) {
+        let live = json!({"metadata": {"name": "a"}, "spec": {"a": 1}, "status": {"b": 0}});
+        assert_eq!(body(&sent(method, media_type, text).status_only(&live)), expected);
+    }
+
     #[test]
-    fn a_status_write_can_be_reduced_to_the_status() {
+    fn a_status_write_follows_the_write_of_the_object() {
         let mut write =
             sent("PUT", "application/json", r#"{"metadata":{"resourceVersion":"3"},"spec":{},"status":{}}"#);
         assert!(write.has_more_than_status());
-        write.follow(br#"{"metadata":{"resourceVersion":"4"}}"#);
-        write.keep_status();
-        assert!(!write.has_more_than_status());
-        assert_eq!(body(&write), json!({"metadata": {"resourceVersion": "4"}, "status": {}}));
+        write.follow(&json!({"metadata": {"resourceVersion": "4"}}));
+        assert_eq!(body(&write), json!({"metadata": {"resourceVersion": "4"}, "spec": {}, "status": {}}));
     }
 
     #[rstest]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
@@ -14,6 +15,8 @@ use super::*;
 
 const CLUSTERS: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::CLUSTERS, columns: None };
 
+#[path = "tests/representations.rs"]
+mod representations;
 #[path = "tests/status.rs"]
 mod status;
 #[path = "tests/writers.rs"]
@@ -106,7 +109,7 @@ async fn answered(
     writer: Option<Writer<'_>>,
 ) -> (u16, Value) {
     let query = Query::parse(request.uri().query());
-    let target = Target { tail: tail.split('?').next().unwrap(), query: &query };
+    let target = Target { tail: tail.split('?').next().unwrap(), query: &query, status_only: false };
     let answer = match group.serve(&server.admin(), target, request, writer).await {
         Ok(answer) => answer,
         Err(failure) => failure.into_response(),

@@ -140,6 +140,14 @@ impl ObjectReference {
 /// A logged body: raw JSON.
 pub(super) type RawBody = Arc<RawValue>;
 
+/// How a request was authenticated.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuthenticationMetadata {
+    /// The verb of the constrained mode in which the user was impersonated.
+    pub(super) impersonation_constraint: &'static str,
+}
+
 /// The fields are declared in the order in which kube-apiserver writes them.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,6 +164,8 @@ pub(super) struct Event {
     pub(super) user: User,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<User>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs")]
     pub(super) source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -216,6 +226,7 @@ impl Event {
             verb: asked.verb.clone(),
             user: User::from(user.unwrap_or(&UserInfo::default())),
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips: source_ips(request.headers, request.peer),
             user_agent: truncated(&agent.unwrap_or_default(), MAX_USER_AGENT),
             object_ref: ObjectReference::of(asked),

@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
 
 use super::UNIT;
-use super::event::{self, Event, Level, RawBody, Request, Stage, User};
+use super::event::{self, AuthenticationMetadata, Event, Level, RawBody, Request, Stage, User};
 use super::log::{AuditLog, Place};
 use super::policy::Decision;
 
@@ -82,8 +82,12 @@ impl Record {
         event
     }
 
-    pub fn impersonated(&self, user: &UserInfo) {
-        self.state.lock().event.impersonated_user = Some(User::from(user));
+    /// Records the impersonated user, and the verb that permitted it in a constrained mode.
+    pub fn impersonated(&self, user: &UserInfo, constraint: Option<&'static str>) {
+        let event = &mut self.state.lock().event;
+        event.impersonated_user = Some(User::from(user));
+        event.authentication_metadata =
+            constraint.map(|impersonation_constraint| AuthenticationMetadata { impersonation_constraint });
     }
 
     /// Records the authorization decision.

@@ -258,6 +258,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let rejected = text(one, "/rejected/reason");
         let fits = match (rejected, one["selected"] == true) {
+            ("", _) if one.get("evictedBy").is_some() => format!("until evicted: taint {}", text(one, "/evictedBy")),
             ("", true) => "yes".to_owned(),
             ("", false) => "not selected".to_owned(),
             (reason, _) => format!("no, {}: {reason}", text(one, "/rejected/filter")),

@@ -200,7 +200,6 @@ impl Registry {
             }
             Change::Patch(patch) if patch.creates() => {
                 let object = patch.apply(resource, ctx, None, options, warnings).await?;
-                check_name(&object, name)?;
                 if !object.uid().is_empty() {
                     let why = format!(
                         "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -208,6 +207,7 @@ impl Registry {
                     );
                     return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
                 }
+                check_name(&object, name)?;
                 object
             }
             _ => return Ok(None),

@@ -11,6 +11,7 @@ mod ingress;
 pub mod limits;
 pub mod policy;
 pub mod priority;
+pub mod protection;
 pub mod quota;
 mod runtime;
 mod taints;

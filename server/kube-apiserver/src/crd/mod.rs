@@ -32,5 +32,7 @@ pub mod versions;
 mod served_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod webhook_tests;
 
 pub use strategy::CustomStrategy;

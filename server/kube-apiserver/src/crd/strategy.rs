@@ -57,20 +57,28 @@ impl CustomStrategy {
         }
     }
 
-    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted.
-    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted. A write of the status
+    /// subresource is validated by the schema of the status alone.
+    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let kind = new.get("kind").and_then(Value::as_str).unwrap_or("");
         if kind != self.kind {
             errors.push(FieldError::invalid("kind", &Value::from(kind), format!("must be {}", self.kind)));
             return errors;
         }
-        errors.extend(values::validate(&self.schema, new, ""));
-        if self.embeds {
-            errors.extend(embedded::validate(&self.schema, new));
-        }
+        errors.extend(if subresource == "status" {
+            self.status_errors(new)
+        } else {
+            values::validate(&self.schema, new, "")
+        });
         if let Some(old) = old {
             errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+        }
+        errors.extend(self.replicas.iter().filter_map(|path| replicas::check(path, new)));
+        if self.embeds {
+            let mut found = embedded::validate(&self.schema, new);
+            found.retain(|error| old.is_none_or(|old| !unchanged(&self.schema, old, new, &error.field)));
+            errors.extend(found);
         }
         // Duplicates are tolerated only in objects that had some.
         if old.is_none_or(|old| values::list_uniqueness(&self.schema, old, "").is_empty()) {
@@ -88,7 +96,21 @@ impl CustomStrategy {
                 errors.extend(rules.check(&self.schema, new, old, "").0);
             }
         }
-        errors.extend(self.replicas.iter().filter_map(|path| replicas::check(path, new)));
+        errors
+    }
+
+    /// Errors of the status by its own schema. Their messages name paths in the status, as in kube-apiserver.
+    fn status_errors(&self, new: &Value) -> Vec<FieldError> {
+        let Some((schema, status)) = self.schema.pointer("/properties/status").zip(new.get("status")) else {
+            return Vec::new();
+        };
+        let mut errors = values::validate(schema, status, "");
+        for error in &mut errors {
+            error.field = match error.field.as_str() {
+                "" | values::NO_FIELD => "status".to_owned(),
+                field => format!("status.{field}"),
+            };
+        }
         errors
     }
 
@@ -266,11 +288,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
-        self.validate(None, object)
+        self.validate("", None, object)
     }
 
-    fn validate_update(&self, _ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        self.validate(Some(old), new)
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+        self.validate(&ctx.subresource, Some(old), new)
     }
 
     /// Adds warnings for rules that unchanged stored values violate.

@@ -372,7 +372,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
 }
 
 /// True for kinds whose DELETE returns the object even if it is removed at once.
-fn returns_object(resource: &ResourceRef) -> bool {
+pub(crate) fn returns_object(resource: &ResourceRef) -> bool {
     matches!(
         (&*resource.gvr.group, &*resource.gvr.resource),
         (

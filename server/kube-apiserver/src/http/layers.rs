@@ -126,16 +126,14 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
         Ok(None) => return next.run(request).await,
         Err(error) => return respond::error(&error),
     };
-    let user = user(&request);
-    for action in impersonation::rights(&wanted) {
-        if let Err(error) = api.authorizer.check(&user, &action) {
-            return respond::error_in(encoding(&request), &error);
-        }
-    }
+    let (caller, action) = (user(&request), authz::action(&info(&request)));
+    let (user, mode) = match api.impersonation.resolve(&api.authorizer, &caller, &wanted, &action) {
+        Ok(impersonated) => impersonated,
+        Err(error) => return respond::error_in(encoding(&request), &error),
+    };
     impersonation::strip(request.headers_mut());
-    let user = impersonation::complete(wanted);
     if let Some(record) = audited::record(request.extensions()) {
-        record.impersonated(&user);
+        record.impersonated(&user, mode.constraint());
     }
     request.extensions_mut().insert(user);
     next.run(request).await

@@ -150,7 +150,7 @@ impl Site {
 }
 
 /// Joins a member; returns its name and its administrator's client.
-async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
+pub(super) async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
     let config = kubeconfig::config_of(file).await?;
     let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
     registered.with_context(|| format!("cannot join {name}"))?;

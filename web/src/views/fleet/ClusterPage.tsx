@@ -1,6 +1,6 @@
 // One cluster: health, capacity, pending objects, and actions.
 import { useState } from 'react'
-import { Link } from 'wouter'
+import { Link, useLocation } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
@@ -22,14 +22,25 @@ import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
 import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
+import { NodeHeat } from './NodeHeat'
 import { NodeTable } from './Nodes'
 import { Heard } from './Heard'
 
 const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
 
+const DRAINED: Taint = { key: 'drained', effect: 'NoExecute' }
+
 /** A view that changes or unjoins the cluster after a preview. */
 const planAddress = (name: string, more: Record<string, unknown> = {}) =>
   `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...more })}`
+
+/** A draft in which a taint evicts all workloads that do not tolerate it. */
+async function drainedAddress(cluster: Cluster): Promise<string> {
+  const [{ toFragment }, { withoutServers }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
+  const draft = withoutServers({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
+  const fragment = await toFragment(print(draft))
+  return `${planAddress(cluster.metadata.name, { drained: true })}${fragment === undefined ? '' : `#${fragment}`}`
+}
 
 export function ClusterPage({ name }: { name: string }) {
   const t = useTextOf(fleetText)
@@ -50,6 +61,7 @@ export function ClusterPage({ name }: { name: string }) {
       {cluster.data && <Told cluster={cluster.data} />}
       <WaitingFor name={name} />
       <h2>{t.nodes}</h2>
+      <NodeHeat cluster={name} />
       <NodeTable q={`cluster:${name}`} />
       <h2>{t.recentEvents}</h2>
       <p>
@@ -83,6 +95,7 @@ function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster
 
 function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | undefined; onDone: () => void }) {
   const t = useTextOf(fleetText)
+  const [, navigate] = useLocation()
   const [doing, setDoing] = useState<'cordon' | 'taints'>()
   const wish = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
   const mayPatch = useMay({ ...wish, verb: 'patch' })
@@ -101,6 +114,11 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
         {t.editTaints}
       </Control>
       {cluster && <Link href={planAddress(name)}>{t.whatIf}</Link>}
+      {cluster && (
+        <button type="button" onClick={() => void drainedAddress(cluster).then(navigate)}>
+          {t.whatIfDrained}
+        </button>
+      )}
       {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control why={t.mayNotDelete(name)}>{t.unjoin}</Control>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
       {doing === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}

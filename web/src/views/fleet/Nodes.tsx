@@ -29,13 +29,21 @@ export function Nodes() {
   )
 }
 
-export function NodeTable({ q }: { q: string }) {
-  const t = useTextOf(fleetText)
-  const whole = `kind:node ${q}`.trim()
-  const nodes = useAsk(['nodes', q], async (signal) => {
+const queryOf = (q: string) => `kind:node ${q}`.trim()
+
+/** The first nodes that match a query, and their number. */
+export function useNodes(q: string) {
+  const whole = queryOf(q)
+  return useAsk(['nodes', q], async (signal) => {
     const [found, count] = await Promise.all([objectsOf<Node>(`${whole} sort:cluster,name`, MOST, signal), counted(whole, [], signal)])
     return { found, total: count.total }
   })
+}
+
+export function NodeTable({ q }: { q: string }) {
+  const t = useTextOf(fleetText)
+  const whole = queryOf(q)
+  const nodes = useNodes(q)
   return (
     <Answer of={nodes}>
       {({ found, total }) => (

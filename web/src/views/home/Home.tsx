@@ -103,10 +103,10 @@ function Attention({ problems }: { problems: Problem[] }) {
   )
 }
 
-/** The number over the last hour; events are counted by their own time, and have no trend here. */
+/** The number over the last hour. */
 function Trend({ problem: { name, q, found } }: { problem: Problem }) {
   const t = useTextOf(homeText)
-  const trend = useAsk(['trend', name], (signal) => trendOf(q, found.total, signal), TREND_EVERY, name !== 'warnings')
+  const trend = useAsk(['trend', name], (signal) => trendOf(name, q, found.total, signal), TREND_EVERY)
   return trend.data ? <Spark values={trend.data} label={t.trend(trend.data.map(number).join(', '))} /> : null
 }
 

@@ -22,7 +22,7 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const [view, change] = useView()
   // The address may name the action, so that a key in the results opens it.
   const [doing, setDoing] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
-  const [done, setDone] = useState<string>()
+  const [done, setDone] = useState<Done>()
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = refTo
   const wish = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
@@ -31,6 +31,13 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const mayScale = useMay({ ...wish, verb: 'patch', subresource: 'scale' })
   const where = namespace ?? t.everywhere
   const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
+  const undo = (replicas: number) => {
+    setDone(undefined)
+    scaleObject(refTo, replicas, 'real').then(
+      () => setDone({ said: t.didDo.scale(replicas) }),
+      (error: unknown) => setDone({ said: explain(error, cluster, t), failed: true }),
+    ).finally(() => void client.invalidateQueries())
+  }
   const close = () => {
     setDoing(undefined)
     if (view.do !== undefined) change({ do: undefined })
@@ -50,7 +57,14 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
       <Control why={why(mayDelete, 'delete', resource)} className="danger" onClick={() => setDoing('delete')}>
         {t.delete}
       </Control>
-      <span role="status">{done}</span>
+      <span role="status" className={done?.failed ? 'bad' : undefined}>
+        {done?.said}
+      </span>
+      {done?.undo !== undefined && (
+        <button type="button" onClick={() => undo(done.undo ?? 0)}>
+          {t.undo}
+        </button>
+      )}
       {doing && (
         <Confirm
           key={doing}
@@ -58,9 +72,9 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
           refTo={refTo}
           object={object}
           onClose={close}
-          onDone={(said) => {
+          onDone={(after) => {
             close()
-            setDone(said)
+            setDone(after)
             void client.invalidateQueries()
           }}
         />
@@ -69,11 +83,19 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   )
 }
 
+/** The last action. */
+interface Done {
+  said: string
+  /** The number of replicas before it: scaling can be undone, since nothing else has changed. */
+  undo?: number
+  failed?: boolean
+}
+
 interface ConfirmProps {
   action: Action
   refTo: ObjectRef
   object: KubeObject
-  onDone: (said: string) => void
+  onDone: (done: Done) => void
   onClose: () => void
 }
 
@@ -118,7 +140,7 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
           if (asked.at !== 'agreed' || sending) return
           setSending(true)
           run('real').then(
-            () => onDone(t.didDo[action](replicas)),
+            () => onDone({ said: t.didDo[action](replicas), ...(action === 'scale' && replicas !== now && { undo: now }) }),
             (error: unknown) => {
               setSending(false)
               setProblem(explain(error, cluster, t))

@@ -9,6 +9,8 @@ import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
+import { Dependents } from './Dependents'
+import { isSide, SIDES } from './reached'
 import { explain } from './explain'
 import { arrange, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { asked } from './objects'
@@ -20,6 +22,7 @@ const DEPTH = '2'
 export function Related({ refTo }: { refTo: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useView()
+  const side = isSide(view.side) ? view.side : undefined
   const depth = view.depth ?? DEPTH
   const listed = view.as === 'list'
   const graph = useQuery({
@@ -27,10 +30,33 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
     queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${asked(refTo)}&depth=${encodeURIComponent(depth)}`, signal),
     placeholderData: (previous) => previous,
     refetchInterval: 10_000,
+    enabled: side === undefined,
   })
+  const sides = (
+    <label>
+      {t.show}{' '}
+      <select value={side ?? ''} onChange={(event) => change({ side: event.target.value || undefined })}>
+        <option value="">{t.neighbours}</option>
+        {SIDES.map((one) => (
+          <option key={one} value={one}>
+            {t.sides[one]}
+          </option>
+        ))}
+      </select>
+    </label>
+  )
+  if (side !== undefined) {
+    return (
+      <>
+        <p className="tools">{sides}</p>
+        <Dependents refTo={refTo} side={side} />
+      </>
+    )
+  }
   return (
     <>
       <p className="tools">
+        {sides}
         <label>
           {t.steps}{' '}
           <select value={depth} onChange={(event) => change({ depth: event.target.value })}>

@@ -110,6 +110,10 @@ export function readWarnings(header: string | null): string[] {
 export const replaceObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
   send('PUT', `${objectPath(ref)}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
 
+/** Creates an object of this name; it must not exist. */
+export const createObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
+  send('POST', `${objectPath({ ...ref, name: '' }).replace(/\/$/, '')}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
+
 /** Deletes the displayed object only, by its UID. */
 export const removeObject = (ref: ObjectRef, uid: string | undefined, earnest: Earnest) => {
   // If a deletion has a body, API servers ignore the query parameters: without this a dry run would delete.

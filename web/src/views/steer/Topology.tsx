@@ -4,19 +4,26 @@ import { useQueries } from '@tanstack/react-query'
 import { useLocation } from 'wouter'
 import { clusterAddress, objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, getJson } from '../../api/client'
-import type { Explanation, Template } from '../../api/propagation'
+import { policyAddress, type Explanation, type PolicyName, type Template } from '../../api/propagation'
 import { API } from '../../api/useSearch'
 import { Answer } from '../../parts/Asking'
 import { ClusterMark, ClusterName } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
+import { copiesOf } from '../object/Header'
 import { Short, type ShortOf } from '../object/Short'
+import { useView } from '../object/state'
+import { clustersNamed, gathered, problemsOf } from './shape'
 import { layout, owned, stepTo, treeOf, type MemberGraph, type Placed, type TreeNode } from './tree'
 import './steer.css'
 import { useExplanation } from './Why'
 
 /** Number of clusters expanded by default; others are expanded on selection. */
 const OPEN = 6
+/** Buttons that expand clusters; with more clusters, they are found by name. */
+const MOST_BUTTONS = 24
+/** Clusters named in a query. */
+const MOST_NAMED = 50
 const COLUMN = 230
 const ROW = 44
 const WIDTH = 200
@@ -37,16 +44,30 @@ function Shown({ told, template }: { told: Explanation; template: Template }) {
   const isOpen = (cluster: string) => chosen[cluster] ?? byThemselves.has(cluster)
   const open = told.targets.map(({ cluster }) => cluster).filter(isOpen)
   const members = useMembers(template, open)
-  const tree = treeOf(told, members.found)
+  const [view, change] = useView()
+  const [named, setNamed] = useState('')
+  const whole = treeOf(told, members.found)
+  const query = (clusters: string[]) => `${copiesOf({ cluster: CONTROL_PLANE, ...template })} cluster:${clusters.slice(0, MOST_NAMED).join()}`
+  const tree = gathered(view.only === 'problems' ? problemsOf(whole) : whole, isOpen, query)
+  const buttons = clustersNamed(order.map(({ cluster }) => cluster), named, MOST_BUTTONS)
   return (
     <>
+      <p className="acts">
+        <label>
+          <input type="checkbox" checked={view.only === 'problems'} onChange={(event) => change({ only: event.target.checked ? 'problems' : undefined })} /> {t.onlyProblems}
+        </label>
+        {told.targets.length > MOST_BUTTONS && (
+          <input type="search" aria-label={t.findCluster} placeholder={t.findCluster} value={named} onChange={(event) => setNamed(event.target.value)} />
+        )}
+      </p>
       {told.targets.length > 1 && (
         <p className="acts">
-          {told.targets.map(({ cluster }) => (
+          {buttons.shown.map((cluster) => (
             <button key={cluster} type="button" aria-pressed={isOpen(cluster)} aria-label={`${isOpen(cluster) ? t.hideMembers : t.showMembers} ${cluster}`} onClick={() => setChosen({ ...chosen, [cluster]: !isOpen(cluster) })}>
               <ClusterName name={cluster} />
             </button>
           ))}
+          {buttons.more > 0 && <span className="notice">{t.moreClusters(buttons.more)}</span>}
         </p>
       )}
       <Tree root={tree} label={t.tree(template.name)} template={template} />
@@ -77,11 +98,18 @@ function useMembers(template: Template, clusters: string[]) {
   return { found, missing: clusters.filter((_, nth) => asked[nth]?.error) }
 }
 
-/** The object of a node; a group of pods has none. */
+const refOfPolicy = ({ kind, namespace }: PolicyName) => ({
+  apiVersion: 'policy.karmada.io/v1alpha1',
+  resource: kind === 'PropagationPolicy' ? 'propagationpolicies' : 'clusterpropagationpolicies',
+  namespace,
+})
+
+/** The object of a node; a group has none. */
 function objectOf(node: TreeNode, template: Template): ShortOf | undefined {
   const { kind, name } = node
   const here = { cluster: CONTROL_PLANE, kind, name }
   if (node.query) return undefined
+  if (node.policy) return { ...here, ...refOfPolicy(node.policy) }
   if (node.object) return node.object
   if (kind === 'Cluster') return { ...here, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters' }
   if (node.id === 'template') return { ...here, ...template }
@@ -91,6 +119,7 @@ function objectOf(node: TreeNode, template: Template): ShortOf | undefined {
 function addressOf(node: TreeNode, template: Template): string | undefined {
   if (node.query) return searchAddress({ q: node.query })
   if (node.kind === 'Cluster') return clusterAddress(node.name)
+  if (node.policy) return policyAddress(node.policy)
   const object = objectOf(node, template)
   return object && objectAddress(object)
 }

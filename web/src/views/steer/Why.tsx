@@ -2,7 +2,7 @@
 import { Link } from 'wouter'
 import { clusterAddress, objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
-import { explain, nameOf, policyAddress, templateAddress, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Waiting } from '../../api/propagation'
+import { explain, nameOf, policyAddress, templateAddress, type ClusterReport, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Waiting } from '../../api/propagation'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
@@ -11,6 +11,7 @@ import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
+import { fitOf } from './fit'
 
 export function useExplanation(template: Template) {
   return useAsk(['explain', template], (signal) => explain(template, signal), 3_000)
@@ -167,8 +168,7 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
                   </Link>
                 </th>
                 <td>
-                  <Pill state={cluster.rejected?.filter ?? t.fits} tone={cluster.rejected ? 'bad' : 'good'} />
-                  {cluster.rejected && <div className="mid">{cluster.rejected.reason}</div>}
+                  <Fits of={cluster} />
                 </td>
                 <td className="number">{cluster.rejected ? '' : cluster.score}</td>
                 <td className="number">{cluster.estimate && number(cluster.estimate.replicas)}</td>
@@ -180,6 +180,18 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
           </Table>
         </div>
       ))}
+    </>
+  )
+}
+
+/** A cluster fits, does not, or fits only until a taint evicts. */
+function Fits({ of }: { of: ClusterReport }) {
+  const t = useTextOf(steerText)
+  const { state, why, tone } = fitOf(of)
+  return (
+    <>
+      <Pill state={state ?? (tone === 'warn' ? t.evicted : t.fits)} tone={tone} />
+      {why !== undefined && <div className="mid">{of.rejected ? why : t.untolerated(why)}</div>}
     </>
   )
 }

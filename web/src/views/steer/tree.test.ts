@@ -91,3 +91,13 @@ describe('a cluster in the topology', () => {
     expect(clusterOf(ready, [...waiting])).toMatchObject({ note, health, edge })
   })
 })
+
+test('the policy is between the template and its binding', () => {
+  const policy = { kind: 'PropagationPolicy', namespace: 'shop', name: 'web' }
+  const root = treeOf({ ...explanation, policy }, new Map())
+  expect(root.children.map(({ kind, policy: own }) => [kind, own])).toEqual([['PropagationPolicy', policy]])
+  expect(root.children[0]!.children.map(({ id }) => id)).toEqual(['binding'])
+  // Before there is a binding.
+  const { binding: _none, ...unbound } = explanation
+  expect(treeOf({ ...unbound, policy, targets: [] }, new Map()).children[0]!.health).toBe('unknown')
+})

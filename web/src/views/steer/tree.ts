@@ -1,6 +1,6 @@
 // The topology of a template as a positioned tree: template, binding, clusters, objects, pods. Pure.
 import { isKind, qualified } from '../../api/client'
-import type { Explanation, Target } from '../../api/propagation'
+import type { Explanation, PolicyName, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 
 export type Health = 'good' | 'bad' | 'unknown'
@@ -14,6 +14,7 @@ export interface TreeNode {
   health: Health
   /** The edge to it: what is sent along it does not arrive. */
   edge?: 'suspended' | 'failing' | undefined
+  policy?: PolicyName | undefined
   /** Its link. */
   object?: Hit | undefined
   query?: string | undefined
@@ -102,7 +103,7 @@ function healthOfTarget({ applied, health, replicas }: Target, member: TreeNode 
 
 /** The whole tree; member objects are given by cluster name. */
 export function treeOf(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {
-  const { template, binding, targets, waiting } = explanation
+  const { template, policy, binding, targets, waiting } = explanation
   const suspendedEverywhere = waiting.some(({ cause, cluster }) => SUSPENDED.test(cause) && cluster === undefined)
   const target = (one: Target): TreeNode => {
     const member = members.get(one.cluster)
@@ -120,14 +121,15 @@ export function treeOf(explanation: Explanation, members: ReadonlyMap<string, Tr
     }
   }
   const clusters = targets.map(target)
+  const bound: TreeNode[] = binding
+    ? [{ id: 'binding', kind: binding.kind, name: binding.name, health: targets.length === 0 ? 'bad' : worst(clusters), note: `× ${binding.replicas}`, children: clusters }]
+    : []
   return {
     id: 'template',
     kind: template.kind,
     name: template.name,
     health: worst(clusters),
-    children: binding
-      ? [{ id: 'binding', kind: binding.kind, name: binding.name, health: targets.length === 0 ? 'bad' : worst(clusters), note: `× ${binding.replicas}`, children: clusters }]
-      : [],
+    children: policy ? [{ id: 'policy', kind: policy.kind, name: policy.name, health: worst(bound), policy, children: bound }] : bound,
   }
 }
 

@@ -1,10 +1,11 @@
 //! Indirect rights: subjects that are not allowed an action, but can become a subject that is, or can grant it to
 //! themselves. Each step names the rights that it needs, with their proof.
 //!
-//! Rights are not sufficient for every step: a container can only be entered if it runs. Rules that name objects
-//! (`resourceNames`) count only where the name is known.
+//! Rights are not sufficient for every step: a container can only be entered if it runs, and a changed role grants nothing
+//! without a binding. Rules that name objects (`resourceNames`) count only where the name is known.
 
 mod forward;
+mod grants;
 #[cfg(test)]
 mod tests;
 mod ways;

@@ -1,11 +1,11 @@
 //! Steps and the rights that they need.
 
+use super::grants::ways_to_grant;
 use super::{Place, Places, Right, StepKind};
 use crate::rbac::access::Scope;
 use crate::rbac::{Action, Subject, SubjectKind};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 
-const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Objects that make Pods, by group.
@@ -19,11 +19,11 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("batch", "cronjobs"),
 ];
 const POLICIES: &str = "policy.karmada.io";
-const WRITE: [&str; 3] = ["create", "update", "patch"];
-const CHANGE: [&str; 2] = ["update", "patch"];
+pub(super) const WRITE: [&str; 3] = ["create", "update", "patch"];
+pub(super) const CHANGE: [&str; 2] = ["update", "patch"];
 const READ: [&str; 3] = ["get", "list", "watch"];
-/// Maximum number of namespaces and of roles by name that are followed.
-const MOST_NAMED: usize = 20;
+/// Maximum number of namespaces that are followed.
+const MOST_NAMESPACES: usize = 20;
 
 /// A step: all needs must be satisfied, each by one of its rights.
 pub(super) struct Way {
@@ -42,13 +42,14 @@ impl Way {
 
 /// Makes rights to resources of a namespace in one place.
 #[derive(Clone, Copy)]
-struct In<'a> {
-    place: Place,
-    namespace: &'a str,
+pub(super) struct In<'a> {
+    pub place: Place,
+    /// Empty: the cluster.
+    pub namespace: &'a str,
 }
 
 impl In<'_> {
-    fn right(self, verb: &str, group: &str, resource: &str, name: &str) -> Right {
+    pub fn right(self, verb: &str, group: &str, resource: &str, name: &str) -> Right {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let action = Action::Resource {
             verb: verb.to_owned(),
@@ -61,7 +62,7 @@ impl In<'_> {
         Right { action, place: self.place }
     }
 
-    fn rights(self, verbs: &[&str], group: &str, resource: &str) -> Vec<Right> {
+    pub fn rights(self, verbs: &[&str], group: &str, resource: &str) -> Vec<Right> {
         verbs.iter().map(|verb| self.right(verb, group, resource, "")).collect()
     }
 
@@ -99,7 +100,7 @@ impl In<'_> {
     }
 }
 
-fn way<const N: usize>(kind: StepKind, needs: [Vec<Right>; N]) -> Way {
+pub(super) fn way<const N: usize>(kind: StepKind, needs: [Vec<Right>; N]) -> Way {
     Way { kind, needs: needs.into(), only: None }
 }
 
@@ -172,15 +173,14 @@ fn propagate(namespace: &str) -> Way {
 pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, scope: &Scope) -> Vec<Way> {
     let mut ways = Vec::new();
     let cluster = In { place: Place::Cluster, namespace: "" };
-    let named = allowing_roles(places, action);
-    ways.extend(grant(cluster, "clusterroles", "clusterrolebindings", &named));
+    ways.extend(ways_to_grant(places.cluster, cluster, action));
     let namespaces = match (action, scope) {
-        (Action::Resource { .. }, Scope::Namespaces(namespaces)) => namespaces.iter().take(MOST_NAMED).collect(),
+        (Action::Resource { .. }, Scope::Namespaces(namespaces)) => namespaces.iter().take(MOST_NAMESPACES).collect(),
         _ => Vec::new(),
     };
     for namespace in namespaces {
         let own = In { namespace, ..cluster };
-        ways.extend(grant(own, "roles", "rolebindings", &named));
+        ways.extend(ways_to_grant(places.cluster, own, action));
         ways.extend(ways_to_read_secrets(own, action));
     }
     if let Action::Resource { group, resource, subresource, .. } = action
@@ -205,19 +205,6 @@ pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, scope: &Scope) ->
     ways
 }
 
-/// Steps that grant any right: in the namespace, or in the cluster if it is empty.
-fn grant(own: In<'_>, roles: &str, bindings: &str, named: &[String]) -> [Way; 2] {
-    let mut bind = own.rights(&["bind"], RBAC, "clusterroles");
-    bind.extend(named.iter().map(|name| own.right("bind", RBAC, "clusterroles", name)));
-    if !own.namespace.is_empty() {
-        bind.extend(own.rights(&["bind"], RBAC, "roles"));
-    }
-    [
-        way(StepKind::Bind, [bind, own.rights(&WRITE, RBAC, bindings)]),
-        way(StepKind::Escalate, [own.rights(&["escalate"], RBAC, roles), own.rights(&CHANGE, RBAC, roles)]),
-    ]
-}
-
 /// A list of Secrets contains their values, and a Pod can mount them.
 fn ways_to_read_secrets(own: In<'_>, action: &Action) -> Vec<Way> {
     let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
@@ -230,11 +217,4 @@ fn ways_to_read_secrets(own: In<'_>, action: &Action) -> Vec<Way> {
         ways.push(way(StepKind::ReadSecrets, [own.rights(&READ[1..], "", "secrets")]));
     }
     ways
-}
-
-/// Names of visible ClusterRoles that allow the action.
-fn allowing_roles(places: &Places<'_>, action: &Action) -> Vec<String> {
-    let mut names = places.cluster.cluster_roles_that_allow(action);
-    names.truncate(MOST_NAMED);
-    names
 }

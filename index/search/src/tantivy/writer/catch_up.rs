@@ -77,7 +77,7 @@ impl TextFollower {
                 pending.indexed_until = Some(since);
             }
             self.throttle(runtime, stop);
-            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
+            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.commit_policy.longest());
             if pending.changes >= self.commit_changes || waited {
                 self.commit(writer, pending)?;
             }

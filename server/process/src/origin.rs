@@ -1,7 +1,7 @@
-//! Checks of a browser request: the host name under which it reaches the UI, and the origin of the page that sent it.
+//! Checks of a browser request: the host name under which it reaches a server, and the origin of the page that sent it.
 //! Pure.
 //!
-//! A name that resolves to a loopback address makes another site's page same-origin with a UI on the user's machine
+//! A name that resolves to a loopback address makes another site's page same-origin with a server on the user's machine
 //! (DNS rebinding). IP addresses cannot be rebound, so only names are checked.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, Uri, header};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Host names under which browsers reach the UI.
+/// Host names under which browsers reach the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     /// `localhost`, addresses, and these names, in lower case.
@@ -49,7 +49,7 @@ impl Hosts {
 
     /// The authority that a request is addressed to; an error gives the reason if there is none or if it is not this
     /// server.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> {
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> {
         let authority = authority(uri, headers)?;
         match self.knows(authority.host()) {
             true => Ok(authority),
@@ -82,15 +82,21 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> 
 }
 
 /// False if the browser reports that a page of another origin sent the request. `null` counts as another origin.
-pub(super) fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
+pub fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
     let site = headers.get_all(FETCH_SITE).iter().all(|value| value == "same-origin" || value == "none");
     site && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
 }
 
+/// True unless the browser reports that a page of another origin sent the request. Clients that are no browsers send no
+/// origin.
+pub fn is_allowed_origin(uri: &Uri, headers: &HeaderMap) -> bool {
+    !headers.contains_key(header::ORIGIN) || authority(uri, headers).is_ok_and(|own| is_own_page(headers, &own))
+}
+
 /// True if the browser reports that a page of this origin sent the request. Required for WebSockets, which carry the
 /// cookie but no custom headers. Other ports of the same host are other origins. The scheme is not compared, because
-/// TLS may be terminated in front of the UI.
-pub(super) fn is_said_to_be_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
+/// TLS may be terminated in front of the server.
+pub fn is_said_to_be_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
     headers.contains_key(header::ORIGIN) && is_own_page(headers, authority)
 }
 
@@ -188,5 +194,14 @@ mod tests {
     fn pages_of_other_origins_are_rejected(#[case] sent: &[(&'static str, &str)], #[case] expected: (bool, bool)) {
         let (headers, authority) = (headers(sent), Authority::from_static("127.0.0.1:7080"));
         assert_eq!((is_own_page(&headers, &authority), is_said_to_be_own_page(&headers, &authority)), expected);
+    }
+
+    #[rstest]
+    #[case::no_browser(&[("host", "fleet.example")], true)]
+    #[case::own_page(&[("host", "fleet.example"), ("origin", "https://fleet.example")], true)]
+    #[case::another_site(&[("host", "fleet.example"), ("origin", "https://evil.example")], false)]
+    #[case::without_host(&[("origin", "https://fleet.example")], false)]
+    fn origins_of_other_sites_are_not_allowed(#[case] sent: &[(&'static str, &str)], #[case] expected: bool) {
+        assert_eq!(is_allowed_origin(&Uri::from_static("/mcp"), &headers(sent)), expected);
     }
 }
