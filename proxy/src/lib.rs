@@ -7,6 +7,7 @@
 //! streamed and never buffered, except lists of metrics, which are sorted.
 
 mod addressed;
+mod admission;
 mod breaker;
 mod cluster;
 mod composite;
@@ -29,6 +30,7 @@ mod table;
 mod transport;
 mod update;
 
+pub use admission::MemberAdmission;
 /// The authenticated user of a request.
 pub use crowsnest_apimachinery::user::UserInfo as Caller;
 pub use error::{BoxError, Error};

@@ -20,7 +20,23 @@ pub const MARK: usize = 256;
 pub enum Form {
     Whole,
     /// `PartialObjectMetadata`
-    Metadata,
+    Metadata(MetaVersion),
+}
+
+/// Version of `meta.k8s.io` in which a client accepts tables and metadata. Their fields are equal in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaVersion {
+    V1,
+    V1beta1,
+}
+
+impl MetaVersion {
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 /// Returns `body` with the annotation of its cluster, and with `version` as its resourceVersion (None: unchanged).
@@ -59,7 +75,11 @@ pub fn write_marked(
     }
     let (before, after) = match form {
         Form::Whole => (&body[..at.start], &body[at.end..]),
-        Form::Metadata => (r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#, "}"),
+        Form::Metadata(meta) => {
+            let head = r#"{"kind":"PartialObjectMetadata","apiVersion":""#;
+            out.extend_from_slice([head, meta.api_version(), r#"","metadata":"#].concat().as_bytes());
+            ("", "}")
+        }
     };
     out.extend_from_slice(before.as_bytes());
     serde_json::to_writer(&mut *out, &metadata)?;
@@ -127,13 +147,16 @@ mod tests {
         assert!(String::from_utf8(out.clone()).unwrap().contains("1.50"), "values are unchanged");
     }
 
-    #[test]
-    fn only_metadata() {
-        let out =
-            mark(br#"{"metadata":{"name":"a","annotations":null},"data":{}}"#, "m1", None, Form::Metadata).unwrap();
+    #[rstest::rstest]
+    #[case(MetaVersion::V1, "meta.k8s.io/v1")]
+    #[case(MetaVersion::V1beta1, "meta.k8s.io/v1beta1")]
+    fn only_metadata(#[case] meta: MetaVersion, #[case] version: &str) {
+        let body = br#"{"metadata":{"name":"a","annotations":null},"data":{}}"#;
+        let out = mark(body, "m1", None, Form::Metadata(meta)).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(object["kind"], "PartialObjectMetadata");
-        assert_eq!(object.get("data"), None);
+        let metadata = json!({"name": "a", "annotations": {CACHED_FROM_CLUSTER: "m1"}});
+        let expected = json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata});
+        assert_eq!(object, expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! have Karmada's columns: name and creation time. Tables merged from members have their columns and the column with
 //! the cluster's name.
 
-use crowsnest_apimachinery::negotiate::{self, Offer};
+use crowsnest_apimachinery::negotiate::{self, Accepted, Offer};
 use crowsnest_apimachinery::printers::columns::{self, Doc};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
@@ -13,13 +13,20 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::object::{Form, mark};
+use crate::object::{Form, MetaVersion, mark};
 
 /// The response form that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Objects(Form),
-    Table(Include),
+    Table(TableForm),
+}
+
+/// Form of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableForm {
+    pub include: Include,
+    pub meta: MetaVersion,
 }
 
 /// Content of a response.
@@ -38,14 +45,28 @@ pub enum Include {
     Object,
 }
 
-impl Include {
+impl TableForm {
     /// Form of the objects in rows; None: rows have no objects.
-    pub fn form(self) -> Option<Form> {
-        match self {
-            Self::None => None,
-            Self::Metadata => Some(Form::Metadata),
-            Self::Object => Some(Form::Whole),
+    pub fn of_objects(self) -> Option<Form> {
+        match self.include {
+            Include::None => None,
+            Include::Metadata => Some(Form::Metadata(self.meta)),
+            Include::Object => Some(Form::Whole),
         }
+    }
+
+    /// The fields of a table without its rows.
+    pub fn head(self, metadata: Value, columns: Option<Value>) -> Value {
+        json!({
+            "kind": "Table", "apiVersion": self.meta.api_version(), "metadata": metadata, "columnDefinitions": columns,
+        })
+    }
+}
+
+#[cfg(test)]
+impl From<Include> for TableForm {
+    fn from(include: Include) -> Self {
+        Self { include, meta: MetaVersion::V1 }
     }
 }
 
@@ -57,12 +78,17 @@ impl Shape {
             Content::Object | Content::List => Offer::Merged,
             Content::Watch => Offer::MergedStream,
         };
-        match accepted(headers, offer)? {
-            negotiate::Shape::Table => Ok(Self::Table(match query.get("includeObject") {
-                Some("None") => Include::None,
-                Some("Object") => Include::Object,
-                _ => Include::Metadata,
-            })),
+        let Accepted { shape, beta, .. } = accepted(headers, offer)?;
+        let meta = if beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
+        match shape {
+            negotiate::Shape::Table => {
+                let include = match query.get("includeObject") {
+                    Some("None") => Include::None,
+                    Some("Object") => Include::Object,
+                    _ => Include::Metadata,
+                };
+                Ok(Self::Table(TableForm { include, meta }))
+            }
             negotiate::Shape::PartialMetadata if content == Content::List => {
                 Err(Error::NotAcceptable(negotiate::list_not_acceptable("unstructured.UnstructuredList")))
             }
@@ -70,7 +96,7 @@ impl Shape {
                 Err(Error::NotAcceptable(negotiate::object_not_acceptable("unstructured.Unstructured")))
             }
             negotiate::Shape::PartialMetadata | negotiate::Shape::PartialMetadataList => {
-                Ok(Self::Objects(Form::Metadata))
+                Ok(Self::Objects(Form::Metadata(meta)))
             }
             negotiate::Shape::Object | negotiate::Shape::Aggregated { .. } => Ok(Self::Objects(Form::Whole)),
         }
@@ -78,10 +104,9 @@ impl Shape {
 }
 
 /// The form that a client accepts among those offered.
-fn accepted(headers: &HeaderMap, offer: Offer) -> Result<negotiate::Shape, Error> {
+fn accepted(headers: &HeaderMap, offer: Offer) -> Result<Accepted, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let accepted = negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)?;
-    Ok(accepted.shape)
+    negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
 }
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -153,7 +178,7 @@ pub fn encode_row(cells: Vec<Value>, object: Option<&[u8]>) -> Result<Vec<u8>, s
 }
 
 /// One row. `now` is in Unix seconds.
-pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result<Vec<u8>, Error> {
+pub fn row(object: &Object, version: &str, table: TableForm, now: i64) -> Result<Vec<u8>, Error> {
     let record = &object.record;
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
@@ -163,7 +188,7 @@ pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result
         let created = record.created.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
         vec![json!(&*record.key.name), created.map_or(Value::Null, |at| at.to_string().into())]
     };
-    let object = match include.form() {
+    let object = match table.of_objects() {
         Some(form) => Some(mark(&object.body, cluster, Some(version), form)?),
         None => None,
     };
@@ -175,8 +200,10 @@ mod tests {
     use super::*;
 
     const WHOLE: Shape = Shape::Objects(Form::Whole);
-    const METADATA: Shape = Shape::Objects(Form::Metadata);
-    const TABLE: Shape = Shape::Table(Include::Metadata);
+    const METADATA: Shape = Shape::Objects(Form::Metadata(MetaVersion::V1));
+    const TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1 });
+    const OLD_METADATA: Shape = Shape::Objects(Form::Metadata(MetaVersion::V1beta1));
+    const OLD_TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1beta1 });
 
     #[rstest::rstest]
     #[case::nothing("", [Some(WHOLE); 3])]
@@ -184,8 +211,18 @@ mod tests {
     #[case::json("application/json", [Some(WHOLE); 3])]
     #[case::json_beside_protobuf("application/vnd.kubernetes.protobuf,application/json", [Some(WHOLE); 3])]
     #[case::table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", [Some(TABLE); 3])]
-    #[case::old_table("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", [Some(WHOLE); 3])]
-    #[case::old_table_alone("application/json;as=Table;g=meta.k8s.io;v=v1beta1", [None; 3])]
+    #[case::old_table("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", [Some(OLD_TABLE); 3])]
+    #[case::old_table_alone("application/json;as=Table;g=meta.k8s.io;v=v1beta1", [Some(OLD_TABLE); 3])]
+    #[case::unknown_table("application/json;as=Table;g=meta.k8s.io;v=v2,application/json", [Some(WHOLE); 3])]
+    #[case::unknown_table_alone("application/json;as=Table;g=meta.k8s.io;v=v2", [None; 3])]
+    #[case::old_metadata_of_lists(
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+        [None, Some(OLD_METADATA), Some(OLD_METADATA)]
+    )]
+    #[case::old_metadata_of_objects(
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1",
+        [Some(OLD_METADATA), None, Some(OLD_METADATA)]
+    )]
     #[case::metadata_of_lists(
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", [None, Some(METADATA), Some(METADATA)]
     )]

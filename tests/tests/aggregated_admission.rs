@@ -25,6 +25,7 @@ fn clusters_are_admitted() -> Result<()> {
     deletions(&fleet, &kubectl).with_context(|| fleet.log())?;
     has_arrived(&fleet, &kubectl)?;
     other_writes(&kubectl).with_context(|| fleet.log())?;
+    connections(&fleet, &kubectl).with_context(|| fleet.log())?;
     webhooks(&kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
@@ -96,11 +97,6 @@ fn other_writes(kubectl: &Kubectl) -> Result<()> {
     let version = r#"{"status":{"kubernetesVersion":"forbidden"}}"#;
     refused(kubectl, &[&status[..], &[version]].concat(), "no such version")?;
     status_replacements(kubectl)?;
-    let proxy = |member: &str, path: &str| format!("{CLUSTERS}/{member}/proxy/api/v1/{path}");
-    refused(kubectl, &["get", "--raw", &proxy("member1", "secrets")], "no secrets of member1")?;
-    for (member, path) in [("member1", "configmaps"), ("member2", "secrets")] {
-        kubectl.ok(&["get", "--raw", &proxy(member, path)], "")?;
-    }
     let created = ["create", "-f", "-", "-o", "jsonpath={.metadata.labels.marked}"];
     until("a created registry to be marked", || {
         Ok(kubectl.ok(&[&created[..], &["--dry-run=server"]].concat(), REGISTRY)? == "system.admin")
@@ -130,6 +126,28 @@ fn status_replacements(kubectl: &Kubectl) -> Result<()> {
     let cluster = read()?;
     ensure!(!cluster.contains("refused"), "{cluster}");
     Ok(())
+}
+
+/// Connections are admitted for the member that they reach, whether the path names it or not.
+fn connections(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1";
+    let proxy = |member: &str, path: &str| format!("{CLUSTERS}/{member}/proxy/api/v1/{path}");
+    refused(kubectl, &["get", "--raw", &proxy("member1", "secrets")], "no secrets of member1")?;
+    for (member, path) in [("member1", "configmaps"), ("member2", "secrets"), ("*", "secrets")] {
+        kubectl.ok(&["get", "--raw", &proxy(member, path)], "")?;
+    }
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    member.ok(&["create", "configmap", "guarded"], "")?;
+    let guarded = "namespaces/default/configmaps/guarded";
+    for (verb, uri) in [
+        ("get", proxy("member1", guarded)),
+        ("get", proxy("*", guarded)),
+        ("delete", proxy("*", guarded)),
+        ("get", format!("{FLEET}/{guarded}?cluster=member1")),
+    ] {
+        kubectl.says(&[verb, "--raw", &uri], "", 1, "guarded in member1")?;
+    }
+    member.ok(&["get", "configmap", "guarded"], "").map(drop)
 }
 
 fn webhooks(kubectl: &Kubectl) -> Result<()> {

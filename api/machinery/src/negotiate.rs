@@ -136,11 +136,6 @@ impl Offer {
             _ => MEDIA,
         }
     }
-
-    /// Returns true for versions of `meta.k8s.io` that tables and metadata are available in.
-    fn has_version(self, version: &str) -> bool {
-        version == "v1" || (version == "v1beta1" && !self.is_merged())
-    }
 }
 
 /// Chooses a representation.
@@ -204,7 +199,8 @@ fn transforms(media: &str) -> ApiError {
 
 fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
     let (target, group, version) = (range.get("as"), range.get("g"), range.get("v"));
-    let (has_metadata, aggregated) = (!offer.is_discovery() && offer.has_version(version), offer.is_aggregated());
+    let (has_metadata, aggregated) =
+        (!offer.is_discovery() && matches!(version, "v1" | "v1beta1"), offer.is_aggregated());
     match (target, group, version) {
         ("", "", "") => Some(Shape::Object),
         ("Table", "meta.k8s.io", _) if has_metadata && offer.has_table() => Some(Shape::Table),
@@ -309,6 +305,11 @@ mod tests {
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", metadata),
         ] {
             assert_eq!(accept(Some(header), Offer::Untabled), Ok(expected), "{header}");
+        }
+        let old = Accepted { beta: true, ..table };
+        for offer in [Offer::Object, Offer::Custom, Offer::Merged, Offer::MergedStream] {
+            let header = "application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json";
+            assert_eq!(accept(Some(header), offer), Ok(old), "{offer:?}");
         }
         for (offer, header) in taken {
             assert_eq!(accept(Some(header), offer), Ok(object), "{offer:?} {header}");

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crowsnest_api::estimator as wire;
 use crowsnest_api::names::estimator_service_name;
+use crowsnest_component_base::tls;
 use http::Uri;
 use http::uri::PathAndQuery;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -22,7 +23,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::client::ConfigExt;
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -146,7 +146,7 @@ impl EstimatorOptions {
             config.auth_info.client_certificate = Some(certificate.display().to_string());
             config.auth_info.client_key = Some(key.display().to_string());
         }
-        let mut tls = config.rustls_client_config().map_err(|error| of(&named, error.to_string()))?;
+        let mut tls = tls::kube_client_config(&config).map_err(|error| of(&named, error.to_string()))?;
         // The connector sets ALPN itself.
         tls.alpn_protocols.clear();
         Ok(tls)

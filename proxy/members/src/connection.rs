@@ -7,7 +7,7 @@ use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
 use crowsnest_component_base::requests::{CountRequests, Requests};
 use crowsnest_component_base::spans::inject_trace_context;
-use crowsnest_component_base::user_agent;
+use crowsnest_component_base::{tls, user_agent};
 use http::{HeaderValue, Request};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
@@ -60,7 +60,7 @@ impl Connection {
             config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
         }
         let tls = |config: &kube::Config| -> Result<Arc<rustls::ClientConfig>, Error> {
-            let mut tls = config.rustls_client_config().map_err(|e| unusable(e.to_string()))?;
+            let mut tls = tls::kube_client_config(config).map_err(|e| unusable(e.to_string()))?;
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok(Arc::new(tls))
         };

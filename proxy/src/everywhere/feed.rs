@@ -324,13 +324,13 @@ fn interrupted(status: &RawValue) -> Interrupted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Form;
-    use crate::table::Include;
+    use crate::object::{Form, MetaVersion};
+    use crate::table::{Include, TableForm};
     use rstest::rstest;
     use serde_json::json;
 
     const WHOLE: Shape = Shape::Objects(Form::Whole);
-    const TABLE: Shape = Shape::Table(Include::Metadata);
+    const TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1 });
 
     #[rstest]
     #[case::added("ADDED", json!({"metadata": {"resourceVersion": "7"}}), WHOLE, Ok(Some(("ADDED", true, "7"))))]

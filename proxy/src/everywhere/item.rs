@@ -41,11 +41,11 @@ impl Item {
         match (shape, &self.row) {
             (Shape::Objects(form), _) => Ok(mark(&self.body, cluster, version, form)?),
             (Shape::Table(_), None) => Ok(encode_row(Vec::new(), None)?),
-            (Shape::Table(include), Some(row)) => {
+            (Shape::Table(table), Some(row)) => {
                 let columns = heading.columns.get_or_insert_with(|| merged_columns(&row.columns));
                 let wanted = columns.as_array().map(Vec::as_slice).unwrap_or_default();
                 let cells = merged_cells(row.cells.clone(), &row.columns, wanted, cluster);
-                let form = include.form().filter(|_| !self.body.is_empty());
+                let form = table.of_objects().filter(|_| !self.body.is_empty());
                 let object = form.map(|form| mark(&self.body, cluster, version, form)).transpose()?;
                 Ok(encode_row(cells, object.as_deref())?)
             }
@@ -128,7 +128,7 @@ impl Item {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Form;
+    use crate::object::{Form, MetaVersion};
     use crate::table::Include;
 
     const ANNOTATION: &str = "resource.karmada.io/cached-from-cluster";
@@ -144,7 +144,7 @@ mod tests {
 
     #[rstest::rstest]
     #[case::whole(Form::Whole, json!({"data": {"k": "v"}}))]
-    #[case::metadata(Form::Metadata, json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}))]
+    #[case::metadata(Form::Metadata(MetaVersion::V1), json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}))]
     fn objects(#[case] form: Form, #[case] mut expected: Value) {
         let list = json!({"kind": "ConfigMapList", "items": [
             {"metadata": {"name": "a", "resourceVersion": "7"}, "data": {"k": "v"}},
@@ -163,10 +163,10 @@ mod tests {
         let (mut known, mut heading) = (Arc::default(), Heading::default());
         for columns in [columns, Value::Null] {
             let items = items(&json!({"columnDefinitions": columns, "rows": [row]}), &mut known);
-            let row = encoded(&items[0], Shape::Table(Include::Metadata), &mut heading);
+            let row = encoded(&items[0], Shape::Table(Include::Metadata.into()), &mut heading);
             assert_eq!(row["cells"], json!(["a", "m1", 1]));
             assert_eq!(row["object"]["metadata"]["annotations"], json!({ANNOTATION: "m1"}));
-            let row = encoded(&items[0], Shape::Table(Include::None), &mut heading);
+            let row = encoded(&items[0], Shape::Table(Include::None.into()), &mut heading);
             assert_eq!(row, json!({"cells": ["a", "m1", 1], "object": null}));
         }
         let names: Vec<Value> =

@@ -17,7 +17,7 @@ use super::item::{Document, Item};
 use super::small;
 use crate::merged::Heading;
 use crate::object::Form;
-use crate::table::{Include, Shape, merged_columns};
+use crate::table::{Include, Shape, TableForm, merged_columns};
 use crate::{Body, Caller, Error, Proxy, full};
 
 /// Time limit for a complete page.
@@ -215,7 +215,7 @@ impl Collection {
         accept: &'static str,
     ) -> Result<Response<Body>, Refusal> {
         let include = match self.shape {
-            Shape::Table(Include::Object) => Some(("includeObject", "Object")),
+            Shape::Table(TableForm { include: Include::Object, .. }) => Some(("includeObject", "Object")),
             // Versions are read from the metadata of rows.
             Shape::Table(_) => Some(("includeObject", "Metadata")),
             Shape::Objects(_) => None,
@@ -240,14 +240,14 @@ impl Collection {
         Err(Refusal::Answered(Box::new(Answer { response, message, token })))
     }
 
-    /// Media type of a member's list or watch.
+    /// Media type of a member's list or watch. Tables and metadata are encoded again in the version of the client.
     fn accept(&self, is_watch: bool) -> &'static str {
         match self.shape {
             Shape::Objects(Form::Whole) => "application/json",
-            Shape::Objects(Form::Metadata) if is_watch => {
+            Shape::Objects(Form::Metadata(_)) if is_watch => {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
             }
-            Shape::Objects(Form::Metadata) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Shape::Objects(Form::Metadata(_)) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             Shape::Table(_) => "application/json;as=Table;v=v1;g=meta.k8s.io",
         }
     }

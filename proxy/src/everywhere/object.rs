@@ -16,7 +16,7 @@ use crate::fleetwide::write::to_owner_form;
 use crate::merged::Heading;
 use crate::native::{Native, Verb};
 use crate::object::mark_live;
-use crate::table::{Content, Include, Shape};
+use crate::table::{Content, Shape, TableForm};
 use crate::{Body, Caller, Error, Proxy, full};
 
 impl Proxy {
@@ -65,7 +65,7 @@ impl Proxy {
         let body = read(body).await?;
         let marked = match shape {
             Shape::Objects(form) => mark_live(&body, cluster.as_str(), form)?,
-            Shape::Table(include) => table(&body, cluster, include)?,
+            Shape::Table(form) => table(&body, cluster, form)?,
         };
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(marked.len()));
         Ok(Response::from_parts(parts, full(marked)))
@@ -73,7 +73,7 @@ impl Proxy {
 }
 
 /// A member's table with the column of the cluster.
-fn table(body: &[u8], cluster: &ClusterName, include: Include) -> Result<Vec<u8>, Error> {
+fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>, Error> {
     let document: Document = serde_json::from_slice(body)?;
     let version = composite_version(cluster, &document.metadata.resource_version);
     let mut heading = Heading::default();
@@ -83,10 +83,10 @@ fn table(body: &[u8], cluster: &ClusterName, include: Include) -> Result<Vec<u8>
             table.push(b',');
         }
         let own = item.own_version().map(|own| composite_version(cluster, &own));
-        table.extend_from_slice(&item.encode(Shape::Table(include), &mut heading, own.as_deref())?);
+        table.extend_from_slice(&item.encode(Shape::Table(form), &mut heading, own.as_deref())?);
     }
     table.extend_from_slice(b"],");
-    let tail = heading.tail(Shape::Table(include), json!({"resourceVersion": version}));
+    let tail = heading.tail(Shape::Table(form), json!({"resourceVersion": version}));
     table.extend_from_slice(&serde_json::to_vec(&tail)?[1..]);
     Ok(table)
 }
@@ -101,6 +101,7 @@ pub fn composite_version(cluster: &ClusterName, version: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Include;
     use serde_json::Value;
 
     #[rstest::rstest]
@@ -116,7 +117,7 @@ mod tests {
             "columnDefinitions": [{"name": "Name"}, {"name": "Data"}], "rows": [{"cells": ["a", 1], "object": object}],
         });
         let cluster = ClusterName::parse("m1").unwrap();
-        let table = table(theirs.to_string().as_bytes(), &cluster, include).unwrap();
+        let table = table(theirs.to_string().as_bytes(), &cluster, include.into()).unwrap();
         let table: Value = serde_json::from_slice(&table).unwrap();
         assert_eq!((&table["kind"], &table["rows"]), (&json!("Table"), &json!([row])));
         assert_eq!(table["columnDefinitions"][1]["name"], "Cluster");

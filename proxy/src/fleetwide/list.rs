@@ -19,7 +19,7 @@ use crate::native::Native;
 use crate::object::{Form, MARK, mark, write_marked};
 use crate::options::ListOptions;
 use crate::table::{Content, Shape, columns, row};
-use crate::{Body, BoxError, Caller, Error, Pieces, Proxy, full};
+use crate::{Body, BoxError, Caller, Error, Pieces, Proxy, admission, full};
 
 /// Number of objects read from the cache at once.
 const CHUNK: usize = 200;
@@ -100,7 +100,7 @@ impl Proxy {
         view: View,
         path: &str,
         query: &Query,
-        request: Request<Body>,
+        mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         let shape = Shape::of(request.headers(), query, Content::Object)?;
         let located = self.locate(&view, native).await;
@@ -110,18 +110,17 @@ impl Proxy {
         });
         let object = located?;
         let cluster = object.record.key.cluster().clone();
+        admission::admit(&mut request, &cluster).await?;
         if object.record.redacted {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
         let version = version_of(&self.inner.index, &object.record, view.portion(&cluster));
         let body = match shape {
             Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
-            Shape::Table(include) => {
-                let row = row(&object, &version, include, jiff::Timestamp::now().as_second())?;
-                let head = json!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
-                    "columnDefinitions": columns(&native.resource.group, &object.record.kind),
-                });
+            Shape::Table(table) => {
+                let row = row(&object, &version, table, jiff::Timestamp::now().as_second())?;
+                let columns = columns(&native.resource.group, &object.record.kind);
+                let head = table.head(json!({"resourceVersion": version}), Some(columns));
                 let mut table = head.to_string().into_bytes();
                 table.pop();
                 table.extend_from_slice(b",\"rows\":[");
@@ -269,7 +268,7 @@ impl Source for CachedClusters {
         let version = version_of(&self.index, record, self.view.portion(cluster));
         match self.shape {
             Shape::Objects(form) => write_marked(&object.body, cluster.as_str(), Some(&version), form, out)?,
-            Shape::Table(include) => out.extend_from_slice(&row(object, &version, include, self.now)?),
+            Shape::Table(table) => out.extend_from_slice(&row(object, &version, table, self.now)?),
         }
         Ok(())
     }

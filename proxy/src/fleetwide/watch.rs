@@ -379,7 +379,7 @@ impl Watch {
         let cluster = object.record.key.cluster().as_str();
         let body = match self.events.shape {
             Shape::Objects(form) => mark(&object.body, cluster, Some(version), form)?,
-            Shape::Table(include) => row(object, version, include, jiff::Timestamp::now().as_second())?,
+            Shape::Table(table) => row(object, version, table, jiff::Timestamp::now().as_second())?,
         };
         self.events.append(kind, &body, version, out);
         Ok(())

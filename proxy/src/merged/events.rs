@@ -8,8 +8,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::Heading;
 use crate::Error;
-use crate::object::Form;
-use crate::table::Shape;
+use crate::object::{Form, MetaVersion};
+use crate::table::{Shape, TableForm};
 
 /// Timeout of a watch without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -39,8 +39,8 @@ impl Events {
     pub fn append(&mut self, kind: &str, body: &[u8], version: &str, out: &mut Vec<u8>) {
         match self.shape {
             Shape::Objects(_) => event(kind, body, out),
-            Shape::Table(_) => {
-                let table = self.table(version, body);
+            Shape::Table(form) => {
+                let table = self.table(form, version, body);
                 event(kind, &table, out);
             }
         }
@@ -62,23 +62,20 @@ impl Events {
             Shape::Objects(Form::Whole) => {
                 serde_json::to_vec(&json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}))?
             }
-            Shape::Objects(Form::Metadata) => serde_json::to_vec(&partial(metadata))?,
-            Shape::Table(_) => serde_json::to_vec(&json!({"cells": [], "object": partial(metadata)}))?,
+            Shape::Objects(Form::Metadata(meta)) => serde_json::to_vec(&partial(meta, metadata))?,
+            Shape::Table(table) => serde_json::to_vec(&json!({"cells": [], "object": partial(table.meta, metadata)}))?,
         };
         self.append("BOOKMARK", &body, version, out);
         Ok(())
     }
 
     /// A table with one row. Only the first table has the column definitions.
-    fn table(&mut self, version: &str, row: &[u8]) -> Vec<u8> {
+    fn table(&mut self, form: TableForm, version: &str, row: &[u8]) -> Vec<u8> {
         let columns = match std::mem::replace(&mut self.headed, true) {
             true => None,
             false => self.heading.columns.clone(),
         };
-        let head = json!({
-            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
-            "columnDefinitions": columns,
-        });
+        let head = form.head(json!({"resourceVersion": version}), columns);
         let mut table = head.to_string().into_bytes();
         table.pop();
         table.extend_from_slice(b",\"rows\":[");
@@ -99,8 +96,8 @@ fn event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-fn partial(metadata: Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+fn partial(meta: MetaVersion, metadata: Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": metadata})
 }
 
 /// Time after which a watch ends. As in kube-apiserver, `timeoutSeconds=0` means no timeout.
@@ -140,7 +137,12 @@ mod tests {
     #[rstest]
     #[case::whole(Shape::Objects(Form::Whole), json!({"kind": "ConfigMap", "apiVersion": "v1"}))]
     #[case::metadata(
-        Shape::Objects(Form::Metadata), json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"})
+        Shape::Objects(Form::Metadata(MetaVersion::V1)),
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"})
+    )]
+    #[case::old_metadata(
+        Shape::Objects(Form::Metadata(MetaVersion::V1beta1)),
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1beta1"})
     )]
     fn bookmarks_have_the_form_of_the_events(#[case] shape: Shape, #[case] mut expected: Value) {
         let (mut events, mut out) = (Events::new(shape, heading()), Vec::new());
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     fn only_the_first_table_has_columns() {
-        let (mut events, mut out) = (Events::new(Shape::Table(Include::None), heading()), Vec::new());
+        let (mut events, mut out) = (Events::new(Shape::Table(Include::None.into()), heading()), Vec::new());
         events.append("ADDED", br#"{"cells":["a"],"object":null}"#, "1", &mut out);
         events.append("DELETED", br#"{"cells":["a"],"object":null}"#, "2", &mut out);
         let lines = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());

@@ -25,12 +25,12 @@ impl Heading {
     /// The fields of a list after its items.
     pub fn tail(&self, shape: Shape, metadata: Value) -> Value {
         match shape {
-            Shape::Table(_) => json!({
-                "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                "columnDefinitions": self.columns.clone().unwrap_or_else(|| json!([])),
-            }),
-            Shape::Objects(Form::Metadata) => {
-                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            Shape::Table(table) => {
+                let columns = self.columns.clone().unwrap_or_else(|| json!([]));
+                table.head(metadata, Some(columns))
+            }
+            Shape::Objects(Form::Metadata(meta)) => {
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": meta.api_version(), "metadata": metadata})
             }
             Shape::Objects(Form::Whole) if self.kind.is_empty() => {
                 json!({"kind": "List", "apiVersion": "v1", "metadata": metadata})

@@ -7,6 +7,7 @@
 
 mod custom;
 pub(crate) mod resource;
+mod table;
 
 pub(crate) use custom::DiscoveryCache;
 pub use custom::Metric;

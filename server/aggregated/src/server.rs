@@ -10,6 +10,7 @@ use axum::routing::any;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 
+use crate::admission::owner::OwnerAdmission;
 use crate::admission::{AdmissionChain, with_warnings};
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestContext;
@@ -18,6 +19,7 @@ use crate::resource::registry::{Group, Registry, ResourceRoute, Route};
 use crate::resource::{Call, Paths, discovery, openapi};
 use crowsnest_process::client_certificate::Peer;
 use crowsnest_process::reply::{Body, StatusResponse, json};
+use crowsnest_proxy::MemberAdmission;
 use crowsnest_runtime::roles::{Roles, Running};
 
 /// Short path of the resource `mcp`.
@@ -98,7 +100,7 @@ async fn serve(
     found: &ResourceRoute,
     server: &Aggregated,
     context: &RequestContext,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, ApiError> {
     let (resource, definition) = (found.resource, found.resource.definition());
     // The server that a request is passed on to refuses methods in its own words.
@@ -108,11 +110,18 @@ async fn serve(
         return Err(ApiError::method_not_allowed());
     }
     let Some(connect) = resource.connect() else { return resource.serve(Call { server, context, request }).await };
-    let (admitted, warnings) = server.admission.connect(context, found, connect).await;
-    let answer = match admitted {
-        Ok(()) => resource.serve(Call { server, context, request }).await,
-        Err(refused) => Err(refused),
-    };
+    let (admitted, mut warnings) = server.admission.connect(context, found, connect).await;
+    if let Err(refused) = admitted {
+        return with_warnings(Err(refused), &warnings);
+    }
+    let owner = OwnerAdmission::of(server, context, request.method());
+    if let Some(owner) = &owner {
+        request.extensions_mut().insert(Arc::clone(owner) as Arc<dyn MemberAdmission>);
+    }
+    let answer = resource.serve(Call { server, context, request }).await;
+    if let Some(owner) = owner {
+        warnings.extend(owner.take_warnings());
+    }
     with_warnings(answer, &warnings)
 }
 

@@ -27,7 +27,7 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
             else {
                 return Ok(control_plane.send(request).await?.map(Body::new));
             };
-            let target = Target { tail: stored_route.tail(&path), query: &query };
+            let target = Target { tail: stored_route.tail(&path), query: &query, status_only: false };
             let answered = group.serve(&control_plane, target, request.map(Body::new), None).await;
             Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
         }

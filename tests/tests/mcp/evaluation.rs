@@ -91,7 +91,7 @@ fn evaluate(fleet: &Fleet) -> Result<()> {
 
 /// Calls the tools of a question; returns what is missing in the answers.
 fn answer(session: &mut Session, question: &Value) -> Result<(Cost, Option<String>)> {
-    let (mut answers, mut cells) = (Vec::new(), BTreeMap::new());
+    let (mut answers, mut cells) = (Vec::new(), BTreeMap::<String, String>::new());
     let calls = question["calls"].as_array().context("no calls")?;
     for call in calls {
         let mut arguments = call["arguments"].to_string();

@@ -158,6 +158,20 @@ impl<'r> View<'r> {
         rules.flat_map(|rule| rule.names_for(verbs, group, resource)).map(String::as_str).collect()
     }
 
+    /// Namespaces with roles or bindings, visible or not.
+    pub(super) fn namespaces(&self) -> BTreeSet<&'r str> {
+        let all = self.rbac.roles.keys().chain(self.rbac.bindings.keys());
+        all.map(String::as_str).filter(|namespace| !namespace.is_empty()).collect()
+    }
+
+    /// True if a visible ClusterRole has the rules of others.
+    pub(super) fn has_aggregated_roles(&self) -> bool {
+        self.rbac.roles.get("").into_iter().flatten().any(|(name, role)| {
+            role.aggregation.as_ref().is_some_and(|aggregation| !aggregation.selectors.is_empty())
+                && (self.is_visible)(ObjectKind::ClusterRole, "", name)
+        })
+    }
+
     /// The rules of a visible role; the namespace of a ClusterRole is empty.
     pub(super) fn role_rules(&self, namespace: &str, name: &str) -> Option<&'r [PolicyRule]> {
         let kind = if namespace.is_empty() { ObjectKind::ClusterRole } else { ObjectKind::Role };

@@ -1,10 +1,13 @@
 //! Request bodies and their fields.
 
+use axum::extract::Request;
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::negotiate::{Encoding, body_encoding, unsupported_media_type};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_process::reply::{Body, collect};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use crowsnest_process::reply::collect;
+use http::header;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{API_VERSION, NAME};
@@ -18,9 +21,10 @@ pub(super) struct Coverage {
     /// Namespaces to review; `*` means all.
     pub namespaces: Vec<String>,
     /// RBAC objects that are left out.
+    #[serde(deserialize_with = "objects")]
     pub without: Vec<ObjectReference>,
     pub indirect: bool,
-    pub limit: Option<usize>,
+    pub limit: Option<i64>,
     #[serde(rename = "continue")]
     pub continue_token: String,
 }
@@ -41,7 +45,9 @@ pub(super) struct ObjectReference {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ActionSpec {
+    #[serde(deserialize_with = "optional_object")]
     pub resource_attributes: Option<ResourceAttributes>,
+    #[serde(deserialize_with = "optional_object")]
     pub non_resource_attributes: Option<NonResourceAttributes>,
 }
 
@@ -86,15 +92,53 @@ struct Sent {
     spec: Map<String, Value>,
 }
 
-/// Reads the body of a review: the spec, as sent, and its parts.
-pub(super) async fn read<S: DeserializeOwned>(kind: &str, body: Body) -> Result<(Value, S, Coverage), ApiError> {
-    parse(kind, &collect(body).await?)
+/// A value that is read from an object only. Derived implementations also read arrays, by the position of the fields.
+struct FromObject<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for FromObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Map::<String, Value>::deserialize(deserializer)?;
+        serde_json::from_value(fields.into()).map(Self).map_err(D::Error::custom)
+    }
 }
 
-fn parse<S: DeserializeOwned>(kind: &str, body: &[u8]) -> Result<(Value, S, Coverage), ApiError> {
-    let undecoded =
-        |error: serde_json::Error| ApiError::bad_request(format!("error decoding the {kind}'s JSON: {error}"));
-    let sent: Sent = serde_json::from_slice(body).map_err(undecoded)?;
+fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<FromObject<T>>::deserialize(deserializer)?.map(|FromObject(value)| value))
+}
+
+fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let values = Vec::<FromObject<T>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|FromObject(value)| value).collect())
+}
+
+/// Reads the body of a review, in JSON or YAML: the spec, as sent, and its parts.
+pub(super) async fn read<S: DeserializeOwned>(kind: &str, request: Request) -> Result<(Value, S, Coverage), ApiError> {
+    let content_type = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("invalid"));
+    let encoding = encoding(content_type)?;
+    parse(kind, encoding, &collect(request.into_body()).await?)
+}
+
+/// The encoding of a body; 415 for media types other than JSON and YAML.
+fn encoding(content_type: Option<&str>) -> Result<Encoding, ApiError> {
+    match body_encoding(content_type) {
+        Ok(encoding @ (Encoding::Json | Encoding::Yaml)) => Ok(encoding),
+        _ => Err(unsupported_media_type(&["application/json", "application/yaml"])),
+    }
+}
+
+fn parse<S: DeserializeOwned>(kind: &str, encoding: Encoding, body: &[u8]) -> Result<(Value, S, Coverage), ApiError> {
+    let format = if encoding == Encoding::Yaml { "YAML" } else { "JSON" };
+    let unread =
+        |error: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding the {kind}'s {format}: {error}"));
+    let undecoded = |error: serde_json::Error| unread(&error);
+    let value: Value = match encoding {
+        Encoding::Yaml => {
+            let text = std::str::from_utf8(body).map_err(|error| unread(&error))?;
+            serde_saphyr::from_str(text).map_err(|error| unread(&error))?
+        }
+        _ => serde_json::from_slice(body).map_err(undecoded)?,
+    };
+    let FromObject(sent) = serde_json::from_value::<FromObject<Sent>>(value).map_err(undecoded)?;
     let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
     if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, kind) {
         return Err(ApiError::bad_request(format!("the body is no {kind} of {API_VERSION}")));
@@ -119,10 +163,39 @@ mod tests {
     #[test]
     fn fields_are_read() {
         let body = json!({"spec": {"user": "ann", "clusters": ["m1"], "continue": "m1///0", "limit": 5}}).to_string();
-        let (spec, subject, coverage) = parse::<SubjectSpec>("SubjectRulesReview", body.as_bytes()).unwrap();
+        let (spec, subject, coverage) =
+            parse::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap();
         assert_eq!((subject.user.as_str(), coverage.limit), ("ann", Some(5)));
         assert_eq!((coverage.clusters, coverage.continue_token), (vec!["m1".to_owned()], "m1///0".to_owned()));
         assert_eq!(spec["user"], "ann");
+    }
+
+    #[test]
+    fn yaml_is_read() {
+        let body = "spec: {user: ann, without: [{kind: Role, namespace: shop, name: web}]}";
+        let (_, subject, coverage) =
+            parse::<SubjectSpec>("SubjectRulesReview", Encoding::Yaml, body.as_bytes()).unwrap();
+        assert_eq!((subject.user.as_str(), coverage.without[0].name.as_str()), ("ann", "web"));
+    }
+
+    #[rstest::rstest]
+    #[case::none(None, Ok(Encoding::Json))]
+    #[case::json(Some("application/json; charset=utf-8"), Ok(Encoding::Json))]
+    #[case::yaml(Some("application/yaml"), Ok(Encoding::Yaml))]
+    #[case::text(Some("text/plain"), Err(415))]
+    #[case::protobuf(Some("application/vnd.kubernetes.protobuf"), Err(415))]
+    fn media_types_are_checked(#[case] content_type: Option<&str>, #[case] expected: Result<Encoding, u16>) {
+        assert_eq!(encoding(content_type).map_err(|error| error.code), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::the_action(json!({"spec": {"resourceAttributes": ["get", "", "v1", "pods"]}}))]
+    #[case::a_path(json!({"spec": {"nonResourceAttributes": ["get", "/metrics"]}}))]
+    #[case::an_object_that_is_left_out(json!({"spec": {"without": [["m1", "Role", "shop", "web"]]}}))]
+    fn arrays_are_no_objects(#[case] body: Value) {
+        let body = body.to_string();
+        let error = parse::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        assert!(error.code == 400 && error.message.contains("expected a map"), "{}", error.message);
     }
 
     #[rstest::rstest]
@@ -130,9 +203,11 @@ mod tests {
     #[case::of_the_other_kind(json!({"spec": {"resourceAttributes": {}}}), "unknown field `resourceAttributes`")]
     #[case::another_kind(json!({"kind": "Pod", "spec": {}}), "the body is no SubjectRulesReview of access.crowsnest.io/v1alpha1")]
     #[case::another_type(json!({"spec": {"indirect": "yes"}}), "expected a boolean")]
+    #[case::an_array(json!(["access.crowsnest.io/v1alpha1", "SubjectRulesReview", {"user": "ann"}]), "expected a map")]
     #[case::no_object(json!("x"), "error decoding the SubjectRulesReview's JSON")]
     fn wrong_bodies_are_refused(#[case] body: Value, #[case] expected: &str) {
-        let error = parse::<SubjectSpec>("SubjectRulesReview", body.to_string().as_bytes()).unwrap_err();
+        let body = body.to_string();
+        let error = parse::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap_err();
         assert!(error.code == 400 && error.message.contains(expected), "{}", error.message);
     }
 }

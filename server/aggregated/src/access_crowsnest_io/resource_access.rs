@@ -70,7 +70,7 @@ struct Question {
 
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
-    let (sent, spec, coverage) = body::read::<ActionSpec>(KIND, request.into_body()).await?;
+    let (sent, spec, coverage) = body::read::<ActionSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
     let asked = validation::action(&spec, &coverage);
     let (covered, (action, scope)) = validated(KIND, &coverage, &clusters, asked)?;

@@ -57,7 +57,7 @@ struct Question {
 
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
-    let (sent, spec, coverage) = body::read::<SubjectSpec>(KIND, request.into_body()).await?;
+    let (sent, spec, coverage) = body::read::<SubjectSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
     let (covered, scope) = validated(KIND, &coverage, &clusters, validation::subject(&spec, &coverage))?;
     audit(context, &covered, &clusters);
@@ -118,18 +118,7 @@ impl Question {
         }
         let (stored, missing) = view(cluster.before(), &is_visible).roles_of(&self.user, &self.scope);
         let remaining = cluster.without().map(|rbac| view(rbac, &is_visible).roles_of(&self.user, &self.scope).0);
-        let mut rows: Vec<(Outcome, &HeldRole<'_>)> = Vec::new();
-        match &remaining {
-            None => rows.extend(stored.iter().map(|held| (outcome, held))),
-            Some(remaining) => {
-                let kept: HashSet<_> = remaining.iter().map(identity_of).collect();
-                let lost = stored.iter().filter(|held| !kept.contains(&identity_of(held)));
-                rows.extend(lost.map(|held| (Outcome::Lost, held)));
-                rows.extend(remaining.iter().map(|held| (Outcome::Remaining, held)));
-                rows.sort_by_key(|(_, held)| (held.namespace, held.binding));
-            }
-        }
-        for (outcome, held) in rows {
+        for (outcome, held) in rows(outcome, &stored, remaining.as_deref()) {
             page.offer(numbering.key(name, held.namespace, held.binding), || (outcome, render::held(name, held)));
         }
         render::cluster(rules, &self.scope, &missing)
@@ -142,6 +131,23 @@ impl Question {
         let found = view.paths_from(&self.user);
         paths.add(&found, &PathRenderer { cluster: cluster.name(), here: view, control_plane: None });
     }
+}
+
+/// The roles as stored; or those that are lost and those that remain without some objects, in the order of their bindings. A
+/// role that remains without any rule grants nothing.
+fn rows<'h, 'r>(
+    outcome: Outcome,
+    stored: &'h [HeldRole<'r>],
+    remaining: Option<&'h [HeldRole<'r>]>,
+) -> Vec<(Outcome, &'h HeldRole<'r>)> {
+    let Some(remaining) = remaining else { return stored.iter().map(|held| (outcome, held)).collect() };
+    let kept: HashSet<_> = remaining.iter().map(identity_of).collect();
+    let lost = stored.iter().filter(|held| !kept.contains(&identity_of(held)));
+    let granting = remaining.iter().filter(|held| !held.rules.is_empty());
+    let mut rows: Vec<_> = lost.map(|held| (Outcome::Lost, held)).collect();
+    rows.extend(granting.map(|held| (Outcome::Remaining, held)));
+    rows.sort_by_key(|(_, held)| (held.namespace, held.binding));
+    rows
 }
 
 /// A role with its binding and rules: the same role with fewer rules is lost, and another one remains.
@@ -160,6 +166,57 @@ fn masters(cluster: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_apimachinery::rbac::{ObjectKind, ObjectName, Rbac};
+
+    /// `view` aggregates `pods` and `more`.
+    fn rbac() -> Rbac {
+        let mut rbac = Rbac::default();
+        let rule = |resource: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": ["get"]});
+        for (name, rules) in [
+            ("pods", json!([rule("pods")])),
+            ("more", json!([rule("services")])),
+            ("view", json!([rule("services"), rule("pods")])),
+            ("empty", json!([])),
+        ] {
+            let aggregation = json!({"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]});
+            let (labels, aggregation) = match name {
+                "view" => (Value::Null, aggregation),
+                _ => (json!({"to": "view"}), Value::Null),
+            };
+            let role = json!({"metadata": {"labels": labels}, "rules": rules, "aggregationRule": aggregation});
+            rbac.put_role("", name, serde_json::from_value(role).unwrap());
+        }
+        for name in ["view", "empty"] {
+            let subjects = json!([{"kind": "User", "name": "ann"}]);
+            let binding = json!({"roleRef": {"kind": "ClusterRole", "name": name}, "subjects": subjects});
+            rbac.put_binding("", name, serde_json::from_value(binding).unwrap());
+        }
+        rbac
+    }
+
+    #[rstest::rstest]
+    #[case::nothing(&[], &["Granted empty 0", "Granted view 2"])]
+    #[case::a_part(&["more"], &["Lost view 2", "Remaining view 1"])]
+    #[case::all_parts(&["more", "pods"], &["Lost view 2"])]
+    #[case::the_role(&["view"], &["Lost view 2"])]
+    fn roles_without_rules_do_not_remain(#[case] without: &[&str], #[case] expected: &[&str]) {
+        let of_role = |name: &&str| ObjectName {
+            kind: ObjectKind::ClusterRole,
+            namespace: String::new(),
+            name: (*name).to_owned(),
+        };
+        let stored = rbac();
+        let removed: Vec<ObjectName> = without.iter().map(of_role).collect();
+        let rest = (!removed.is_empty()).then(|| stored.without(&removed));
+        let ann = UserInfo::new("ann", ["staff"]);
+        let is_visible = |_: ObjectKind, _: &str, _: &str| true;
+        let before = view(&stored, &is_visible).roles_of(&ann, &Scope::cluster()).0;
+        let after = rest.as_ref().map(|rest| view(rest, &is_visible).roles_of(&ann, &Scope::cluster()).0);
+        let rows = rows(Outcome::Granted, &before, after.as_deref());
+        let shown =
+            |(outcome, held): &(Outcome, &HeldRole<'_>)| format!("{outcome:?} {} {}", held.binding, held.rules.len());
+        assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), expected);
+    }
 
     #[rstest::rstest]
     #[case::a_user("ann", &["staff"], "staff system:authenticated")]

@@ -53,10 +53,18 @@ pub(super) fn covered(coverage: &Coverage, known: &BTreeSet<&str>) -> Result<Cov
     for (nth, reference) in coverage.without.iter().enumerate() {
         without.extend(removal(&format!("spec.without[{nth}]"), reference, known, &mut errors));
     }
-    let limit = coverage.limit.unwrap_or(LARGEST_PAGE);
-    if !(1..=LARGEST_PAGE).contains(&limit) {
-        errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {LARGEST_PAGE}")));
-    }
+    let limit = coverage.limit.map_or(Ok(LARGEST_PAGE), |limit| usize::try_from(limit).map_err(|_| limit));
+    let limit = match limit {
+        Ok(limit) if (1..=LARGEST_PAGE).contains(&limit) => limit,
+        _ => {
+            errors.push(FieldError::invalid(
+                "spec.limit",
+                &coverage.limit,
+                format!("must be from 1 to {LARGEST_PAGE}"),
+            ));
+            LARGEST_PAGE
+        }
+    };
     let token = &coverage.continue_token;
     let after = RowKey::parse(token);
     if after.is_none() && !token.is_empty() {
@@ -220,6 +228,7 @@ mod tests {
     #[case::named(json!({"clusters": ["m1"], "namespaces": ["shop"], "limit": 5, "continue": "m1///0"}), "")]
     #[case::an_unknown_cluster(json!({"clusters": ["m1", "m9"]}), "spec.clusters[1]: Not found: \"m9\"")]
     #[case::a_limit(json!({"limit": 1001}), "spec.limit: Invalid value: 1001: must be from 1 to 1000")]
+    #[case::a_negative_limit(json!({"limit": -1}), "spec.limit: Invalid value: -1: must be from 1 to 1000")]
     #[case::a_token(json!({"continue": "x"}), "spec.continue: Invalid value: \"x\": must be the continue token of a previous page")]
     #[case::all_and_one(json!({"namespaces": ["shop", "*"]}), "spec.namespaces[1]: Invalid value: \"*\": must be the only item")]
     #[case::another_kind(

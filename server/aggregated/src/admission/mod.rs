@@ -6,6 +6,7 @@
 mod authorizer;
 mod configurations;
 mod environment;
+pub(crate) mod owner;
 mod resource;
 #[cfg(test)]
 mod tests;

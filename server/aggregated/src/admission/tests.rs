@@ -8,19 +8,24 @@ use crowsnest_apiserver::outbound::InProcessServer;
 use crowsnest_kube_apiserver::ApiServer;
 use crowsnest_process::client_certificate::{Certificate, Peer};
 use crowsnest_process::reload::ReloadCounters;
+use crowsnest_proxy::MemberAdmission;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_runtime::metrics::ProcessMetrics;
-use http::{Request, header};
+use http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use rstest::rstest;
 use tower::ServiceExt;
 
+use super::owner::OwnerAdmission;
 use super::*;
+use crate::request::context::RequestAttributes;
 use crate::request::limits::Limits;
 use crate::request::middleware::ApiMiddleware;
 use crate::resource::registry::REGISTRY;
 use crate::server::{Aggregated, router};
+
+mod status;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -34,6 +39,7 @@ const SEARCHES: &str = "/apis/search.crowsnest.io/v1alpha1/savedsearches";
 /// A control plane, and the aggregated server in front of it.
 struct World {
     server: ApiServer,
+    aggregated: Aggregated,
     router: Router,
     chain: Arc<AdmissionChain>,
     hook: Arc<Hook>,
@@ -57,7 +63,7 @@ impl World {
             metrics: Arc::new(ProcessMetrics::new()),
             timeout: Duration::from_secs(60),
         };
-        let router = router(Aggregated {
+        let aggregated = Aggregated {
             registry: &REGISTRY,
             control_plane: client,
             delegated,
@@ -65,8 +71,9 @@ impl World {
             roles: Arc::default(),
             edge,
             metrics_adapter: false,
-        });
-        Self { server, router, chain, hook }
+        };
+        let router = router(aggregated.clone());
+        Self { server, aggregated, router, chain, hook }
     }
 
     /// Creates objects of admission and waits until the aggregated server has seen them.
@@ -263,67 +270,6 @@ async fn policies_decide_about_all_writes() {
     world.server.stop().await.unwrap();
 }
 
-/// A replacement of the status, with the region of the spec if there is one.
-fn with_status(region: Option<&str>, version: &str) -> Value {
-    let mut object = cluster("m1");
-    object["status"] = json!({"kubernetesVersion": version});
-    match region {
-        Some(region) => object["spec"]["region"] = region.into(),
-        None => drop(object.as_object_mut().unwrap().remove("spec")),
-    }
-    object
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn replacements_of_the_status_are_admitted_as_a_whole() {
-    let world = World::start().await;
-    world.create(CLUSTERS, &cluster("m1")).await;
-    // Refuses updates of the object that do not change the region.
-    let updates = "object.spec.region != oldObject.spec.region && object.spec.region != 'bad'";
-    let policies = [
-        validating("updates", "clusters", "UPDATE", updates),
-        validating("states", "clusters/status", "UPDATE", "object.status.kubernetesVersion != 'bad'"),
-    ];
-    world.configure(&policies.concat()).await;
-    for (region, version, code, policy, stored) in [
-        (Some("east"), "v1", 200, "", ("east", "v1")),
-        (None, "v2", 200, "", ("east", "v2")),
-        (Some("bad"), "v3", 422, "updates", ("east", "v2")),
-        (Some("west"), "bad", 422, "states", ("east", "v2")),
-        (None, "bad", 422, "states", ("east", "v2")),
-        (Some("west"), "v4", 200, "", ("west", "v4")),
-    ] {
-        let (uri, body) = (format!("{CLUSTERS}/m1"), with_status(region, version));
-        let (answered, answer, _) = world.send("PUT", &format!("{uri}/status"), JSON, &body).await;
-        assert_eq!(answered, code, "{region:?} {version}: {answer}");
-        let message = answer["message"].as_str().unwrap_or_default();
-        assert!(code == 200 || message.ends_with(&format!("denied by {policy}")), "{message}");
-        let found = world.read(&uri).await;
-        let found = (&found["spec"]["region"], &found["status"]["kubernetesVersion"]);
-        assert_eq!(found, (&json!(stored.0), &json!(stored.1)), "{region:?} {version}");
-    }
-    world.server.stop().await.unwrap();
-}
-
-#[rstest]
-#[case::with_a_spec(Some("east"))]
-#[case::without_a_spec(None)]
-#[tokio::test(flavor = "multi_thread")]
-async fn mutation_of_the_status_does_not_change_the_spec(#[case] region: Option<&str>) {
-    let world = World::start().await;
-    world.create(CLUSTERS, &cluster("m1")).await;
-    let [(policies, mut policy), binding] = mutating("states", "UPDATE");
-    policy["spec"]["matchConstraints"]["resourceRules"] = json!([rule("clusters/status", "UPDATE")]);
-    let expression = "[JSONPatch{op: 'add', path: '/spec/region', value: 'west'}, \
-                      JSONPatch{op: 'add', path: '/status/kubernetesVersion', value: 'v2'}]";
-    policy["spec"]["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
-    world.configure(&[(policies, policy), binding]).await;
-    let (code, answer, _) = world.send("PUT", &format!("{CLUSTERS}/m1/status"), JSON, &with_status(region, "v1")).await;
-    let written = (&answer["spec"]["region"], &answer["status"]["kubernetesVersion"]);
-    assert_eq!((code, written), (200, (&json!("east"), &json!("v2"))), "{answer}");
-    world.server.stop().await.unwrap();
-}
-
 #[rstest]
 #[case::merge("PATCH", "", MERGE, json!({"spec": {"region": "west"}}))]
 #[case::strategic("PATCH", "", STRATEGIC, json!({"spec": {"region": "west"}}))]
@@ -351,6 +297,32 @@ async fn mutating_policies_change_what_is_stored(
         let stored = world.read(&format!("{CLUSTERS}/m1")).await;
         assert_eq!(stored["metadata"]["labels"].get("updates").is_some(), !query.contains("dryRun"));
     }
+    world.server.stop().await.unwrap();
+}
+
+/// As in kube-apiserver, mutation determines the name of an object that is posted, and cannot change the name in a path.
+#[tokio::test(flavor = "multi_thread")]
+async fn mutation_cannot_change_the_name_in_the_path() {
+    let world = World::start().await;
+    world.create(CLUSTERS, &cluster("m1")).await;
+    let [(policies, mut policy), binding] = mutating("renames", "*");
+    let expression = "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'other'}]";
+    policy["spec"]["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
+    policy["spec"]["matchConstraints"]["resourceRules"][0]["operations"] = json!(["CREATE", "UPDATE"]);
+    world.configure(&[(policies, policy), binding]).await;
+    let region = json!({"spec": {"region": "west"}});
+    for (method, name, media_type, body) in
+        [("PATCH", "m1", MERGE, &region), ("PUT", "m1", JSON, &cluster("m1")), ("PATCH", "m2", APPLY, &cluster("m2"))]
+    {
+        let uri = format!("{CLUSTERS}/{name}?fieldManager=me");
+        let (code, refused, _) = world.send(method, &uri, media_type, body).await;
+        assert!(code == 400 || code == 422, "{method} {name}: {code} {refused}");
+    }
+    let left = world.read(CLUSTERS).await;
+    let names: Vec<&Value> = left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, [&json!("m1")]);
+    assert_eq!(left["items"][0]["spec"]["region"], "east");
+    assert_eq!(world.create(CLUSTERS, &cluster("m3")).await["metadata"]["name"], "other");
     world.server.stop().await.unwrap();
 }
 
@@ -396,6 +368,29 @@ async fn webhooks_review_the_public_kind_for_the_caller() {
         "metadata": {"name": "r"}, "spec": {"targetCluster": {}, "resourceSelectors": []}});
     let (code, _, warnings) = world.send("POST", &format!("{REGISTRIES}?dryRun=All"), JSON, &registry).await;
     assert_eq!((code, warnings.len()), (201, 1), "NoneOnDryRun allows dry runs");
+    world.server.stop().await.unwrap();
+}
+
+#[rstest]
+#[case::member("/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/pods/p", false)]
+#[case::all_members("/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api/v1/pods/p", true)]
+#[case::fleet("/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/pods/p?cluster=m1", true)]
+#[case::object("/apis/cluster.karmada.io/v1alpha1/clusters/m1", false)]
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_are_admitted_as_members_that_the_path_names(#[case] uri: &str, #[case] expected: bool) {
+    let world = World::start().await;
+    let expression = "request.name != 'm1' || object.path != '/api/v1/pods/p'";
+    world.configure(&validating("proxies", "clusters/proxy", "CONNECT", expression)).await;
+    let attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri.parse().unwrap(), &HeaderMap::new());
+    let user = UserInfo::new("ann", [AUTHENTICATED]);
+    let context = RequestContext { user, peer: Peer::default(), attributes, audit: None };
+    let owner = OwnerAdmission::of(&world.aggregated, &context, &Method::GET);
+    assert_eq!(owner.is_some(), expected);
+    if let Some(owner) = owner {
+        let refused = owner.admit(&"m1".parse().unwrap()).await.unwrap_err();
+        assert!(refused.message.ends_with("denied by proxies"), "{}", refused.message);
+        owner.admit(&"m2".parse().unwrap()).await.unwrap();
+    }
     world.server.stop().await.unwrap();
 }
 

@@ -50,6 +50,19 @@ struct Admission<'r> {
 
 impl<'r> Admitted<'r> {
     pub(super) async fn serve(self, request: Request<Body>) -> Result<Response, ApiError> {
+        // A write whose response the client does not accept is refused before admission.
+        let representation = Representation::choose(request.headers(), false)?;
+        let mut warnings = Vec::new();
+        let answer = self.answer(request, representation, &mut warnings).await;
+        with_warnings(answer.or_else(|error| representation.refuse(error)), &warnings)
+    }
+
+    async fn answer(
+        self,
+        request: Request<Body>,
+        representation: Representation,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
         let tail = self.context.attributes.tail();
         let named = !name_of(tail).is_empty();
         if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
@@ -57,20 +70,16 @@ impl<'r> Admitted<'r> {
             return self.group.serve(&self.server.control_plane, target, request, self.writer).await;
         }
         let (parts, body) = request.into_parts();
-        // A write whose response the client does not accept is refused before admission.
-        let representation = Representation::choose(&parts.headers, false)?;
         let sent = Sent { method: parts.method, headers: parts.headers, body: collect(body).await? };
-        let mut warnings = Vec::new();
         let method = sent.method.clone();
-        let answer = match (&method, named) {
-            (&Method::POST, false) => self.create(tail, &sent, &mut warnings).await,
-            (&Method::PUT | &Method::PATCH, true) => self.update(tail, sent, &mut warnings).await,
-            (&Method::DELETE, true) => self.delete(tail, &sent, &mut warnings).await,
-            (&Method::DELETE, false) => self.delete_collection(tail, &sent, representation, &mut warnings).await,
+        match (&method, named) {
+            (&Method::POST, false) => self.create(tail, &sent, warnings).await,
+            (&Method::PUT | &Method::PATCH, true) => self.update(tail, sent, warnings).await,
+            (&Method::DELETE, true) => self.delete(tail, &sent, warnings).await,
+            (&Method::DELETE, false) => self.delete_collection(tail, &sent, representation, warnings).await,
             // The control plane refuses other combinations in its own words.
             _ => self.store(tail, self.context.query(), &sent).await,
-        };
-        with_warnings(answer, &warnings)
+        }
     }
 
     /// Sends a request to the control plane, with the caller's `Accept` header.

@@ -6,6 +6,7 @@
 //! verb; a denial is returned with the name of the public group.
 
 use bytes::{Bytes, BytesMut};
+use crowsnest_api::constants::annotation::MIGRATED_UID;
 use crowsnest_api::storage::StoredKind;
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
@@ -83,7 +84,7 @@ impl StoredGroup {
         let watch = parts.method == Method::GET && query.flag("watch");
         let representation = Representation::choose(&parts.headers, watch)?;
         let table = match parts.method == Method::GET && representation.is_table() {
-            true => Some(TableRequest::parse(self.columns, query)?),
+            true => Some(TableRequest::parse(self.columns, representation.is_beta(), query)?),
             false => None,
         };
         // The control plane must find the selectors that were authorized, so it receives the parsed parameters.

@@ -3,10 +3,11 @@
 
 use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_process::reply::{Body, json};
+use crowsnest_process::reply::{Body, ResponseStatus, StatusResponse, code, json};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
+use super::copy_headers;
 use super::forward::JSON;
 
 const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
@@ -31,6 +32,11 @@ impl Representation {
         self.0.shape == Shape::Table
     }
 
+    /// In `meta.k8s.io/v1beta1`.
+    pub(super) fn is_beta(self) -> bool {
+        self.0.beta
+    }
+
     /// The `Accept` header for the control plane: the same transformation, as JSON.
     pub(super) fn accept_json(self) -> HeaderValue {
         let target = match self.0.shape {
@@ -53,6 +59,18 @@ impl Representation {
         let mut response = Response::new(Body::from(text));
         *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, YAML);
+        Ok(response)
+    }
+
+    /// The response to a refused request; JSON is the default of all handlers.
+    pub(super) fn refuse(self, error: ApiError) -> Result<Response<Body>, ApiError> {
+        if self.0.encoding != Encoding::Yaml {
+            return Err(error);
+        }
+        let status = error.to_status();
+        let mut response = self.encode(code(&error), &status)?;
+        copy_headers(error.into_response().headers(), response.headers_mut());
+        response.extensions_mut().insert(ResponseStatus(status));
         Ok(response)
     }
 }
@@ -89,6 +107,18 @@ mod tests {
     fn the_control_plane_returns_json(#[case] accept: &str, #[case] expected: Result<(&'static str, Encoding), u16>) {
         let expected = expected.map(|(accept, encoding)| (HeaderValue::from_static(accept), encoding));
         assert_eq!(choose(accept, false), expected);
+    }
+
+    #[test]
+    fn refusals_have_the_accepted_encoding() {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, YAML)]);
+        let representation = Representation::choose(&headers, false).unwrap();
+        let error = ApiError::forbidden("cluster.karmada.io", "clusters", "m1", "no");
+        let refused = representation.refuse(error.clone()).unwrap();
+        assert_eq!((refused.status().as_u16(), &refused.headers()[header::CONTENT_TYPE]), (403, &YAML));
+        assert_eq!(refused.extensions().get::<ResponseStatus>().unwrap().0, error.to_status());
+        let json = Representation::choose(&HeaderMap::new(), false).unwrap();
+        assert_eq!(json.refuse(error).unwrap_err().code, 403);
     }
 
     #[rstest]

@@ -63,7 +63,7 @@ fn subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
         ["sa" | "serviceaccount" | "ServiceAccount", namespace, name] if !namespace.is_empty() && !name.is_empty() => {
             json!({"user": format!("system:serviceaccount:{namespace}:{name}")})
         }
-        ["sa" | "serviceaccount" | "ServiceAccount", ..] | [""] => {
+        ["sa" | "serviceaccount" | "ServiceAccount", ..] | ["user" | "User" | "group" | "Group", ""] | [""] => {
             bail!("invalid subject {text:?}: expected NAME, user/NAME, group/NAME or sa/NAMESPACE/NAME")
         }
         _ => json!({"user": text}),
@@ -97,6 +97,8 @@ mod tests {
     #[case("system:serviceaccount:shop:robot", &[], Some(json!({"user": "system:serviceaccount:shop:robot"})))]
     #[case::of_an_issuer("https://issuer/ann", &[], Some(json!({"user": "https://issuer/ann"})))]
     #[case("sa/robot", &[], None)]
+    #[case::no_group("group/", &[], None)]
+    #[case::no_user("user/", &["sre"], None)]
     #[case("", &[], None)]
     fn subjects_are_read(#[case] word: &str, #[case] groups: &[&str], #[case] expected: Option<Value>) {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();

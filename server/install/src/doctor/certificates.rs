@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_component_base::tls;
 use jiff::{SignedDuration, Timestamp};
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
+use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::judge::Finding;
@@ -156,14 +154,7 @@ fn verify(
     let untrusted = |why: &dyn std::fmt::Display| Fault::Untrusted(why.to_string());
     let other = || Fault::OtherName(name.to_owned());
     let asked = ServerName::try_from(name).map_err(|_| other())?;
-    if authorities.contains(leaf) {
-        // A self-signed certificate that is trusted itself, which Go accepts.
-        let parsed = ParsedCertificate::try_from(leaf).map_err(|error| untrusted(&error))?;
-        return rustls::client::verify_server_name(&parsed, &asked).map_err(|_| other());
-    }
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(authorities.iter().cloned());
-    let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build();
+    let verifier = tls::verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
     let verifier = verifier.map_err(|_| untrusted(&"it has no CA"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
     match verifier.verify_server_cert(leaf, rest, &asked, &[], now) {

@@ -82,5 +82,11 @@ fn ways_to_escalate(view: View<'_>, own: In<'_>) -> Vec<Way> {
     let verbs = ["escalate", "update", "patch"];
     let names = view.names_in_rules(&verbs, RBAC, roles.resource).into_iter();
     let existing = names.filter(|name| view.role_rules(roles.namespace, name).is_some());
-    std::iter::once("").chain(existing).map(escalate).collect()
+    let mut ways: Vec<Way> = std::iter::once("").chain(existing).map(escalate).collect();
+    if own.namespace.is_empty() && view.has_aggregated_roles() {
+        // A new ClusterRole can be selected by an aggregated one, whose subjects then have its rules.
+        let needs = ["escalate", "create"].map(|verb| own.rights(&[verb], RBAC, roles.resource));
+        ways.push(way(StepKind::Escalate, needs));
+    }
+    ways
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::access::{Proof, Scope, View};
 use super::{Action, Subject, SubjectKind};
 use crate::user::{AUTHENTICATED, MASTERS};
-use ways::{Way, ways_to_be, ways_to_do};
+use ways::{MOST_NAMESPACES, Way, namespaces, ways_to_be, ways_to_do};
 
 /// Maximum number of steps.
 pub const MAX_STEPS: usize = 4;
@@ -114,7 +114,7 @@ pub struct Path<'r> {
 #[derive(Debug, Default)]
 pub struct Paths<'r> {
     pub paths: Vec<Path<'r>>,
-    /// True if subjects were not followed because there are too many.
+    /// True if subjects or namespaces were not followed because there are too many.
     pub truncated: bool,
 }
 
@@ -161,7 +161,9 @@ impl<'r> Places<'r> {
         for subject in direct.iter().map(|proof| &proof.subject).chain([&masters]) {
             search.visit(Place::Cluster, subject.clone(), None, 0);
         }
-        for way in ways_to_do(&self, action, scope) {
+        let namespaces = namespaces(&self, action, scope);
+        search.truncated |= namespaces.len() > MOST_NAMESPACES;
+        for way in ways_to_do(&self, action, &namespaces) {
             search.follow(&way, None, None, 1);
         }
         let mut queue: VecDeque<usize> = (0..search.nodes.len()).collect();

@@ -123,6 +123,34 @@ fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str
     assert_eq!(shown(&found.paths), expected);
 }
 
+#[rstest]
+#[case::one_of_all(Scope::All, "ops", &["ann: Bind"])]
+#[case::the_cluster_as_one_of_all(Scope::All, "", &["ann: Bind"])]
+#[case::that_of_the_question(Scope::of("ops"), "ops", &["ann: Bind"])]
+#[case::another(Scope::of("shop"), "ops", &[])]
+#[case::requests_over_all(Scope::cluster(), "ops", &[])]
+fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
+    let rule = "create,bind rbac.authorization.k8s.io/*";
+    let rbac = rbac(&[("web", "User/bob", "get /configmaps"), (namespace, "User/ann", rule)]);
+    let places = Places { cluster: visible(&rbac), control_plane: None };
+    let found = places.paths_to(&get("pods", ""), &scope, &[]);
+    assert_eq!(
+        (shown(&found.paths), found.truncated),
+        (expected.iter().map(|path| (*path).to_owned()).collect(), false)
+    );
+}
+
+#[test]
+fn namespaces_that_are_not_followed_are_reported() {
+    let names: Vec<String> = (0..=ways::MOST_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
+    for (count, truncated) in [(names.len(), true), (names.len() - 1, false)] {
+        let grants: Vec<_> = names[..count].iter().map(|name| (name.as_str(), "User/ann", "get /pods")).collect();
+        let rbac = rbac(&grants);
+        let places = Places { cluster: visible(&rbac), control_plane: None };
+        assert_eq!(places.paths_to(&get("configmaps", ""), &Scope::All, &[]).truncated, truncated, "{count}");
+    }
+}
+
 #[test]
 fn paths_have_at_most_four_steps() {
     let chain: Vec<(String, String)> =

@@ -1,5 +1,7 @@
 //! Steps and the rights that they need.
 
+use std::collections::BTreeSet;
+
 use super::grants::ways_to_grant;
 use super::{Place, Places, Right, StepKind};
 use crate::rbac::access::Scope;
@@ -23,7 +25,7 @@ pub(super) const WRITE: [&str; 3] = ["create", "update", "patch"];
 pub(super) const CHANGE: [&str; 2] = ["update", "patch"];
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// Maximum number of namespaces that are followed.
-const MOST_NAMESPACES: usize = 20;
+pub(super) const MOST_NAMESPACES: usize = 100;
 
 /// A step: all needs must be satisfied, each by one of its rights.
 pub(super) struct Way {
@@ -169,16 +171,21 @@ fn propagate(namespace: &str) -> Way {
     way(StepKind::Propagate, [templates.chain(pods).collect(), policies])
 }
 
-/// Steps that allow the action itself.
-pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, scope: &Scope) -> Vec<Way> {
+/// Namespaces in which an action can be granted: those of the scope; for all, those that have roles or bindings.
+pub(super) fn namespaces<'n>(places: &Places<'n>, action: &Action, scope: &'n Scope) -> BTreeSet<&'n str> {
+    match (action, scope) {
+        (Action::Path { .. }, _) => BTreeSet::new(),
+        (Action::Resource { .. }, Scope::Namespaces(namespaces)) => namespaces.iter().map(String::as_str).collect(),
+        (Action::Resource { .. }, Scope::All) => places.cluster.namespaces(),
+    }
+}
+
+/// Steps that allow the action itself in one of the namespaces, or in the cluster.
+pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, namespaces: &BTreeSet<&str>) -> Vec<Way> {
     let mut ways = Vec::new();
     let cluster = In { place: Place::Cluster, namespace: "" };
     ways.extend(ways_to_grant(places.cluster, cluster, action));
-    let namespaces = match (action, scope) {
-        (Action::Resource { .. }, Scope::Namespaces(namespaces)) => namespaces.iter().take(MOST_NAMESPACES).collect(),
-        _ => Vec::new(),
-    };
-    for namespace in namespaces {
+    for &namespace in namespaces.iter().take(MOST_NAMESPACES) {
         let own = In { namespace, ..cluster };
         ways.extend(ways_to_grant(places.cluster, own, action));
         ways.extend(ways_to_read_secrets(own, action));

@@ -13,7 +13,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as HttpError};
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
-use kube::client::ConfigExt;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
@@ -180,7 +179,7 @@ fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
         }
         config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
     }
-    let tls = config.rustls_client_config().map_err(|error| ConfigError::Tls(error.to_string()))?;
+    let tls = tls::kube_client_config(&config).map_err(|error| ConfigError::Tls(error.to_string()))?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

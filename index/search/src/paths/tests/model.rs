@@ -67,7 +67,7 @@ impl Model {
         found.into_iter().collect()
     }
 
-    /// The graph without the objects that the caller may not read.
+    /// The graph without the objects that the caller cannot read.
     fn without_hidden(&self) -> Self {
         let is_seen = |(from, to, _): &&EdgeKey| self.readable.contains(from) && self.readable.contains(to);
         Self { readable: self.readable.clone(), edges: self.edges.iter().filter(is_seen).copied().collect() }

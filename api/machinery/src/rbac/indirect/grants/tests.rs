@@ -96,6 +96,20 @@ fn names_of_roles_and_bindings_count(#[case] namespace: &str, #[case] rights: &[
     assert!(found.iter().all(|path| path.subject == Subject::user("ann")));
 }
 
+#[rstest]
+#[case::selected(json!({"clusterRoleSelectors": [{"matchLabels": {"to": "edit"}}]}), &[StepKind::Escalate])]
+#[case::not_aggregated(Value::Null, &[])]
+fn created_roles_can_be_aggregated(#[case] aggregation: Value, #[case] expected: &[StepKind]) {
+    let mut rbac = Rbac::default();
+    let edit = json!({"rules": [], "aggregationRule": aggregation});
+    rbac.put_role("", "edit", serde_json::from_value(edit).expect("a role"));
+    put_role(&mut rbac, "", "ann", &json!([rule("escalate,create clusterroles")]));
+    bind(&mut rbac, "", "ann", "ClusterRole/ann", &json!([{"kind": "User", "name": "ann"}]));
+    let (found, _) = paths(&rbac);
+    let kinds: Vec<StepKind> = found.iter().flat_map(|path| path.steps.iter().map(|step| step.kind)).collect();
+    assert_eq!(kinds, expected);
+}
+
 const NAMESPACES: [&str; 2] = ["", "shop"];
 const ROLES: [&str; 2] = ["a", "b"];
 
