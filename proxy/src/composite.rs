@@ -29,7 +29,7 @@ pub struct CompositeVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Position {
     version: String,
-    place: Option<CachePosition>,
+    cache_position: Option<CachePosition>,
     /// None: all of the cluster's objects.
     portion: Option<Portion>,
 }
@@ -69,15 +69,15 @@ impl Position {
                     Some((cache, portion)) => (cache, u64::from_str_radix(portion, 16).ok().map(Portion)),
                     None => (cache, None),
                 };
-                let place = CachePosition { seq: Seq(seq), cache: CacheId::from(cache) };
-                Self { version: version.to_owned(), place: Some(place), portion }
+                let cache_position = CachePosition { seq: Seq(seq), cache: CacheId::from(cache) };
+                Self { version: version.to_owned(), cache_position: Some(cache_position), portion }
             }
-            _ => Self { version: value, place: None, portion: None },
+            _ => Self { version: value, cache_position: None, portion: None },
         }
     }
 
     fn encode(&self) -> String {
-        match (&self.place, &self.portion) {
+        match (&self.cache_position, &self.portion) {
             (Some(CachePosition { seq, cache }), None) => format!("{}.{seq}.{cache}", self.version),
             (Some(CachePosition { seq, cache }), Some(portion)) => format!("{}.{seq}.{cache}~{portion}", self.version),
             (None, _) => self.version.clone(),
@@ -112,9 +112,9 @@ impl CompositeVersion {
     }
 
     /// Sets a cluster's version and position; keeps its portion.
-    pub fn set(&mut self, cluster: &str, version: &str, place: Option<CachePosition>) {
+    pub fn set(&mut self, cluster: &str, version: &str, cache_position: Option<CachePosition>) {
         let portion = self.portion(cluster);
-        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place, portion });
+        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), cache_position, portion });
     }
 
     /// Sets the portion of a cluster that was sent completely.
@@ -130,8 +130,8 @@ impl CompositeVersion {
     }
 
     /// Advances all clusters to a position.
-    pub fn advance_to(&mut self, place: &CachePosition) {
-        self.positions.values_mut().for_each(|position| position.place = Some(place.clone()));
+    pub fn advance_to(&mut self, cache_position: &CachePosition) {
+        self.positions.values_mut().for_each(|position| position.cache_position = Some(cache_position.clone()));
     }
 
     /// Marks a cluster whose objects are being sent as deleted.
@@ -164,15 +164,15 @@ impl CompositeVersion {
 
     /// True if any cluster has a cache position.
     pub fn has_cache_position(&self) -> bool {
-        self.positions.values().any(|position| position.place.is_some())
+        self.positions.values().any(|position| position.cache_position.is_some())
     }
 
     /// Sequence number up to which all changes were sent; None if a position belongs to another cache.
     pub fn seq(&self, cache: &CacheId) -> Option<Seq> {
         let places: Vec<&CachePosition> =
-            self.positions.values().filter_map(|position| position.place.as_ref()).collect();
-        let here = places.iter().all(|place| place.cache == *cache);
-        places.iter().map(|place| place.seq).max().filter(|_| here)
+            self.positions.values().filter_map(|position| position.cache_position.as_ref()).collect();
+        let here = places.iter().all(|cache_position| cache_position.cache == *cache);
+        places.iter().map(|cache_position| cache_position.seq).max().filter(|_| here)
     }
 }
 
@@ -295,9 +295,9 @@ mod tests {
     fn versions_round_trip_in_karmadas_format() {
         let mut composite = CompositeVersion::default();
         let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
-        let place = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
-        composite.set("m2", "9", place(0));
-        composite.set("m1", "7", place(41));
+        let cached = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
+        composite.set("m2", "9", cached(0));
+        composite.set("m1", "7", cached(41));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1","m2":"9.0.c1"}"#);
         assert_eq!(CompositeVersion::decode(&text), composite);
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(CompositeVersion::decode(&text), composite);
         assert_eq!((composite.portion("m1"), composite.portion("m2")), (Some(Portion(255)), None));
         assert_eq!(composite.seq(&here), Some(Seq(41)));
-        composite.set("m1", "8", place(42));
+        composite.set("m1", "8", cached(42));
         assert_eq!(composite.portion("m1"), Some(Portion(255)), "the portion is unchanged");
         // Nothing has ever changed in a new cache.
         composite.forget("m1");

@@ -33,25 +33,25 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     Ok(())
 }
 
-fn said(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
+fn run(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
     fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())
 }
 
-fn says(fleet: &Fleet, line: &str, code: i32, texts: &[&str]) -> Result<()> {
-    let said = said(fleet, line)?;
+fn expect_output(fleet: &Fleet, line: &str, code: i32, texts: &[&str]) -> Result<()> {
+    let output = run(fleet, line)?;
     // Widths of columns depend on the other rows.
-    let squeezed = said.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    let all = squeezed.chain([said.err.clone()]).collect::<Vec<_>>().join("\n");
+    let squeezed = output.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let all = squeezed.chain([output.err.clone()]).collect::<Vec<_>>().join("\n");
     for text in texts {
-        ensure!(said.code == Some(code) && all.contains(text), "crowsnest {line}: {text:?} is not in {said:?}");
+        ensure!(output.code == Some(code) && all.contains(text), "crowsnest {line}: {text:?} is not in {output:?}");
     }
     Ok(())
 }
 
-fn answer(fleet: &Fleet, line: &str) -> Result<Value> {
-    let said = said(fleet, &format!("{line} -o json"))?;
-    ensure!(said.code == Some(0), "{line}: {said:?}");
-    serde_json::from_str(&said.out).with_context(|| format!("{said:?}"))
+fn query_json(fleet: &Fleet, line: &str) -> Result<Value> {
+    let output = run(fleet, &format!("{line} -o json"))?;
+    ensure!(output.code == Some(0), "{line}: {output:?}");
+    serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))
 }
 
 /// `CLUSTER SUBJECT BINDING` of the rows of a list.
@@ -65,14 +65,14 @@ fn rows(review: &Value, list: &str) -> BTreeSet<String> {
 
 fn proofs(fleet: &Fleet) -> Result<()> {
     until("the member's rules to be known", || {
-        let said = said(fleet, SECRETS)?;
-        Ok(said.code == Some(0) && said.out.contains("RoleBinding shop/web") && said.out.contains("sre"))
+        let output = run(fleet, SECRETS)?;
+        Ok(output.code == Some(0) && output.out.contains("RoleBinding shop/web") && output.out.contains("sre"))
     })?;
     // The controller of the member adds the rule to the aggregated role.
     until("the rule to be aggregated", || {
-        Ok(said(fleet, "who-can get widgets.example.io -C member1")?.out.contains("viewers"))
+        Ok(run(fleet, "who-can get widgets.example.io -C member1")?.out.contains("viewers"))
     })?;
-    says(
+    expect_output(
         fleet,
         SECRETS,
         0,
@@ -85,7 +85,7 @@ fn proofs(fleet: &Fleet) -> Result<()> {
             "RoleBinding shop/gone references Role \"gone\", which does not exist",
         ],
     )?;
-    says(
+    expect_output(
         fleet,
         "who-can get widgets.example.io -C member1 -o wide",
         0,
@@ -94,16 +94,21 @@ fn proofs(fleet: &Fleet) -> Result<()> {
             "warning: no reviewed cluster serves widgets.example.io",
         ],
     )?;
-    says(
+    expect_output(
         fleet,
         "who-can update deploy/web --subresource scale -n shop -C member1",
         0,
         &["member1 User ci shop RoleBinding shop/ci"],
     )?;
-    let other = answer(fleet, "who-can update deploy/other --subresource scale -n shop -C member1")?;
+    let other = query_json(fleet, "who-can update deploy/other --subresource scale -n shop -C member1")?;
     ensure!(!rows(&other, "grants").contains("member1 ci ci"), "{other}");
-    says(fleet, "who-can get /healthz -C member1", 0, &["Group system:authenticated * ClusterRoleBinding system:"])?;
-    let clusters = answer(fleet, "who-can get secrets -A")?;
+    expect_output(
+        fleet,
+        "who-can get /healthz -C member1",
+        0,
+        &["Group system:authenticated * ClusterRoleBinding system:"],
+    )?;
+    let clusters = query_json(fleet, "who-can get secrets -A")?;
     let names: Vec<&str> = clusters["status"]["clusters"]
         .as_array()
         .into_iter()
@@ -111,35 +116,35 @@ fn proofs(fleet: &Fleet) -> Result<()> {
         .filter_map(|one| one["name"].as_str())
         .collect();
     ensure!(names == ["@control-plane", "member1", "member2"], "{names:?}");
-    says(fleet, "who-can get pods/exec -n shop", 1, &["use `pods --subresource exec`"])?;
-    says(fleet, "who-can get secrets -C member9", 1, &["spec.clusters[0]: Not found: \"member9\""])?;
-    says(fleet, &format!("{SECRETS} --verify"), 0, &["RoleBinding shop/web Role shop/secrets yes"])
+    expect_output(fleet, "who-can get pods/exec -n shop", 1, &["use `pods --subresource exec`"])?;
+    expect_output(fleet, "who-can get secrets -C member9", 1, &["spec.clusters[0]: Not found: \"member9\""])?;
+    expect_output(fleet, &format!("{SECRETS} --verify"), 0, &["RoleBinding shop/web Role shop/secrets yes"])
 }
 
 fn removals(fleet: &Fleet) -> Result<()> {
-    let review = answer(fleet, &format!("{SECRETS} --without clusterrolebinding/sre"))?;
+    let review = query_json(fleet, &format!("{SECRETS} --without clusterrolebinding/sre"))?;
     ensure!(rows(&review, "lost") == BTreeSet::from(["member1 sre sre".to_owned()]), "{review}");
     ensure!(
         rows(&review, "remaining").contains("member1 web web") && review["status"].get("grants").is_none(),
         "{review}"
     );
-    says(
+    expect_output(
         fleet,
         &format!("{SECRETS} --without member1:role/shop/secrets"),
         0,
         &["lost member1 ServiceAccount shop/web"],
     )?;
     let widgets = "who-can get widgets.example.io -C member1 --without clusterrole/widgets";
-    says(fleet, widgets, 0, &["lost member1 Group viewers", "remaining member1 Group sre"])?;
+    expect_output(fleet, widgets, 0, &["lost member1 Group viewers", "remaining member1 Group sre"])?;
     let nothing = format!("{SECRETS} --without clusterrole/nosuch");
-    says(fleet, &nothing, 0, &["no reviewed cluster has ClusterRole nosuch that you may list"])?;
-    says(fleet, &format!("{SECRETS} --without pod/shop/web"), 2, &["expected KIND/NAME"])?;
+    expect_output(fleet, &nothing, 0, &["no reviewed cluster has ClusterRole nosuch that you may list"])?;
+    expect_output(fleet, &format!("{SECRETS} --without pod/shop/web"), 2, &["expected KIND/NAME"])?;
     // The review removed no object.
-    says(fleet, SECRETS, 0, &["Group sre"])
+    expect_output(fleet, SECRETS, 0, &["Group sre"])
 }
 
 fn indirect(fleet: &Fleet) -> Result<()> {
-    let review = answer(fleet, &format!("{SECRETS} --indirect"))?;
+    let review = query_json(fleet, &format!("{SECRETS} --indirect"))?;
     let paths = review["status"]["indirect"].as_array().context("paths")?;
     let of_ci = paths.iter().find(|path| path["subject"] == json!({"kind": "User", "name": "ci"}));
     let of_ci = of_ci.with_context(|| format!("{review:#}"))?;
@@ -147,15 +152,15 @@ fn indirect(fleet: &Fleet) -> Result<()> {
     ensure!(of_ci["steps"][0]["type"] == "CreatePod" && of_ci["cluster"] == "member1", "{of_ci:#}");
     ensure!(of_ci.pointer("/steps/0/rights/0/grant/binding/name") == Some(&json!("ci")), "{of_ci:#}");
     let expected = "member1 ServiceAccount shop/web CreatePod as ServiceAccount shop/web";
-    says(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
+    expect_output(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
 }
 
 fn subjects(fleet: &Fleet) -> Result<()> {
-    let review = answer(fleet, "can sa/shop/web -C member1")?;
+    let review = query_json(fleet, "can sa/shop/web -C member1")?;
     ensure!(rows(&review, "roles").contains("member1 web web"), "{review}");
     let groups = json!(["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:shop"]);
     ensure!(review["status"]["groups"] == groups, "{review}");
-    says(
+    expect_output(
         fleet,
         "can ann --group sre -C member1 -o wide",
         0,
@@ -164,8 +169,13 @@ fn subjects(fleet: &Fleet) -> Result<()> {
             "member1 shop get,list roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io Role shop/auditor",
         ],
     )?;
-    says(fleet, "can ann -C member1 --without rolebinding/shop/auditor", 0, &["lost member1 shop Role shop/auditor"])?;
-    says(fleet, "can group/system:masters -C member2", 0, &["member2 * - - Group system:masters"])
+    expect_output(
+        fleet,
+        "can ann -C member1 --without rolebinding/shop/auditor",
+        0,
+        &["lost member1 shop Role shop/auditor"],
+    )?;
+    expect_output(fleet, "can group/system:masters -C member2", 0, &["member2 * - - Group system:masters"])
 }
 
 fn create(kubectl: &Kubectl, resource: &str, spec: &Value) -> Result<Value> {
@@ -273,7 +283,7 @@ fn agreement(fleet: &Fleet, member: &Kubectl) -> Result<()> {
     for (verb, group, resource, subresource) in actions {
         let dot = if group.is_empty() { "" } else { "." };
         let flag = if subresource.is_empty() { String::new() } else { format!(" --subresource {subresource}") };
-        let review = answer(fleet, &format!("who-can {verb} {resource}{dot}{group}{flag} -n shop -C member1"))?;
+        let review = query_json(fleet, &format!("who-can {verb} {resource}{dot}{group}{flag} -n shop -C member1"))?;
         let allowed: BTreeSet<String> =
             rows(&review, "grants").iter().filter_map(|row| row.split(' ').nth(1)).map(str::to_owned).collect();
         for (name, subject) in &users {
@@ -299,8 +309,8 @@ fn documented(fleet: &Fleet) -> Result<()> {
     let lines: Vec<&str> = PAGE.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
     ensure!(lines.len() > 8, "{lines:?}");
     for line in lines {
-        let said = said(fleet, line)?;
-        ensure!(said.code == Some(0), "crowsnest {line}: {said:?}");
+        let output = run(fleet, line)?;
+        ensure!(output.code == Some(0), "crowsnest {line}: {output:?}");
     }
     Ok(())
 }
@@ -308,5 +318,5 @@ fn documented(fleet: &Fleet) -> Result<()> {
 /// A change of an RBAC object in a member is in the answer.
 fn changes(fleet: &Fleet, member: &Kubectl) -> Result<()> {
     member.ok(&["delete", "clusterrolebinding", "sre"], "")?;
-    until("the deleted binding to be left out", || Ok(!said(fleet, SECRETS)?.out.contains("Group sre ")))
+    until("the deleted binding to be left out", || Ok(!run(fleet, SECRETS)?.out.contains("Group sre ")))
 }

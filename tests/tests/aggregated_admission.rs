@@ -44,9 +44,9 @@ fn has_arrived(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 fn refused(kubectl: &Kubectl, args: &[&str], text: &str) -> Result<()> {
     let mut last = None;
     let waited = until(text, || {
-        let said = kubectl.run(args, "")?;
-        let done = said.code == Some(1) && said.err.contains(text);
-        last = Some(said);
+        let output = kubectl.run(args, "")?;
+        let done = output.code == Some(1) && output.err.contains(text);
+        last = Some(output);
         Ok(done)
     });
     waited.with_context(|| format!("kubectl {args:?}: {last:?}"))
@@ -62,8 +62,8 @@ fn stays(kubectl: &Kubectl, cluster: &str) -> Result<()> {
 
 /// The command line refuses to remove a cluster, with the reason.
 fn unjoin(fleet: &Fleet, cluster: &str, text: &str) -> Result<()> {
-    let said = fleet.crowsnest(&["unjoin", cluster])?;
-    ensure!(said.code != Some(0) && said.err.contains(text), "{said:?}");
+    let output = fleet.crowsnest(&["unjoin", cluster])?;
+    ensure!(output.code != Some(0) && output.err.contains(text), "{output:?}");
     Ok(())
 }
 
@@ -120,8 +120,8 @@ fn status_replacements(kubectl: &Kubectl) -> Result<()> {
         metadata.remove("resourceVersion");
     }
     until("a status of member1 to be refused", || {
-        let said = kubectl.run(&replace, &changed.to_string())?;
-        Ok(said.code == Some(1) && said.err.contains("no such version"))
+        let output = kubectl.run(&replace, &changed.to_string())?;
+        Ok(output.code == Some(1) && output.err.contains("no such version"))
     })?;
     let cluster = read()?;
     ensure!(!cluster.contains("refused"), "{cluster}");

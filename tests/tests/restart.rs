@@ -45,12 +45,12 @@ impl Steering {
     async fn quiet(&self) {
         let waiting = async {
             let mut still = 0;
-            let mut heard = self.index.seq();
+            let mut seq = self.index.seq();
             while still < 30 {
                 self.manager.idle().await;
                 tokio::time::sleep(LOOK).await;
-                still = if self.index.seq() == heard { still + 1 } else { 0 };
-                heard = self.index.seq();
+                still = if self.index.seq() == seq { still + 1 } else { 0 };
+                seq = self.index.seq();
             }
         };
         tokio::time::timeout(LONGEST, waiting).await.expect("quiet in time");

@@ -63,14 +63,14 @@ pub struct PolicyReport {
 
 impl PolicyReport {
     pub fn all(considered: &[Considered]) -> Vec<Self> {
-        let told = |one: &Considered| PolicyReport {
+        let report = |one: &Considered| PolicyReport {
             policy: PolicyName::propagation(&one.namespace, &one.name),
             priority: one.priority,
             selects_by: one.precision,
             outcome: one.outcome,
             message: message_of(one.outcome),
         };
-        considered.iter().map(told).collect()
+        considered.iter().map(report).collect()
     }
 }
 
@@ -205,13 +205,13 @@ pub struct OverrideReport {
 impl OverrideReport {
     /// `namespace` is that of the template.
     pub fn all(traced: &Traced, namespace: &str) -> Vec<Self> {
-        let told = traced.steps.iter().map(|step| OverrideReport {
+        let reports = traced.steps.iter().map(|step| OverrideReport {
             policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
             overriders: step.overriders.clone(),
             differences: step.differences.clone(),
             notes: step.notes.clone(),
         });
-        told.collect()
+        reports.collect()
     }
 }
 

@@ -205,7 +205,7 @@ impl Reports {
             None => self.scheduling.peers(&key, &typed.spec).await?,
             Some(imagined) => self.scheduling.imagined_peers(imagined, &key, &typed.spec).await?,
         };
-        let answers = self.scheduling.asked(&key, &subject, &peers, explain).await;
+        let answers = self.scheduling.query_estimators(&key, &subject, &peers, explain).await;
         let ask = |world: &World<'_>, estimator: &Estimator<'_>| {
             let (plan, report) = explain(world, &subject);
             let sets = typed.spec.placement.as_ref();
@@ -213,10 +213,10 @@ impl Reports {
             let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
                 looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
-            let bound = |(place, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
+            let bound = |(index, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
                 let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
-                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))
+                Some((cluster.name().to_owned(), estimator.bound(index, &typed.spec, sets, answer)?))
             };
             let bounds: BTreeMap<String, LimitingFactor> =
                 world.clusters.iter().enumerate().filter_map(bound).collect();

@@ -211,9 +211,9 @@ async fn indexed(
 }
 
 /// Objects whose last change follows a position from 0 to 1 within all changes.
-async fn some_objects(store: &dyn Store, latest: Seq, place: f64) -> Result<Vec<Object>, Error> {
+async fn some_objects(store: &dyn Store, latest: Seq, position: f64) -> Result<Vec<Object>, Error> {
     // Precise enough for sampling: numbers of changes are far below 2^53.
-    let since = Seq((latest.0 as f64 * place.clamp(0.0, 1.0)) as u64);
+    let since = Seq((latest.0 as f64 * position.clamp(0.0, 1.0)) as u64);
     let changes = store.replay(since, TOGETHER).await?;
     let objects = changes.into_iter().filter_map(|change| match change {
         Replayed::Put(object) => Some(object),

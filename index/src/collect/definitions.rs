@@ -117,7 +117,7 @@ fn promised(change: &Change, found: Option<&ApiResources>) -> Vec<(Subject, bool
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
     let is = |what: &str| status.conditions.iter().any(|one| one.type_ == what && one.status == "True");
-    let deleted = change.happened == ChangeKind::Deleted;
+    let deleted = change.kind == ChangeKind::Deleted;
     match &**resource {
         "customresourcedefinitions" if deleted || is("Established") => {
             let subject = |version: &str| Subject::Resource(Gvr::new(&spec.group, version, &spec.names.plural));
@@ -165,21 +165,17 @@ mod tests {
     #[case::available(api_service(json!({"name": "s"}), "True"), ChangeKind::Modified, &[("example.com/v1", true)])]
     #[case::unavailable(api_service(json!({"name": "s"}), "False"), ChangeKind::Modified, &[])]
     #[case::local(api_service(Value::Null, "True"), ChangeKind::Modified, &[])]
-    fn expectations_of_definitions(
-        #[case] object: Value,
-        #[case] happened: ChangeKind,
-        #[case] expected: &[(&str, bool)],
-    ) {
+    fn expectations_of_definitions(#[case] object: Value, #[case] kind: ChangeKind, #[case] expected: &[(&str, bool)]) {
         let object = stored("member1", 1, &object);
-        let change = Change { seq: object.record.seq, happened, object, previous: None };
+        let change = Change { seq: object.record.seq, kind, object, previous: None };
         let text = |subject: Subject| match subject {
             Subject::Resource(gvr) => format!("{}/{}", gvr.version, gvr.resource),
             Subject::Version(version) => version,
         };
-        let told: Vec<_> =
+        let expectations: Vec<_> =
             promised(&change, None).into_iter().map(|(subject, served)| (text(subject), served)).collect();
-        let told: Vec<_> = told.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
-        assert_eq!(told, expected);
+        let expectations: Vec<_> = expectations.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
+        assert_eq!(expectations, expected);
         // Nothing is served: additions are awaited, removals are already met.
         let (promises, nothing) = (DiscoveryExpectations::default(), ApiResources::default());
         promises.take(&change, Some(&nothing));
@@ -203,7 +199,7 @@ mod tests {
         };
         let with = |resources: Vec<_>| ApiResources { resources, ..ApiResources::default() };
         let object = stored("member1", 1, &definition("True", true));
-        let change = Change { seq: object.record.seq, happened: ChangeKind::Modified, object, previous: None };
+        let change = Change { seq: object.record.seq, kind: ChangeKind::Modified, object, previous: None };
         let found = with(vec![resource("v0", "widgets"), resource("v0", "others"), resource("v1", "widgets")]);
         let promises = DiscoveryExpectations::default();
         promises.take(&change, Some(&found));

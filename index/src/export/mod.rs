@@ -167,8 +167,8 @@ impl Index {
     /// selected again.
     pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
         let memory = self.memory();
-        let Some(remembered) = memory.of(name).await? else { return Ok(()) };
-        memory.keep(name, &Remembered { abandoned_at: since_ms, ..remembered }).await
+        let Some(checkpoint) = memory.of(name).await? else { return Ok(()) };
+        memory.keep(name, &Remembered { abandoned_at: since_ms, ..checkpoint }).await
     }
 
     /// Deletes the saved state of an export, so that its engine is no longer cleaned up.

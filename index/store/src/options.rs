@@ -136,7 +136,7 @@ pub struct IndexOptions {
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
     pub history: History,
-    pub patience: MemberTimeouts,
+    pub timeouts: MemberTimeouts,
 }
 
 /// Timeouts and backoff for members.
@@ -229,7 +229,7 @@ impl IndexOptions {
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
             history: History::default(),
-            patience: MemberTimeouts::default(),
+            timeouts: MemberTimeouts::default(),
         }
     }
 }

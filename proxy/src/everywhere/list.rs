@@ -257,7 +257,7 @@ async fn heads(
     members: &BTreeMap<ClusterName, Arc<Member>>,
     start: impl Fn(&ClusterName) -> Start,
 ) -> Heads {
-    let asked: Vec<_> = members
+    let requests: Vec<_> = members
         .iter()
         .map(|(cluster, member)| {
             let (cluster, page) = (cluster.clone(), collection.page(member, start(cluster), 1));
@@ -265,7 +265,7 @@ async fn heads(
         })
         .collect();
     let mut heads = Heads { pages: BTreeMap::new(), refusals: Vec::new() };
-    for (cluster, page) in join_all(asked).await {
+    for (cluster, page) in join_all(requests).await {
         match page {
             Ok(page) => drop(heads.pages.insert(cluster, page)),
             Err(refusal) => heads.refusals.push((cluster, refusal)),

@@ -172,7 +172,7 @@ impl Collection {
         parameters.push(("limit", limit.as_str()));
         let response = self.request(member, &parameters, self.accept(false)).await?;
         let warnings = response.headers().get_all(header::WARNING).iter().cloned().collect();
-        let body = collect(response.into_body(), self.proxy.patience()).await.map_err(|error| match error {
+        let body = collect(response.into_body(), self.proxy.response_timeout()).await.map_err(|error| match error {
             ReadError::TooLarge => PageError::TooLarge,
             ReadError::Broken(reason) => PageError::broken(member, reason),
         })?;
@@ -224,8 +224,8 @@ impl Collection {
         let query: Vec<&str> =
             [self.query.as_str(), own.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
         let request = get(&format!("?{}", query.join("&")), HeaderValue::from_static(accept));
-        let patience = Some(self.proxy.patience());
-        let sent = self.proxy.to_member(member, &self.caller, &self.path, request, patience).await;
+        let timeout = Some(self.proxy.response_timeout());
+        let sent = self.proxy.to_member(member, &self.caller, &self.path, request, timeout).await;
         let response = sent.map_err(|error| Refusal::Failed(Box::new(error)))?;
         if response.status() == StatusCode::OK {
             return Ok(response);

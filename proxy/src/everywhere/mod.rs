@@ -103,14 +103,14 @@ impl Proxy {
         let accept = HeaderValue::from_static(
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;q=0.5",
         );
-        let response = self.to_member(member, caller, path, get("", accept), Some(self.patience())).await?;
+        let response = self.to_member(member, caller, path, get("", accept), Some(self.response_timeout())).await?;
         let status = response.status();
         drop(small(response.into_body()).await);
         Ok(status == StatusCode::OK)
     }
 
     /// Maximum idle time before and within a member's part.
-    fn patience(&self) -> Duration {
+    fn response_timeout(&self) -> Duration {
         ANSWER_WITHIN.min(self.inner.transport.answer_within())
     }
 }

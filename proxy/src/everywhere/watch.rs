@@ -44,14 +44,14 @@ struct Beginning {
 
 impl Beginning {
     fn of(query: &Query) -> Result<Self, Error> {
-        let asked = query.get("resourceVersion").unwrap_or_default();
+        let requested = query.get("resourceVersion").unwrap_or_default();
         let wants_initial = query.flag(INITIAL_EVENTS);
-        if wants_initial || CompositeVersion::knows_nothing(asked) {
+        if wants_initial || CompositeVersion::knows_nothing(requested) {
             let sends_initial = wants_initial || !query.has(INITIAL_EVENTS);
             return Ok(Self { since: CompositeVersion::default(), sends_initial });
         }
-        let mut since = CompositeVersion::decode(asked);
-        if !CompositeVersion::is_valid(asked) || since.is_leaving() {
+        let mut since = CompositeVersion::decode(requested);
+        if !CompositeVersion::is_valid(requested) || since.is_leaving() {
             return Err(Error::Expired);
         }
         // All objects of a member without data are new.

@@ -161,9 +161,9 @@ impl Proxy {
 /// The resourceVersion of an object in a response.
 pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
     let mut version = CompositeVersion::default();
-    let (cluster, place) =
+    let (cluster, position) =
         (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
-    version.set(cluster, &record.resource_version, Some(place));
+    version.set(cluster, &record.resource_version, Some(position));
     version.set_portion(cluster, portion);
     version.encode()
 }

@@ -147,9 +147,10 @@ impl View {
 
     /// Registered namespaces of a cluster; None if the cluster is not registered.
     fn namespaces(&self, cluster: &ClusterName) -> Option<Namespaces> {
-        let mut asked = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
-        let first = asked.next()?;
-        Some(asked.fold(first, |all, more| all.union(&more)))
+        let mut requested =
+            self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
+        let first = requested.next()?;
+        Some(requested.fold(first, |all, more| all.union(&more)))
     }
 
     /// The part of a cluster's objects that the caller can see, before the filters of this request; None: all of
@@ -282,13 +283,13 @@ impl View {
 
     /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
     pub fn position(&self, index: &Index) -> CompositeVersion {
-        let place = CachePosition { seq: index.seq(), cache: index.id().clone() };
+        let cache_position = CachePosition { seq: index.seq(), cache: index.id().clone() };
         let mut position = CompositeVersion::default();
         for cluster in self.clusters(index) {
             let known = self.reader.may_see(&cluster);
             let version = if known { self.version(index, &cluster) } else { "0".to_owned() };
             let label = self.label(index, &cluster);
-            position.set(&label, &version, Some(place.clone()));
+            position.set(&label, &version, Some(cache_position.clone()));
             position.set_portion(&label, self.portion(&cluster));
         }
         position
@@ -359,14 +360,14 @@ impl View {
 /// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
 fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
-    let asked = |interest: &Interest| {
+    let is_registered = |interest: &Interest| {
         matches!(interest.why, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
     };
     let part = |Interest { clusters, namespaces, .. }: Interest| match only {
         None => Some((clusters, namespaces)),
         Some(only) => clusters.contains(only).then(|| (Clusters::Names([only.clone()].into()), namespaces)),
     };
-    interests.into_iter().filter(asked).filter_map(part).collect()
+    interests.into_iter().filter(is_registered).filter_map(part).collect()
 }
 
 impl Incomplete {

@@ -147,8 +147,8 @@ impl Proxy {
 
 impl Beginning {
     async fn of(index: &Index, view: &View, query: &Query) -> Result<Self, Error> {
-        let asked = query.get("resourceVersion").unwrap_or_default();
-        let since = CompositeVersion::decode(asked);
+        let requested = query.get("resourceVersion").unwrap_or_default();
+        let since = CompositeVersion::decode(requested);
         let wants_initial = query.flag(INITIAL_EVENTS);
         match since.seq(index.id()) {
             Some(start) if !wants_initial => {
@@ -157,7 +157,7 @@ impl Beginning {
                 Ok(Self { position: since, start, initial })
             }
             // The position of a foreign version is unknown, so the watch cannot continue from it.
-            None if !CompositeVersion::knows_nothing(asked) && !wants_initial => Err(Error::Expired),
+            None if !CompositeVersion::knows_nothing(requested) && !wants_initial => Err(Error::Expired),
             _ => {
                 let (position, start) = (view.position(index), index.seq());
                 let unwanted = query.has(INITIAL_EVENTS) && !wants_initial;
@@ -239,7 +239,7 @@ impl Watch {
         Ok(())
     }
 
-    fn place(&self, seq: Seq) -> Option<CachePosition> {
+    fn cache_position(&self, seq: Seq) -> Option<CachePosition> {
         Some(CachePosition { seq, cache: self.index.id().clone() })
     }
 
@@ -304,8 +304,8 @@ impl Watch {
             // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
             // from the common position.
             let version = self.view.version(&self.index, cluster);
-            let place = self.place(self.follower.since());
-            self.position.set(cluster.as_str(), &version, place);
+            let cache_position = self.cache_position(self.follower.since());
+            self.position.set(cluster.as_str(), &version, cache_position);
             self.position.set_portion(cluster.as_str(), self.view.portion(cluster));
         }
         Ok(())
@@ -313,7 +313,7 @@ impl Watch {
 
     async fn tell_leaving(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
         let page = self.index.page(&query, CHUNK).await?;
-        let mut told = Vec::new();
+        let mut deleted = Vec::new();
         let goes = self.view.query(&query.collection.cluster).is_none();
         if goes && self.position.includes(query.collection.cluster.as_str()) {
             // Marks the cluster as leaving: a client that resumes from one of these events when the cluster is back
@@ -324,10 +324,10 @@ impl Watch {
             if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
                 let version = self.position.encode();
                 self.object("DELETED", object, &version, out)?;
-                told.push(object.record.id);
+                deleted.push(object.record.id);
             }
         }
-        self.left.told(&query, told, page.next.is_none());
+        self.left.record_deletions(&query, deleted, page.next.is_none());
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
             query.after = Some(next);
@@ -340,7 +340,7 @@ impl Watch {
 
     /// Sends a change as this view sees it.
     async fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
-        if self.ahead.get(&change.object.record.key).is_some_and(|told| change.seq <= *told) {
+        if self.ahead.get(&change.object.record.key).is_some_and(|sent| change.seq <= *sent) {
             return Ok(());
         }
         let is = self.view.shows(&change.object.record)?;
@@ -350,7 +350,7 @@ impl Watch {
             }
             None => false,
         };
-        let kind = match (change.happened, was, is) {
+        let kind = match (change.kind, was, is) {
             (ChangeKind::Deleted, was, is) if was || is => "DELETED",
             (ChangeKind::Added | ChangeKind::Modified, true, true) => "MODIFIED",
             (ChangeKind::Added | ChangeKind::Modified, false, true) => "ADDED",
@@ -358,7 +358,7 @@ impl Watch {
             _ => return Ok(()),
         };
         // As in kube-apiserver, DELETED for an object that no longer matches has its last matching state and the version of the change.
-        let selected = match change.happened {
+        let selected = match change.kind {
             ChangeKind::Added | ChangeKind::Modified if !is => self.index.before(change.seq).await?,
             _ => None,
         };
@@ -370,8 +370,8 @@ impl Watch {
     /// Sets the position of the object's cluster to this change, unless the cluster has left the view.
     fn move_to(&mut self, record: &Record, seq: Seq) {
         if self.view.query(record.key.cluster()).is_some() {
-            let place = self.place(seq);
-            self.position.set(record.key.cluster().as_str(), &record.resource_version, place);
+            let cache_position = self.cache_position(seq);
+            self.position.set(record.key.cluster().as_str(), &record.resource_version, cache_position);
         }
     }
 
@@ -388,8 +388,8 @@ impl Watch {
     /// Sends the watch's position. A client that resumes from it misses nothing, even if no event was sent for a
     /// long time.
     fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        if let Some(place) = self.place(self.follower.since()) {
-            self.position.advance_to(&place);
+        if let Some(cache_position) = self.cache_position(self.follower.since()) {
+            self.position.advance_to(&cache_position);
         }
         self.events.append_bookmark(&self.position.encode(), ends_initial, out)
     }

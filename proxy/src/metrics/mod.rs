@@ -84,9 +84,9 @@ impl Status {
 
 /// Reason why a member's part is missing, from its response.
 fn why(code: StatusCode, body: &[u8]) -> String {
-    let said = Status::read(body).message;
-    let colon = if said.is_empty() { "" } else { ": " };
-    format!("answered {code}{colon}{said}")
+    let message = Status::read(body).message;
+    let colon = if message.is_empty() { "" } else { ": " };
+    format!("answered {code}{colon}{message}")
 }
 
 impl Proxy {

@@ -87,10 +87,10 @@ pub(crate) struct Listing<'a> {
 }
 
 /// The selectors of a request: the parsed field selector, and the query string for members.
-pub(crate) fn selectors(native: &Native, asked: &Query) -> Result<(Option<FieldSelector>, String), Error> {
-    let options = ListOptions::parse(asked, false, false)?;
+pub(crate) fn selectors(native: &Native, parameters: &Query) -> Result<(Option<FieldSelector>, String), Error> {
+    let options = ListOptions::parse(parameters, false, false)?;
     let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
-    let both = ["labelSelector", "fieldSelector"].map(|name| (name, asked.get(name).unwrap_or_default()));
+    let both = ["labelSelector", "fieldSelector"].map(|name| (name, parameters.get(name).unwrap_or_default()));
     Ok((fields, query(both)))
 }
 
@@ -104,19 +104,19 @@ impl Proxy {
     async fn usage_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
         let native = Native::parse(path).ok_or(Error::UnknownResource)?;
         let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
-        let asked = Query::parse(request.uri().query());
+        let parameters = Query::parse(request.uri().query());
         let (members, missing) = self.ready();
         self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
-        match native.verb(request.method(), &asked) {
+        match native.verb(request.method(), &parameters) {
             Verb::List => {
-                let shape = Shape::of(request.headers(), &asked, Content::List)?;
-                let (fields, query) = selectors(&native, &asked)?;
+                let shape = Shape::of(request.headers(), &parameters, Content::List)?;
+                let (fields, query) = selectors(&native, &parameters)?;
                 let (path, identity) = (kind.path(&native.namespace, ""), MemberIdentity::ServiceAccount);
                 let listing = Listing { kind, members, missing, identity, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
             Verb::Get => {
-                let shape = Shape::of(request.headers(), &asked, Content::Object)?;
+                let shape = Shape::of(request.headers(), &parameters, Content::Object)?;
                 self.get_usage(kind, &native, members, missing, shape).await
             }
             _ => Err(Error::MethodNotAllowed),
@@ -128,24 +128,24 @@ impl Proxy {
     pub(crate) async fn list_usage(&self, listing: Listing<'_>) -> Result<Response<Body>, Error> {
         let Listing { kind, members, mut missing, identity, path, fields, query, shape } = listing;
         let query = query.as_str();
-        let asked = members
+        let requests = members
             .iter()
             .map(|member| async move { (member.name().clone(), self.ask(member, identity, path, query).await) });
-        let (mut items, mut told, mut refusal) = (Vec::new(), false, None);
-        for (cluster, answer) in join_all(asked).await {
+        let (mut items, mut has_response, mut refusal) = (Vec::new(), false, None);
+        for (cluster, answer) in join_all(requests).await {
             let reason = match answer {
                 MemberResponse::Ok(list) => match Item::read(&cluster, &list) {
                     Ok(of_member) => {
-                        told = true;
+                        has_response = true;
                         items.extend(of_member);
                         continue;
                     }
                     Err(error) => format!("sent an invalid list: {error}"),
                 },
                 MemberResponse::Other(StatusCode::NOT_FOUND, _) => continue,
-                MemberResponse::Other(code, said) => {
-                    let reason = why(code, &said);
-                    refusal.get_or_insert(Ok((code, said)));
+                MemberResponse::Other(code, body) => {
+                    let reason = why(code, &body);
+                    refusal.get_or_insert(Ok((code, body)));
                     reason
                 }
                 MemberResponse::None(error) => {
@@ -156,9 +156,9 @@ impl Proxy {
             };
             missing.push(Missing { cluster, reason });
         }
-        if let (MemberIdentity::Caller(_), false, Some(refusal)) = (identity, told, refusal) {
-            let (code, said) = refusal?;
-            let mut response = written(said);
+        if let (MemberIdentity::Caller(_), false, Some(refusal)) = (identity, has_response, refusal) {
+            let (code, body) = refusal?;
+            let mut response = written(body);
             *response.status_mut() = code;
             return Ok(named(response, &missing));
         }
@@ -176,24 +176,24 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let path = kind.path(&native.namespace, &native.name);
         let path = path.as_str();
-        let asked = members.iter().map(|member| async move {
+        let requests = members.iter().map(|member| async move {
             (member.name().clone(), self.ask(member, MemberIdentity::ServiceAccount, path, "").await)
         });
         let mut found = Vec::new();
-        for (cluster, answer) in join_all(asked).await {
+        for (cluster, answer) in join_all(requests).await {
             match Found::of(answer) {
                 Ok(one) => found.push((cluster, one)),
                 Err(reason) => missing.push(Missing { cluster, reason }),
             }
         }
-        let told = one(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
+        let response = one(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
             let item = Item::one(&cluster, kind, &usage)?;
             match shape {
                 Shape::Table(form) => Ok(document(&table(&[item], form)?)),
                 Shape::Objects(form) => Ok(written(item.encoded(form)?.into_owned())),
             }
         });
-        Ok(named(told.unwrap_or_else(Error::into_response), &missing))
+        Ok(named(response.unwrap_or_else(Error::into_response), &missing))
     }
 }
 
@@ -212,11 +212,11 @@ impl Found {
         match answer {
             MemberResponse::Ok(usage) => Ok(Self::Usage(usage)),
             // The group in the details shows whether the object or its metrics are missing.
-            MemberResponse::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
+            MemberResponse::Other(StatusCode::NOT_FOUND, body) => match Status::read(&body).details.group.as_str() {
                 GROUP => Ok(Self::Unmeasured),
                 _ => Ok(Self::Absent),
             },
-            MemberResponse::Other(code, said) => Err(why(code, &said)),
+            MemberResponse::Other(code, body) => Err(why(code, &body)),
             MemberResponse::None(error) => Err(error.to_string()),
         }
     }
@@ -380,18 +380,18 @@ mod tests {
     #[case("metadata.namespace!=b", "a/web@m2")]
     fn lists_are_merged(#[case] selector: &str, #[case] expected: &str) {
         let items = items(selector);
-        let told: Vec<String> =
+        let listed: Vec<String> =
             items.iter().map(|item| format!("{}/{}@{}", item.namespace, item.name, item.cluster)).collect();
-        assert_eq!(told.join(" "), expected);
+        assert_eq!(listed.join(" "), expected);
     }
 
     #[tokio::test]
     async fn items_are_annotated_with_their_cluster_and_unchanged() {
         let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
-        let told: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((&told["kind"], &told["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
-        let item = &told["items"][0];
+        let list: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
+        let item = &list["items"][0];
         assert_eq!(item["metadata"]["annotations"], json!({QUERY_FROM_CLUSTER: "m1"}));
         assert_eq!((&item["metadata"]["labels"], &item["window"]), (&json!({"a": "b"}), &json!("30s")));
         assert_eq!(item["containers"][0]["usage"]["cpu"], "100m");
@@ -439,16 +439,16 @@ mod tests {
     ) {
         let found =
             found.iter().cloned().enumerate().map(|(nth, found)| (cluster(&format!("m{nth}")), found)).collect();
-        let told = one(kind, namespace, "x", found);
-        assert_eq!(told.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
+        let result = one(kind, namespace, "x", found);
+        assert_eq!(result.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
     }
 
     #[rstest]
     #[case(json!({"details": {"name": "a/x", "group": "metrics.k8s.io", "kind": "podmetrics"}}), Found::Unmeasured)]
     #[case(json!({"details": {"name": "x", "kind": "pods"}}), Found::Absent)]
     #[case(json!("404 page not found"), Found::Absent)]
-    fn responses_of_members_are_classified(#[case] said: Value, #[case] expected: Found) {
-        let answer = MemberResponse::Other(StatusCode::NOT_FOUND, said.to_string().into());
+    fn responses_of_members_are_classified(#[case] body: Value, #[case] expected: Found) {
+        let answer = MemberResponse::Other(StatusCode::NOT_FOUND, body.to_string().into());
         assert_eq!(Found::of(answer), Ok(expected));
     }
 
@@ -463,7 +463,7 @@ mod tests {
     #[case("/api/v1/pods", None)]
     fn measured_resources(#[case] path: &str, #[case] expected: Option<&str>) {
         let native = Native::parse(path).unwrap();
-        let told = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
-        assert_eq!(told.as_deref(), expected);
+        let upstream_path = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
+        assert_eq!(upstream_path.as_deref(), expected);
     }
 }

@@ -35,8 +35,8 @@ const ONE: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-
 async fn serve(mut connection: TcpStream, does: Does) {
     let mut head = [0; 4096];
     // Requests without a body arrive in one packet.
-    let asked = connection.read(&mut head).await.unwrap_or_default();
-    if asked == 0 {
+    let length = connection.read(&mut head).await.unwrap_or_default();
+    if length == 0 {
         return;
     }
     let sent = match does {
@@ -95,9 +95,9 @@ async fn lists_name_members_whose_part_is_incomplete() {
     assert_eq!((code, &list["kind"]), (200, &json!("ConfigMapList")), "{list}");
     assert_eq!(item_names(&list), ["both", "both", "only-m1", "only-m2"]);
     let missing = list["metadata"]["incompleteClusters"].as_array().unwrap();
-    let said: Vec<(&str, &str)> =
+    let reasons: Vec<(&str, &str)> =
         missing.iter().map(|one| (one["cluster"].as_str().unwrap(), one["reason"].as_str().unwrap())).collect();
-    let [(breaks, broke), (silent, never), (stalls, stalled)] = said.as_slice() else { panic!("{said:?}") };
+    let [(breaks, broke), (silent, never), (stalls, stalled)] = reasons.as_slice() else { panic!("{reasons:?}") };
     assert_eq!([*breaks, *silent, *stalls], ["breaks", "silent", "stalls"]);
     assert!(broke.starts_with("broke off in the middle of its list"), "{broke}");
     assert!(never.contains("no answer within 2 s"), "{never}");

@@ -33,7 +33,7 @@ pub struct Aggregated {
     pub delegated: DelegatedAuth,
     pub admission: Arc<AdmissionChain>,
     pub roles: Arc<Roles>,
-    pub edge: ApiMiddleware,
+    pub middleware: ApiMiddleware,
     /// True if this server serves the members' metrics.
     pub metrics_adapter: bool,
 }
@@ -128,7 +128,7 @@ async fn serve(
 /// 200 if every worker is healthy, else 503 with the problems.
 pub fn health(state: &Aggregated) -> Response {
     let mut problems = state.roles.problems();
-    problems.extend(state.edge.problems());
+    problems.extend(state.middleware.problems());
     let (code, text) = if problems.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {

@@ -162,8 +162,8 @@ fn function_arguments_are_validated(#[case] function: &str, #[case] text: &str, 
 #[test]
 fn growing_results_are_charged() {
     // Each iteration doubles a text: 40 iterations would create a terabyte.
-    let turns: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
-    let source = format!("[{}].map(x, self.name).join('{}')", turns.join(", "), "-".repeat(60));
+    let items: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
+    let source = format!("[{}].map(x, self.name).join('{}')", items.join(", "), "-".repeat(60));
     assert!(run(&source).is_ok());
     let double = "'0123456789'".to_owned();
     let doubled = (0..40).fold(double, |text, _| format!("[{text}].map(t, t + t)[0]"));

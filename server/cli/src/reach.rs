@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use crowsnest_apimachinery::request::path_segment;
-pub use crowsnest_component_base::client_errors::reason as said;
+pub use crowsnest_component_base::client_errors::reason;
 use kube::core::Status;
 use serde_json::Value;
 
@@ -75,24 +75,24 @@ pub(crate) async fn find(client: &kube::Client, cluster: Option<&str>, path: &st
 /// Explains a failed request: cluster, cause and next step. Members are reached through the control plane, so a
 /// connection error always concerns the control plane.
 pub(crate) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
-    let said = said(error);
+    let reason = reason(error);
     let kube::Error::Api(status) = error else {
         return match error {
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
                 format!(
-                    "cannot connect to the control plane: {said}; start one with `crowsnest up`, or name another with --kubeconfig"
+                    "cannot connect to the control plane: {reason}; start one with `crowsnest up`, or name another with --kubeconfig"
                 )
             }
-            _ => said,
+            _ => reason,
         };
     };
-    let said = match cluster.filter(|cluster| !said.contains(*cluster)) {
-        Some(cluster) => format!("{cluster}: {said}"),
-        None => said,
+    let reason = match cluster.filter(|cluster| !reason.contains(*cluster)) {
+        Some(cluster) => format!("{cluster}: {reason}"),
+        None => reason,
     };
     match next(cluster, status) {
-        Some(next) => format!("{said}; {next}"),
-        None => said,
+        Some(next) => format!("{reason}; {next}"),
+        None => reason,
     }
 }
 
@@ -216,10 +216,11 @@ mod tests {
     #[test]
     fn connection_errors_show_the_innermost_cause() {
         let refused = Layer(std::io::Error::other("connection refused"));
-        let told = failure(Some("m1"), &kube::Error::Service(Box::new(refused)));
+        let message = failure(Some("m1"), &kube::Error::Service(Box::new(refused)));
         assert!(
-            told.starts_with("cannot connect to the control plane: connection refused; start one with `crowsnest up`"),
-            "{told}"
+            message
+                .starts_with("cannot connect to the control plane: connection refused; start one with `crowsnest up`"),
+            "{message}"
         );
     }
 }

@@ -475,14 +475,14 @@ async fn outages_hold_events_until_they_end() {
     member.cut_off_for(Outage::Silent, MOMENT).await.unwrap();
     tokio::time::timeout(PATIENCE, maps.list(&ListParams::default())).await.unwrap().unwrap();
     member.flap(Duration::from_millis(20)).await.unwrap();
-    let turns = async {
+    let reachability_changes = async {
         for reachable in [true, false, true] {
             while member.is_reachable().await != reachable {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
     };
-    tokio::time::timeout(PATIENCE, turns).await.unwrap();
+    tokio::time::timeout(PATIENCE, reachability_changes).await.unwrap();
     member.resume().await.unwrap();
     maps.list(&ListParams::default()).await.unwrap();
     member.stop().await.unwrap();

@@ -164,7 +164,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             parts::serve(&name, control_plane, audit_log.as_deref()).await?;
         }
         Bench::Floor { listeners, writes, bytes, every } => {
-            floor::tell(listeners, writes, bytes, Duration::from_millis(every)).await?;
+            floor::broadcast(listeners, writes, bytes, Duration::from_millis(every)).await?;
         }
         Bench::Failover(args) => failover::run(&args).await?,
         Bench::Controllers { cache_dir, kubeconfig, evict } => {

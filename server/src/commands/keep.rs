@@ -154,27 +154,30 @@ mod tests {
 
     #[test]
     fn unset_flags_keep_the_defaults() {
-        let (said, standard) = (options("").unwrap(), IndexOptions::new("/nowhere"));
-        assert_eq!(format!("{said:?}"), format!("{standard:?}"));
+        let (options, standard) = (options("").unwrap(), IndexOptions::new("/nowhere"));
+        assert_eq!(format!("{options:?}"), format!("{standard:?}"));
     }
 
     #[test]
     fn flags_are_applied() {
-        let said = options(
+        let options = options(
             "--cache-history 90m --cache-history-bytes 1Gi --cache-versions 3 --cache-bytes 4Gi \
             --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields --cache-withhold configmaps:data",
         );
-        let said = said.unwrap();
+        let options = options.unwrap();
         let history = History {
             kept_for: Duration::from_secs(5400),
             per_object: 3,
             max_bytes: 1 << 30,
             max_store_bytes: Some(4 << 30),
         };
-        assert_eq!((said.history, said.bytes_in_flight, said.bytes_in_flight_per_cluster), (history, 1 << 20, 1 << 20));
-        assert_eq!(said.excluded, ["pods", "events.events.k8s.io"]);
+        assert_eq!(
+            (options.history, options.bytes_in_flight, options.bytes_in_flight_per_cluster),
+            (history, 1 << 20, 1 << 20)
+        );
+        assert_eq!(options.excluded, ["pods", "events.events.k8s.io"]);
         let withheld = vec!["configmaps:data".parse().unwrap()];
-        assert_eq!(said.keep, Keep { managed_fields: true, withheld, ..Keep::default() });
+        assert_eq!(options.keep, Keep { managed_fields: true, withheld, ..Keep::default() });
     }
 
     #[test]

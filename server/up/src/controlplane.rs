@@ -125,7 +125,7 @@ impl ControlPlane {
     pub(super) async fn install(
         &self,
         roles: &Arc<Roles>,
-        edge: ApiMiddleware,
+        middleware: ApiMiddleware,
         (config, reloader): (&ApiConfig, &mut Reloader),
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         servers: &Tasks,
@@ -137,9 +137,9 @@ impl ControlPlane {
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
         let own = ServingCertificates::new(&authority.server(&names)?)?;
-        let told = trust::told(client.clone()).await?;
-        let tls = Tls::new(Arc::clone(&own), told.authorities()?);
-        let trust = Arc::new(Trust::new(tls.clone(), told));
+        let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
+        let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
+        let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
         config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
         let stopping = servers.stopping();
         let (follower, stop) = (client.clone(), stopping.clone());
@@ -148,7 +148,7 @@ impl ControlPlane {
         servers.keep("renewal of the listener's certificate", async move {
             authority.renew(&renewed, &names, &stop).await;
         });
-        let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
+        let hooks = self.serve_webhooks(&own, controllers, &middleware, servers).await?;
         let delegated = DelegatedAuth::new(client.clone());
         let admission = self.admission(&delegated, servers);
         let state = Aggregated {
@@ -157,7 +157,7 @@ impl ControlPlane {
             delegated,
             admission,
             roles: Arc::clone(roles),
-            edge,
+            middleware,
             metrics_adapter,
         };
         let aggregated = router(state);
@@ -202,7 +202,7 @@ impl ControlPlane {
         &self,
         own: &Arc<ServingCertificates>,
         controllers: &crowsnest_controllers::runtime::Config,
-        edge: &ApiMiddleware,
+        middleware: &ApiMiddleware,
         servers: &Tasks,
     ) -> anyhow::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;
@@ -211,7 +211,8 @@ impl ControlPlane {
         let tls = Tls::mutual(Arc::clone(own), &clients)?;
         // Simulated members have endpoints on this host.
         let settings = (controllers, true);
-        let hooks = crowsnest_webhook::routes(self.client(), settings, &edge.metrics.admissions, Clients::Handshake);
+        let hooks =
+            crowsnest_webhook::routes(self.client(), settings, &middleware.metrics.admissions, Clients::Handshake);
         let routes = axum::Router::new().nest("/webhooks", hooks);
         servers.keep("webhooks", serving::serve(listener, Some(tls), routes, servers.stopping().clone()));
         Ok(format!("https://{address}/webhooks"))

@@ -22,7 +22,7 @@ const EVENTS: &str = "text/event-stream";
 struct Served {
     client: kube::Client,
     document: Value,
-    asked: BTreeSet<(String, String)>,
+    requested: BTreeSet<(String, String)>,
 }
 
 pub fn agree(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
@@ -54,7 +54,7 @@ impl Served {
         for (_, schema) in schemas.iter_mut().filter(|(name, _)| name.starts_with(OWN)) {
             close(schema);
         }
-        Ok(Self { client, document, asked: BTreeSet::new() })
+        Ok(Self { client, document, requested: BTreeSet::new() })
     }
 
     async fn questions(&mut self) -> Result<()> {
@@ -126,14 +126,14 @@ impl Served {
         ] {
             self.get(&format!("{ROOT}/paths?p={pattern}{more}"), "", code).await?;
         }
-        for (asked, code) in [
+        for (parameters, code) in [
             // Changes of Clusters: they have become ready.
             ("about=member1", 200),
             ("about=deployment/shop/checkout&at=now&within=1h", 200),
             ("about=deployment/shop/checkout&at=x", 400),
             ("at=now", 400),
         ] {
-            self.get(&format!("{ROOT}/journal?{asked}"), "", code).await?;
+            self.get(&format!("{ROOT}/journal?{parameters}"), "", code).await?;
         }
         self.get(&format!("{ROOT}/graph?cluster=member1"), "", 400).await.map(drop)
     }
@@ -166,7 +166,7 @@ impl Served {
             let methods = item.as_object().into_iter().flatten().filter(|(_, operation)| operation.is_object());
             methods.map(|(method, _)| (path.clone(), method.clone()))
         });
-        let left: Vec<_> = documented.filter(|one| !self.asked.contains(one)).collect();
+        let left: Vec<_> = documented.filter(|one| !self.requested.contains(one)).collect();
         ensure!(left.is_empty(), "documented and not requested: {left:?}");
         Ok(())
     }
@@ -207,13 +207,13 @@ impl Served {
         let described = &self.document["paths"][&template][&method]["responses"][code.to_string()]["content"][media];
         let schema = &described["schema"];
         ensure!(schema.is_object(), "{method} {what}: {code} with {media} is not described");
-        let told = self.told(schema, media, text);
-        let told = told.with_context(|| format!("{method} {what} answers {code} with {media}: {text}"))?;
-        self.asked.insert((template, method));
-        Ok(told)
+        let value = self.validate(schema, media, text);
+        let value = value.with_context(|| format!("{method} {what} answers {code} with {media}: {text}"))?;
+        self.requested.insert((template, method));
+        Ok(value)
     }
 
-    fn told(&self, schema: &Value, media: &str, text: &str) -> Result<Value> {
+    fn validate(&self, schema: &Value, media: &str, text: &str) -> Result<Value> {
         match media {
             "application/json" => {
                 let value: Value = serde_json::from_str(text)?;

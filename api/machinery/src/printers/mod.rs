@@ -13,7 +13,7 @@ mod view;
 mod workloads;
 
 pub use cells::{Cell, human_duration};
-pub use messages::{Messages, Place};
+pub use messages::{MessagePosition, Messages};
 
 use std::borrow::Cow;
 

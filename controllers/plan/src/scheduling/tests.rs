@@ -20,7 +20,7 @@ struct Rooms(Vec<i32>);
 
 impl Estimate for Rooms {
     fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        among.iter().map(|place| self.0.get(*place).copied()).collect()
+        among.iter().map(|index| self.0.get(*index).copied()).collect()
     }
 
     fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {

@@ -62,11 +62,12 @@ impl Reported {
         }
         let mut conditions = typed.status.conditions.clone();
         let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now));
-        let said = |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
-        let said: Vec<&str> = views.iter().filter(said).map(|(cluster, _)| *cluster).collect();
+        let is_applied =
+            |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
+        let applied: Vec<&str> = views.iter().filter(is_applied).map(|(cluster, _)| *cluster).collect();
         let is_complete = construct::targets(&typed.spec).iter().all(|target| {
             let suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
-            suspended || said.contains(&target.name.as_str())
+            suspended || applied.contains(&target.name.as_str())
         });
         let is_news = changed || items != typed.status.aggregated_status;
         let progress = progress(&typed.status.aggregated_status, &items, is_complete);

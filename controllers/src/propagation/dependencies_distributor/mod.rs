@@ -172,7 +172,7 @@ impl DependenciesDistributor {
             name: &key.name,
             permanent_id: permanent_id::of_binding(&binding),
             clusters: &typed.spec.clusters,
-            wishes: DependencySettings::of(&typed.spec),
+            settings: DependencySettings::of(&typed.spec),
         };
         let mut attached = BTreeSet::new();
         let mut written = false;

@@ -51,8 +51,8 @@ impl Scheduler {
                 if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled) {
                     return Ok(Outcome::Again(wait));
                 }
-                let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
-                self.write_success(&at, binding, told).await?;
+                let scheduled = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                self.write_success(&at, binding, scheduled).await?;
                 Ok(Outcome::Done)
             }
             Plan::Keep => {
@@ -141,7 +141,7 @@ impl Scheduler {
         nothing: Option<&ScheduleError>,
     ) {
         let journal = &self.context.journal;
-        let (asked_by, nothing) = (journal.asked_by(key), nothing.map(ToString::to_string));
+        let (requested_by, nothing) = (journal.requested_by(key), nothing.map(ToString::to_string));
         let (before, status) = (&at.typed.spec, &at.typed.status);
         let moved = Move {
             before,
@@ -149,7 +149,7 @@ impl Scheduler {
             to,
             trigger: at.report.trigger,
             nothing: nothing.as_deref(),
-            asked_by: asked_by.as_deref(),
+            requested_by: requested_by.as_deref(),
         };
         journal
             .note_all(rescheduled(&BindingChange::of(written, before, self.context.config.clock.wall()), &moved))

@@ -66,8 +66,8 @@ fn state(states: &States, cluster: &ClusterName, now: i64) -> RulesState {
     let collections = rbac_resources().map(|gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)));
     let outdated = || collections.iter().flatten().filter(|state| !state.is_fresh());
     let Some(reason) = outdated().find_map(|state| state.trouble.clone()) else { return RulesState::Current };
-    let heard = outdated().map(|state| state.heard_at).filter(|at| *at > 0).min();
-    RulesState::Stale { reason, age_seconds: heard.map(|at| (now - at).max(0) / 1000) }
+    let oldest = outdated().map(|state| state.heard_at).filter(|at| *at > 0).min();
+    RulesState::Stale { reason, age_seconds: oldest.map(|at| (now - at).max(0) / 1000) }
 }
 
 impl ClusterRules {

@@ -107,7 +107,7 @@ impl Rights {
     }
 
     /// Applies a change of an RBAC object.
-    pub fn apply(&self, record: &Record, body: &[u8], happened: ChangeKind) {
+    pub fn apply(&self, record: &Record, body: &[u8], change_kind: ChangeKind) {
         let resource = &*record.key.resource().resource;
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
@@ -117,11 +117,11 @@ impl Rights {
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
-            "roles" | "clusterroles" => match read(body, happened).map_err(warn_invalid) {
+            "roles" | "clusterroles" => match read(body, change_kind).map_err(warn_invalid) {
                 Ok(Some(role)) => rbac.put_role(namespace, name, role),
                 Ok(None) | Err(()) => rbac.remove_role(namespace, name),
             },
-            "rolebindings" | "clusterrolebindings" => match read(body, happened).map_err(warn_invalid) {
+            "rolebindings" | "clusterrolebindings" => match read(body, change_kind).map_err(warn_invalid) {
                 Ok(Some(binding)) => rbac.put_binding(namespace, name, binding),
                 Ok(None) | Err(()) => rbac.remove_binding(namespace, name),
             },
@@ -323,8 +323,8 @@ fn known(states: &States, cluster: &ClusterName) -> bool {
 }
 
 /// None for a deleted object.
-fn read<T: DeserializeOwned>(body: &[u8], happened: ChangeKind) -> Result<Option<T>, serde_json::Error> {
-    if happened == ChangeKind::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
+fn read<T: DeserializeOwned>(body: &[u8], change_kind: ChangeKind) -> Result<Option<T>, serde_json::Error> {
+    if change_kind == ChangeKind::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
 }
 
 #[cfg(test)]

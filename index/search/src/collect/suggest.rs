@@ -253,7 +253,7 @@ impl Values {
     ) -> Result<Vec<Suggestion>, Error> {
         let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(most) };
         let plan = self.planned();
-        let (now, before) = match plan.asked {
+        let (now, before) = match plan.scope {
             TimeScope::Now => (settled(&self.sources, plan.matches).await?, None),
             _ => {
                 let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
@@ -297,7 +297,7 @@ impl Values {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
             let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total() };
             let found = find(&self.sources, self.planned(), request).await?;
-            ends.extend(found.top.hits.first().and_then(|hit| match hit.place.ranks.first() {
+            ends.extend(found.top.hits.first().and_then(|hit| match hit.position.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),
                 _ => None,
             }));

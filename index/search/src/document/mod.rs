@@ -12,7 +12,7 @@ use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
 use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
 use crowsnest_api::references::references;
 use crowsnest_apimachinery::names::ObjectKey;
-use crowsnest_apimachinery::printers::{InvolvedObject, Place, PrintedObject};
+use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
 use crowsnest_apimachinery::references::group_of_reference;
 use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
@@ -63,7 +63,7 @@ pub struct Document {
     body: Bytes,
     /// Parts of the JSON, read at most once on demand: the whole tree, all text, or only messages.
     tree: OnceLock<Value>,
-    said: OnceLock<ManifestText>,
+    manifest_text: OnceLock<ManifestText>,
     messages: OnceLock<Vec<String>>,
 }
 
@@ -247,8 +247,8 @@ impl Document {
         let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
         let annotations = metadata.annotations.unwrap_or_default();
         for (word, namespace, name) in PROPAGATION {
-            let said = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
-            let (namespace, name) = (said(namespace), said(name));
+            let annotation = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
+            let (namespace, name) = (annotation(namespace), annotation(name));
             self.word(word, name);
             if !namespace.is_empty() && !name.is_empty() {
                 self.word(word, &format!("{namespace}/{name}"));
@@ -309,15 +309,15 @@ impl Document {
     /// All messages, the one that explains the status first. If the manifest text is needed as well, read it
     /// before.
     pub fn messages(&self) -> &[String] {
-        match self.said.get() {
-            Some(said) => &said.messages,
+        match self.manifest_text.get() {
+            Some(manifest_text) => &manifest_text.messages,
             None => self.messages.get_or_init(|| self.read(Extraction::Messages).messages),
         }
     }
 
     /// Keys and values of the manifest, one per line.
     pub fn content(&self) -> &str {
-        &self.said().content
+        &self.manifest_text().content
     }
 
     /// The manifest as a tree, for paths. Later reads use the tree.
@@ -325,27 +325,27 @@ impl Document {
         self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
     }
 
-    fn said(&self) -> &ManifestText {
-        self.said.get_or_init(|| self.read(Extraction::All))
+    fn manifest_text(&self) -> &ManifestText {
+        self.manifest_text.get_or_init(|| self.read(Extraction::All))
     }
 
     fn read(&self, extraction: Extraction) -> ManifestText {
         let (group, kind) = &self.shape;
-        let place = Place::of(group, kind);
-        let said = match self.tree.get() {
-            Some(tree) if !tree.is_null() => read_tree(tree, place, extraction),
-            _ => read(&self.body, place, extraction),
+        let position = MessagePosition::of(group, kind);
+        let manifest_text = match self.tree.get() {
+            Some(tree) if !tree.is_null() => read_tree(tree, position, extraction),
+            _ => read(&self.body, position, extraction),
         };
-        let Some(first) = &self.message else { return said };
-        let others = said.messages.into_iter().filter(|message| message != first);
-        ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
+        let Some(first) = &self.message else { return manifest_text };
+        let others = manifest_text.messages.into_iter().filter(|message| message != first);
+        ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..manifest_text }
     }
 
     /// Columns by which `field:*` finds the object.
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
-        has.extend(self.said().cut.then_some(CUT));
+        has.extend(self.manifest_text().cut.then_some(CUT));
         has.sort_unstable();
         has.dedup();
         has.into_iter()

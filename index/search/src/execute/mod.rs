@@ -121,20 +121,20 @@ async fn look_up(
 ) -> Result<LookedUp, Error> {
     let mut search = Search::new(sources);
     let matches = search.settled(plan.matches).await?;
-    let held = match plan.asked {
+    let held = match plan.scope {
         TimeScope::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
         _ => matches.clone(),
     };
     let mut now = search.askable(held.clone()).await?;
-    if let TimeScope::At(at) = plan.asked {
+    if let TimeScope::At(at) = plan.scope {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
-    if let TimeScope::During(_, until) = plan.asked {
+    if let TimeScope::During(_, until) = plan.scope {
         now = now.and(Match::Number(Number::Changed, None, Some(until)));
     }
     let mut before = None;
-    if plan.asked != TimeScope::Now {
-        let found = history::found(sources, plan.asked, &held, &now, request, terms).await?;
+    if plan.scope != TimeScope::Now {
+        let found = history::found(sources, plan.scope, &held, &now, request, terms).await?;
         search.cut(found.cut);
         // The text index may still contain deleted objects.
         now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());

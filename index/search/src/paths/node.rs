@@ -64,7 +64,7 @@ fn query_match(text: &str, world: &FleetFacts, notices: &mut BTreeSet<String>) -
     let query = parse(text, &Limits::default()).map_err(|error| format!("invalid q {text:?}: {error}"))?;
     let planned = plan(&query, world);
     notices.extend(query.notices.iter().chain(&planned.notices).map(|notice| format!("q: {}", notice.message)));
-    if planned.asked != TimeScope::Now {
+    if planned.scope != TimeScope::Now {
         notices.insert("q: paths are evaluated on current objects".to_owned());
     }
     Ok(planned.matches)

@@ -62,7 +62,7 @@ pub struct ClusterFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub matches: Match,
-    pub asked: TimeScope,
+    pub scope: TimeScope,
     pub notices: Vec<Notice>,
 }
 
@@ -104,15 +104,15 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
-        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, said: String::new() }));
+        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, condition: String::new() }));
     }
-    let asked = match (at, during) {
+    let scope = match (at, during) {
         (Some(at), _) => TimeScope::At(at),
         (None, Some((from, to))) => TimeScope::During(from, to),
         (None, None) if planner.deleted => TimeScope::Deleted,
         (None, None) => TimeScope::Now,
     };
-    let then = matches!(asked, TimeScope::At(_) | TimeScope::During(..));
+    let then = matches!(scope, TimeScope::At(_) | TimeScope::During(..));
     if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
         planner.notice(Span::default(), CURRENT_RELATIONS);
     }
@@ -122,7 +122,7 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     if output.depth.is_some_and(|depth| depth > MOST_STEPS) {
         planner.notice(Span::default(), format!("relations are limited to {MOST_STEPS} steps"));
     }
-    Plan { matches, asked, notices: planner.notices }
+    Plan { matches, scope, notices: planner.notices }
 }
 
 impl FleetFacts {
@@ -316,15 +316,15 @@ impl Planner<'_> {
 
     fn relation(&mut self, span: Span, field: &str, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
-        let (depth, said) = (self.depth, pattern.to_string());
+        let (depth, condition) = (self.depth, pattern.to_string());
         Match::Reach(Box::new(match field {
             "owner" | "uses" if depth == 1 => {
                 return reference.referrers(if field == "owner" { Word::Owner } else { Word::Uses });
             }
-            "owner" => Reach::Owned { by: reference.referrers(Word::Owner), depth, said },
-            "uses" => Reach::Using { first: reference.referrers(Word::Uses), depth, said },
-            "usedby" => Reach::Used { by: reference.objects(), depth, said },
-            _ => Reach::Near { to: reference.objects(), depth, said },
+            "owner" => Reach::Owned { by: reference.referrers(Word::Owner), depth, condition },
+            "uses" => Reach::Using { first: reference.referrers(Word::Uses), depth, condition },
+            "usedby" => Reach::Used { by: reference.objects(), depth, condition },
+            _ => Reach::Near { to: reference.objects(), depth, condition },
         }))
     }
 
@@ -332,17 +332,17 @@ impl Planner<'_> {
     fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
         let depth = if self.states_depth { self.depth } else { CLOSURE_STEPS };
-        let (of, said) = (reference.objects(), pattern.to_string());
-        Match::Reach(Box::new(Reach::Dependent { of, side, depth, said }))
+        let (of, condition) = (reference.objects(), pattern.to_string());
+        Match::Reach(Box::new(Reach::Dependent { of, side, depth, condition }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
     fn has(&mut self, what: &str, inner: &Expr) -> Match {
         let kind = self.kind(&Pattern::Word(what.to_owned()));
         let of = kind.and(self.expr(inner).unwrap_or(Match::All));
-        let said = format!("{what}({inner})");
+        let condition = format!("{what}({inner})");
         let event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
-        Match::Reach(Box::new(if event { Reach::Subjects { of, said } } else { Reach::Holders { of, said } }))
+        Match::Reach(Box::new(if event { Reach::Subjects { of, condition } } else { Reach::Holders { of, condition } }))
     }
 
     fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {

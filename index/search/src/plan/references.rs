@@ -88,15 +88,15 @@ impl ReferenceParts {
         let written: Option<Vec<String>> = self.kinds.iter().map(NamedKind::written).collect();
         let found = match written.filter(|kinds| !self.is_glob && !kinds.is_empty()) {
             Some(kinds) => {
-                let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-                let term = |kind: String| Match::Word(word, Test::Equals(format!("{kind}/{place}{}", self.name)));
+                let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+                let term = |kind: String| Match::Word(word, Test::Equals(format!("{kind}/{prefix}{}", self.name)));
                 Match::any_of(kinds.into_iter().map(term).collect())
             }
             None => {
                 let kinds: Vec<String> = self.kinds.iter().map(NamedKind::regex).collect();
                 let kind = if kinds.is_empty() { "[^/]*".to_owned() } else { format!("(?:{})", kinds.join("|")) };
-                let place = namespace.map(|namespace| format!("{}/", self.part(namespace))).unwrap_or_default();
-                Match::Word(word, Test::Regex(format!("{kind}/{place}{}", self.part(&self.name))))
+                let prefix = namespace.map(|namespace| format!("{}/", self.part(namespace))).unwrap_or_default();
+                Match::Word(word, Test::Regex(format!("{kind}/{prefix}{}", self.part(&self.name))))
             }
         };
         match own {

@@ -21,21 +21,21 @@ const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
     /// Subjects of events.
-    Subjects { of: Match, said: String },
+    Subjects { of: Match, condition: String },
     /// Direct and indirect owners, and users of the objects.
-    Holders { of: Match, said: String },
+    Holders { of: Match, condition: String },
     /// The objects themselves and those they own.
-    Owned { by: Match, depth: u8, said: String },
+    Owned { by: Match, depth: u8, condition: String },
     /// The objects themselves and those that use them.
-    Using { first: Match, depth: u8, said: String },
+    Using { first: Match, depth: u8, condition: String },
     /// Objects used by them.
-    Used { by: Match, depth: u8, said: String },
+    Used { by: Match, depth: u8, condition: String },
     /// Neighbours in any direction.
-    Near { to: Match, depth: u8, said: String },
+    Near { to: Match, depth: u8, condition: String },
     /// Objects that depend on them, or on which they depend.
-    Dependent { of: Match, side: Side, depth: u8, said: String },
+    Dependent { of: Match, side: Side, depth: u8, condition: String },
     /// Related objects of one kind.
-    Family { of: Match, kind: Match, said: String },
+    Family { of: Match, kind: Match, condition: String },
 }
 
 impl Reach {
@@ -61,16 +61,16 @@ impl Reach {
         self
     }
 
-    pub fn said(&self) -> (&'static str, &str) {
+    pub fn label(&self) -> (&'static str, &str) {
         match self {
-            Self::Subjects { said, .. } | Self::Holders { said, .. } => ("has", said),
-            Self::Owned { said, .. } => ("owner", said),
-            Self::Using { said, .. } => ("uses", said),
-            Self::Used { said, .. } => ("usedby", said),
-            Self::Near { said, .. } => ("related", said),
-            Self::Dependent { side: Side::Dependents, said, .. } => ("reaches", said),
-            Self::Dependent { side: Side::Dependencies, said, .. } => ("reachedby", said),
-            Self::Family { said, .. } => ("select", said),
+            Self::Subjects { condition, .. } | Self::Holders { condition, .. } => ("has", condition),
+            Self::Owned { condition, .. } => ("owner", condition),
+            Self::Using { condition, .. } => ("uses", condition),
+            Self::Used { condition, .. } => ("usedby", condition),
+            Self::Near { condition, .. } => ("related", condition),
+            Self::Dependent { side: Side::Dependents, condition, .. } => ("reaches", condition),
+            Self::Dependent { side: Side::Dependencies, condition, .. } => ("reachedby", condition),
+            Self::Family { condition, .. } => ("select", condition),
         }
     }
 }
@@ -112,8 +112,8 @@ async fn resolve_all(parts: Vec<Match>, objects: &mut dyn Objects) -> Result<Vec
 }
 
 async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error> {
-    let (field, said) = reach.said();
-    let (field, said) = (field.to_owned(), said.to_owned());
+    let (field, condition) = reach.label();
+    let (field, condition) = (field.to_owned(), condition.to_owned());
     let mut steps = Steps { objects };
     let found = match reach {
         Reach::Subjects { of, .. } => {
@@ -153,7 +153,7 @@ async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error>
             kind.and(steps.family(of).await?)
         }
     };
-    Ok(Match::Because(field, said, Box::new(found)))
+    Ok(Match::Because(field, condition, Box::new(found)))
 }
 
 /// A step along edges of these kinds.

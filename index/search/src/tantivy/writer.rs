@@ -4,7 +4,7 @@ mod catch_up;
 mod commit_policy;
 mod pending;
 
-use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
+use super::{Built, MergeMode, Payload, Prepare, TextIndex, merges};
 use crate::document::Document;
 use crate::tantivy::throttle::{Work, lower_priority};
 use commit_policy::CommitPolicy;
@@ -136,28 +136,28 @@ impl TextFollower {
         let mut writer = self.text.writer(self.heap_bytes)?;
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
-        let mut pace = Pace::Following;
+        let mut mode = MergeMode::Following;
         let mut rests = 1;
         loop {
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
             let (now, uncommitted) = (Instant::now(), pending.uncommitted(lag));
-            let wanted = self.commit_policy.pace(&uncommitted, now);
-            if wanted == Pace::Filling {
+            let wanted = self.commit_policy.mode(&uncommitted, now);
+            if wanted == MergeMode::Filling {
                 behind_at = now;
             } else if pending.seq.is_none() && until.is_some_and(|until| behind_at.elapsed() > until) {
                 writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
                 return Ok(Some(self));
             }
-            let before = std::mem::replace(&mut pace, wanted);
+            let before = std::mem::replace(&mut mode, wanted);
             if before != wanted {
                 writer.set_merge_policy(merges(wanted));
             }
-            if (before, wanted, pending.seq) == (Pace::Burst, Pace::Following, None) {
+            if (before, wanted, pending.seq) == (MergeMode::Burst, MergeMode::Following, None) {
                 // Only a commit begins the merges that the burst deferred.
                 pending.seq = Some(Seq(self.payload.seq));
                 self.commit(&mut writer, &mut pending)?;
             }
-            let deadline = self.commit_policy.deadline(&uncommitted, pace);
+            let deadline = self.commit_policy.deadline(&uncommitted, mode);
             let next = runtime.block_on(async {
                 let until = async {
                     match deadline {
@@ -241,7 +241,7 @@ impl TextFollower {
     fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
         for (id, change) in std::mem::take(&mut pending.held) {
-            match change.happened {
+            match change.kind {
                 ChangeKind::Deleted if id <= indexed_until => self.delete(writer, id),
                 ChangeKind::Deleted => {}
                 ChangeKind::Added | ChangeKind::Modified => self.put(writer, indexed_until, &change.object)?,

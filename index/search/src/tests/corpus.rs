@@ -168,7 +168,7 @@ impl Corpus {
     }
 
     /// Answers a query.
-    async fn asked(&self, query: &str) -> Answered {
+    async fn answer(&self, query: &str) -> Answered {
         self.answered(&self.sources, query).await
     }
 
@@ -212,7 +212,7 @@ impl Corpus {
     }
 
     /// All hits in order, as read by an export.
-    async fn told(&self, query: &str) -> Vec<String> {
+    async fn scan(&self, query: &str) -> Vec<String> {
         let query = parse(query, &Limits::default()).unwrap();
         let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, _| {}),
@@ -221,21 +221,21 @@ impl Corpus {
             ..TopHitsRequest::total()
         };
         let mut scan = begin(&self.sources, plan(&query, &world()), request).await.unwrap();
-        let mut told = Vec::new();
+        let mut names = Vec::new();
         loop {
             let hits = scan.next(7).await.unwrap();
             if hits.is_empty() {
-                return told;
+                return names;
             }
             for hit in hits {
-                told.push(self.name(&hit).await);
+                names.push(self.name(&hit).await);
             }
         }
     }
 
     async fn name(&self, hit: &Ranked) -> String {
         match hit.past {
-            None => name_of(&self.sources.store.by_ids(&[hit.place.id], BodyMode::Read).await.unwrap()[0]),
+            None => name_of(&self.sources.store.by_ids(&[hit.position.id], BodyMode::Read).await.unwrap()[0]),
             Some(ended) => {
                 let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
                 name_of(&versions[0].object)
@@ -249,7 +249,7 @@ impl Corpus {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
         let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
-        if plan.asked != TimeScope::Now || plan.matches.contains(&changed) {
+        if plan.scope != TimeScope::Now || plan.matches.contains(&changed) {
             return None;
         }
         let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
@@ -362,11 +362,11 @@ pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
     assert!(questions.len() >= 250, "{} queries", questions.len());
     let mut wrong = Vec::new();
     for Question { query, hits, first, ordered, notice, groups: expected_groups, .. } in &questions {
-        let Answered { hits: found, total, groups, remarks } = corpus.asked(query).await;
-        let told = corpus.told(query).await;
+        let Answered { hits: found, total, groups, remarks } = corpus.answer(query).await;
+        let scanned = corpus.scan(query).await;
         let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
-        if told != found {
-            say(format!("a full scan returns {told:?}"));
+        if scanned != found {
+            say(format!("a full scan returns {scanned:?}"));
         }
         match hits {
             Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
@@ -434,8 +434,8 @@ pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written
     let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is not a field") };
     let values = Values { sources, world: world(), rest, limit: 10 };
     let (suggestions, _) = values.of(known, written).await.unwrap();
-    let told: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
-    told.join(", ")
+    let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
+    lines.join(", ")
 }
 
 /// Ann may list the pods of one namespace.
@@ -467,7 +467,7 @@ pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
         {
             let prefix = format!("{cluster}/Pod/{namespace}/");
             let expected: BTreeSet<String> =
-                corpus.asked(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
+                corpus.answer(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
             let found = corpus.answered(&sources, query).await;
             assert_eq!(
                 (found.hits.into_iter().collect(), found.total),

@@ -111,7 +111,7 @@ impl Corpus {
         let gathered = self.gathered(matches, &rights, caller, sort);
         assert_eq!(gathered.total as usize, gathered.hits.len());
         assert_eq!(gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>(), gathered.total);
-        gathered.hits.iter().map(|hit| self.name(hit.place.id)).collect()
+        gathered.hits.iter().map(|hit| self.name(hit.position.id)).collect()
     }
 
     /// Answer of the text index to what a caller may read.
@@ -327,7 +327,7 @@ fn permissions_apply_in_many_namespaces() {
     let ann = UserInfo::new("ann", ["system:authenticated"]);
     let matches = plan(&parse("web", &Limits::default()).unwrap(), &world()).matches;
     let gathered = corpus.gathered(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
-    assert_eq!(gathered.hits.iter().map(|hit| hit.place.id).collect::<Vec<_>>(), [18]);
+    assert_eq!(gathered.hits.iter().map(|hit| hit.position.id).collect::<Vec<_>>(), [18]);
     assert_eq!((gathered.total, gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
 }
 
@@ -362,10 +362,10 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
 
 #[rstest]
 #[case::everything("", |_: &str| true)]
-#[case::a_word_and_what_goes_on("setting", |said: &str| said.starts_with("setting"))]
-#[case::a_longer_word("content:setting_1", |said: &str| said == "setting_1")]
-#[case::a_tail("content:ting", |said: &str| said == "set-ting")]
-#[case::a_part("name:web-8 -content:unset", |said: &str| said != "unset")]
+#[case::a_word_and_what_goes_on("setting", |value: &str| value.starts_with("setting"))]
+#[case::a_longer_word("content:setting_1", |value: &str| value == "setting_1")]
+#[case::a_tail("content:ting", |value: &str| value == "set-ting")]
+#[case::a_part("name:web-8 -content:unset", |value: &str| value != "unset")]
 fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
     static SEGMENTS: LazyLock<(Corpus, Vec<(u64, Value)>)> = LazyLock::new(segments);
     let (corpus, pods) = &*SEGMENTS;
@@ -383,7 +383,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
             SortBy::Relevance => vec![sort],
             _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
         },
-        after: after.map(|hit| hit.place.clone()),
+        after: after.map(|hit| hit.position.clone()),
         keep,
         facets: vec![Facet::Namespace, Facet::Image],
         world: Arc::new(world()),
@@ -392,15 +392,15 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
     let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
         top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
     };
-    let told = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+    let full_scan = |keep: usize, sort: Sort, after: Option<&Ranked>| {
         let mut pass = Pass::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
-        let mut told = Vec::new();
+        let mut collected = Vec::new();
         loop {
             let hits = pass.next(301).unwrap();
             if hits.is_empty() {
-                return told;
+                return collected;
             }
-            told.extend(hits);
+            collected.extend(hits);
         }
     };
     for (by, descending) in
@@ -411,7 +411,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         for _ in 0..2 {
             let all = gathered(5000, sort, None);
             let counts = |facet: usize| all.facets[facet].iter().map(|(_, count)| count).sum::<u64>();
-            assert_eq!(all.hits.iter().map(|hit| hit.place.id).collect::<BTreeSet<_>>(), expected, "{query}");
+            assert_eq!(all.hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>(), expected, "{query}");
             assert_eq!((all.total, counts(0)), (expected.len() as u64, expected.len() as u64));
             assert_eq!(counts(1), 2 * expected.len() as u64, "each has two images");
             for keep in [0, 1, 20, 511] {
@@ -432,10 +432,10 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
             }
             assert_eq!(pages, all.hits, "{query}");
             // A full scan returns the same, from any position and up to any limit.
-            assert_eq!(told(usize::MAX, sort, None), all.hits, "{query}");
+            assert_eq!(full_scan(usize::MAX, sort, None), all.hits, "{query}");
             let (middle, most) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
             if let Some(last) = middle.checked_sub(1) {
-                assert_eq!(told(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
+                assert_eq!(full_scan(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
             }
         }
     }

@@ -66,13 +66,17 @@ impl Source {
 /// Admission plugin for one kind of policy.
 struct Policies {
     environment: Arc<dyn Environment>,
-    judge: Arc<dyn AccessChecker>,
+    access_checker: Arc<dyn AccessChecker>,
     source: Source,
 }
 
 impl Policies {
-    fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>, resources: [&'static str; 2]) -> Self {
-        Self { environment, judge, source: Source { resources, current: ArcSwap::default() } }
+    fn new(
+        environment: Arc<dyn Environment>,
+        access_checker: Arc<dyn AccessChecker>,
+        resources: [&'static str; 2],
+    ) -> Self {
+        Self { environment, access_checker, source: Source { resources, current: ArcSwap::default() } }
     }
 
     /// Policies that can match a write; `None` if there are none or the write is exempt.

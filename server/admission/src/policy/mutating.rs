@@ -83,8 +83,12 @@ impl Refusals {
 }
 
 impl MutatingPolicies {
-    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>) -> Self {
-        Self(Policies::new(environment, judge, ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]))
+    pub fn new(environment: Arc<dyn Environment>, access_checker: Arc<dyn AccessChecker>) -> Self {
+        Self(Policies::new(
+            environment,
+            access_checker,
+            ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
+        ))
     }
 
     /// True if a policy has rules for this write.
@@ -101,7 +105,7 @@ impl MutatingPolicies {
         refusals: &mut Refusals,
     ) -> ApiResult<()> {
         let (policy, a) = (invocation.policy, write.a);
-        let (asker, own) = expression::asker(&self.0.judge, a);
+        let (asker, own) = expression::asker(&self.0.access_checker, a);
         let (first, old, request) = write.versioned(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
         let (params, namespace) = (invocation.params.as_ref(), write.namespace.as_ref());
         let authorizer = Some((&asker, &own));
@@ -116,7 +120,7 @@ impl MutatingPolicies {
             }
         }
         let key = invocation.key();
-        if !a.reinvocation.asks(STEP, &key) {
+        if !a.reinvocation.should_invoke(STEP, &key) {
             return Ok(());
         }
         let before = object.clone();
@@ -134,7 +138,7 @@ impl MutatingPolicies {
                 Err(why) => refusals.add(policy, Some(invocation.binding), &why, Some("Invalid")),
             }
         }
-        a.reinvocation.asked(STEP, &key, *object != before, policy.reinvoke);
+        a.reinvocation.record_invocation(STEP, &key, *object != before, policy.reinvoke);
         Ok(())
     }
 }

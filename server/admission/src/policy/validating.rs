@@ -37,8 +37,12 @@ struct Verdict {
 }
 
 impl ValidatingPolicies {
-    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>) -> Self {
-        Self(Policies::new(environment, judge, ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]))
+    pub fn new(environment: Arc<dyn Environment>, access_checker: Arc<dyn AccessChecker>) -> Self {
+        Self(Policies::new(
+            environment,
+            access_checker,
+            ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+        ))
     }
 
     /// True if a policy has rules for this write.
@@ -46,14 +50,14 @@ impl ValidatingPolicies {
         self.0.concern(a)
     }
 
-    async fn judge(
+    async fn evaluate_policy(
         &self,
         write: &Write<'_>,
         (policy, bindings): (&Policy, &[Binding]),
         object: Option<&Value>,
         verdict: &mut Verdict,
     ) {
-        let (asker, own) = expression::asker(&self.0.judge, write.a);
+        let (asker, own) = expression::asker(&self.0.access_checker, write.a);
         // Objects and request in the version that the policy matches, converted on first use.
         let mut versioned = None;
         for meant in write.meant(policy, bindings, object).await {
@@ -93,7 +97,7 @@ impl Admission for ValidatingPolicies {
         let write = Write::new(&*self.0.environment, a).await;
         let mut verdict = Verdict::default();
         for (policy, bindings) in &configured.policies {
-            self.judge(&write, (policy, bindings), object, &mut verdict).await;
+            self.evaluate_policy(&write, (policy, bindings), object, &mut verdict).await;
             verdict.publish_annotations(&policy.name, a);
         }
         verdict.publish_failures(a);

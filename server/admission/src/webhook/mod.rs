@@ -64,7 +64,7 @@ const STEP: &str = "MutatingAdmissionWebhook";
 /// The admission plugin.
 pub struct Webhooks {
     environment: Arc<dyn Environment>,
-    judge: Arc<dyn AccessChecker>,
+    access_checker: Arc<dyn AccessChecker>,
     client: Arc<WebhookClient>,
     mutating: Source,
     validating: Source,
@@ -77,10 +77,14 @@ struct Call<'a> {
 }
 
 impl Webhooks {
-    pub fn new(environment: Arc<dyn Environment>, judge: Arc<dyn AccessChecker>, client: Arc<WebhookClient>) -> Self {
+    pub fn new(
+        environment: Arc<dyn Environment>,
+        access_checker: Arc<dyn AccessChecker>,
+        client: Arc<WebhookClient>,
+    ) -> Self {
         Self {
             environment,
-            judge,
+            access_checker,
             client,
             mutating: Source::new("mutatingwebhookconfigurations"),
             validating: Source::new("validatingwebhookconfigurations"),
@@ -154,7 +158,7 @@ impl Webhooks {
         let mut request = review::request(a, gvr, "", None, None);
         // The kind is that of the webhook's version, the resource that of the request.
         request["resource"] = request["requestResource"].clone();
-        let (asker, own) = expression::asker(&self.judge, a);
+        let (asker, own) = expression::asker(&self.access_checker, a);
         let authorizer = Some((&asker, &own));
         let inputs = Inputs { object, old, request: &request, namespace: None, params: None, authorizer };
         with_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base)))
@@ -232,12 +236,12 @@ impl Webhooks {
             let wanted = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents);
             let Some(call) = wanted.await? else { continue };
             let who = format!("{}/{}", webhook.configuration, webhook.name);
-            if !a.reinvocation.asks(STEP, &who) {
+            if !a.reinvocation.should_invoke(STEP, &who) {
                 continue;
             }
             let before = object.as_deref().cloned();
             self.mutate_one(&call, a, object, warnings).await?;
-            a.reinvocation.asked(STEP, &who, object.as_deref() != before.as_ref(), webhook.reinvoke);
+            a.reinvocation.record_invocation(STEP, &who, object.as_deref() != before.as_ref(), webhook.reinvoke);
         }
         a.reinvocation.leave(STEP, object.as_deref());
         Ok(())

@@ -55,13 +55,13 @@ pub fn step(object: &mut Value, operation: &Value, copied: &mut Copied) -> Resul
 }
 
 /// A location in a document, as named by an operation.
-struct Place<'a> {
+struct DocumentLocation<'a> {
     path: &'a str,
     key: &'a str,
     parent: Option<&'a Value>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> DocumentLocation<'a> {
     fn new(object: &'a Value, path: &'a str) -> Self {
         let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
         let parent = object.pointer(parent).filter(|parent| parent.is_object() || parent.is_array());
@@ -92,7 +92,7 @@ fn failure(object: &Value, operation: &Value) -> String {
             other => format!("Unexpected kind: {other}"),
         };
     };
-    let to = Place::new(object, path);
+    let to = DocumentLocation::new(object, path);
     match op {
         "add" | "remove" if to.parent.is_none() => {
             format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
@@ -116,11 +116,11 @@ fn failure(object: &Value, operation: &Value) -> String {
 }
 
 /// Error for a failed move or copy.
-fn carried(object: &Value, op: &str, from: Option<&str>, to: &Place<'_>) -> String {
+fn carried(object: &Value, op: &str, from: Option<&str>, to: &DocumentLocation<'_>) -> String {
     let Some(from) = from else {
         return format!("{op} operation failed to decode from: operation, missing from field: missing value");
     };
-    let from = Place::new(object, from);
+    let from = DocumentLocation::new(object, from);
     if from.parent.is_none() {
         return format!("{op} operation does not apply: doc is missing from path: {}: missing value", from.path);
     }

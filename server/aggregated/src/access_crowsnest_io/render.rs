@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::names::CONTROL_PLANE;
 use crowsnest_apimachinery::rbac::access::{HeldRole, MissingRole, Proof, Scope, View};
-use crowsnest_apimachinery::rbac::indirect::{Path, Place, Right, Step};
+use crowsnest_apimachinery::rbac::indirect::{Path, Right, RuleSource, Step};
 use crowsnest_apimachinery::rbac::{Action, RoleRef, Subject};
 use crowsnest_apimachinery::user::MASTERS;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
@@ -68,16 +68,16 @@ pub(super) struct PathRenderer<'r> {
 }
 
 impl<'r> PathRenderer<'r> {
-    fn at(&self, place: Place) -> (&'r str, View<'r>) {
-        match (place, self.control_plane) {
-            (Place::ControlPlane, Some(view)) => (CONTROL_PLANE, view),
+    fn at(&self, source: RuleSource) -> (&'r str, View<'r>) {
+        match (source, self.control_plane) {
+            (RuleSource::ControlPlane, Some(view)) => (CONTROL_PLANE, view),
             _ => (self.cluster, self.here),
         }
     }
 
     pub fn path(&self, path: &Path<'_>) -> Value {
         let steps: Vec<Value> = path.steps.iter().map(|step| self.step(step)).collect();
-        let (from, _) = self.at(path.place);
+        let (from, _) = self.at(path.source);
         let mut shown = json!({"cluster": self.cluster, "subject": path.subject, "steps": steps});
         if from != self.cluster {
             shown["subjectCluster"] = from.into();
@@ -90,7 +90,7 @@ impl<'r> PathRenderer<'r> {
 
     fn step(&self, step: &Step<'_>) -> Value {
         let right = |(right, proof): &(Right, Proof<'_>)| {
-            let (cluster, view) = self.at(right.place);
+            let (cluster, view) = self.at(right.source);
             let mut shown = action(&right.action);
             shown["grant"] = grant(cluster, view, proof);
             shown

@@ -72,8 +72,8 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     let running = server.running()?;
     let (sent, spec, coverage) = body::read::<ActionSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
-    let asked = validation::action(&spec, &coverage);
-    let (covered, (action, scope)) = validated(KIND, &coverage, &clusters, asked)?;
+    let requested = validation::action(&spec, &coverage);
+    let (covered, (action, scope)) = validated(KIND, &coverage, &clusters, requested)?;
     audit(context, &covered, &clusters);
     let warnings = not_served(running, &covered, &clusters, &action).into_iter().collect();
     let question = Question { action, scope, covered, credentials: credentials(running), warnings };

@@ -65,11 +65,11 @@ impl AdmissionChain {
         let configurations = Arc::new(Configurations::default());
         let objects = environment::ControlPlane::new(control_plane.clone(), Arc::clone(&configurations));
         let environment: Arc<dyn Environment> = Arc::new(objects);
-        let judge: Arc<dyn AccessChecker> = Arc::new(authorizer::Reviews(delegated));
+        let access_checker: Arc<dyn AccessChecker> = Arc::new(authorizer::Reviews(delegated));
         let client = Arc::new(WebhookClient::new(Arc::new(Outbound::new(services, None))));
-        let mutating = Arc::new(MutatingPolicies::new(Arc::clone(&environment), Arc::clone(&judge)));
-        let validating = Arc::new(ValidatingPolicies::new(Arc::clone(&environment), Arc::clone(&judge)));
-        let webhooks = Arc::new(Webhooks::new(environment, judge, client));
+        let mutating = Arc::new(MutatingPolicies::new(Arc::clone(&environment), Arc::clone(&access_checker)));
+        let validating = Arc::new(ValidatingPolicies::new(Arc::clone(&environment), Arc::clone(&access_checker)));
+        let webhooks = Arc::new(Webhooks::new(environment, access_checker, client));
         let steps: [Arc<dyn Admission>; 3] =
             [Arc::clone(&mutating) as _, Arc::clone(&validating) as _, Arc::clone(&webhooks) as _];
         Self { control_plane, configurations, mutating, validating, webhooks, steps }

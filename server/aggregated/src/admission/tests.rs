@@ -56,7 +56,7 @@ impl World {
         let services = Arc::new(Services(Arc::clone(&hook)));
         let chain = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), services));
         server.spawn("policies and webhooks", Arc::clone(&chain).run(server.stopped()));
-        let edge = ApiMiddleware {
+        let middleware = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(0, 0),
             reloads: Arc::new(ReloadCounters::default()),
@@ -69,7 +69,7 @@ impl World {
             delegated,
             admission: Arc::clone(&chain),
             roles: Arc::default(),
-            edge,
+            middleware,
             metrics_adapter: false,
         };
         let router = router(aggregated.clone());

@@ -263,7 +263,7 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
 async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
     let reviews = Reviews::default();
     let control_plane = control_plane(&reviews);
-    let edge = ApiMiddleware {
+    let middleware = ApiMiddleware {
         auditor: Auditor::default(),
         limits: Limits::new(0, 0),
         reloads: Arc::new(ReloadCounters::default()),
@@ -280,7 +280,7 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
         )),
         delegated: DelegatedAuth::new(control_plane),
         roles: Arc::default(),
-        edge,
+        middleware,
         metrics_adapter: false,
     };
     let alice = Certificate::User(UserInfo::new("alice", [AUTHENTICATED]));

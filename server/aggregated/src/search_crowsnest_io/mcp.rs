@@ -43,7 +43,7 @@ async fn answer(Call { server, context, request }: Call<'_>) -> Result<Response,
     if !is_allowed_origin(&parts.uri, &parts.headers) {
         return Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed"));
     }
-    server.edge.limits.admit_message(&context.user, Instant::now())?;
+    server.middleware.limits.admit_message(&context.user, Instant::now())?;
     let body = collect(body).await?;
     let observer = parts.extensions.get::<Arc<dyn crowsnest_proxy::ClusterObserver>>().cloned();
     let caller = Caller { server, context, observer };

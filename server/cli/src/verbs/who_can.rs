@@ -202,7 +202,7 @@ fn access_review(spec: &Value, grant: &Value) -> Value {
     let (kind, namespace, name) =
         (text(grant, "/subject/kind"), text(grant, "/subject/namespace"), text(grant, "/subject/name"));
     let everyone = "system:authenticated";
-    let mut asked = match kind {
+    let mut review_spec = match kind {
         "Group" => json!({"groups": [name, everyone]}),
         "ServiceAccount" => json!({"user": format!("system:serviceaccount:{namespace}:{name}"),
             "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"), everyone]}),
@@ -210,14 +210,14 @@ fn access_review(spec: &Value, grant: &Value) -> Value {
     };
     for field in ["resourceAttributes", "nonResourceAttributes"] {
         if spec[field].is_object() {
-            asked[field] = spec[field].clone();
+            review_spec[field] = spec[field].clone();
         }
     }
     let within = text(grant, "/namespace");
-    if !within.is_empty() && asked["resourceAttributes"].is_object() {
-        asked["resourceAttributes"]["namespace"] = within.into();
+    if !within.is_empty() && review_spec["resourceAttributes"].is_object() {
+        review_spec["resourceAttributes"]["namespace"] = within.into();
     }
-    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked})
+    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review_spec})
 }
 
 async fn ask(client: &kube::Client, review: &Value, cluster: &str) -> String {
@@ -228,7 +228,7 @@ async fn ask(client: &kube::Client, review: &Value, cluster: &str) -> String {
         Err(error) => return error.to_string(),
     };
     match client.request::<Value>(request).await {
-        Ok(answer) if answer["status"]["allowed"] == true => "yes".to_owned(),
+        Ok(response) if response["status"]["allowed"] == true => "yes".to_owned(),
         Ok(_) => "no".to_owned(),
         Err(error) => reach::failure(Some(cluster), &error),
     }
@@ -256,8 +256,8 @@ mod tests {
         let mut review = access_review(&spec, &json!({"subject": subject, "namespace": namespace}));
         let attributes = review["spec"]["resourceAttributes"].take();
         assert_eq!(attributes, json!({"verb": "get", "resource": "pods", "namespace": within}));
-        let asked = review["spec"].as_object_mut().unwrap();
-        asked.remove("resourceAttributes");
+        let review_spec = review["spec"].as_object_mut().unwrap();
+        review_spec.remove("resourceAttributes");
         assert_eq!(review["spec"], expected);
     }
 }

@@ -74,11 +74,11 @@ impl Registry {
         mut object: Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
-        let asked = object.name().to_owned();
+        let requested_name = object.name().to_owned();
         if let Some(why) = resource.strategy.refuses_create() {
-            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &asked, why));
+            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &requested_name, why));
         }
-        let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
+        let attributes = Attributes::new(ctx, resource, Operation::Create, &requested_name, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);
         // Admission may have changed these.

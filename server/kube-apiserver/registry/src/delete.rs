@@ -233,23 +233,23 @@ fn decide_pod(
     let held = !object.finalizers().is_empty();
     let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
     // Negative values mean one second, the shortest grace period.
-    let asked = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
+    let requested = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
     let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let grace = if unscheduled || finished { 0 } else { asked };
+    let grace = if unscheduled || finished { 0 } else { requested };
     if live.is_deleting() {
         let current = live.grace_period().unwrap_or(0);
-        let shorter = options.grace.is_some() && asked < current;
+        let shorter = options.grace.is_some() && requested < current;
         if current == 0 && !held {
             return Decision::Remove;
         }
         if !shorter {
             return if changed { Decision::Mark(object) } else { Decision::Keep };
         }
-        let (began, grace) = shortened(now, live, current, asked);
+        let (began, grace) = shortened(now, live, current, requested);
         object.metadata_mut().remove("deletionTimestamp");
         mark(&mut object, began, grace);
-        return if asked == 0 && !held { Decision::MarkAndRemove(object) } else { Decision::Mark(object) };
+        return if requested == 0 && !held { Decision::MarkAndRemove(object) } else { Decision::Mark(object) };
     }
     object.metadata_mut().remove("deletionTimestamp");
     mark(&mut object, now, grace);
@@ -257,14 +257,14 @@ fn decide_pod(
 }
 
 /// Start and length of a shortened grace period. A period that is already over ends now, after at most one second.
-fn shortened(now: jiff::Timestamp, live: &Value, current: i64, asked: i64) -> (jiff::Timestamp, i64) {
+fn shortened(now: jiff::Timestamp, live: &Value, current: i64, requested: i64) -> (jiff::Timestamp, i64) {
     let seconds = jiff::SignedDuration::from_secs;
     let due = live.meta_text("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(now);
     let began = due.checked_sub(seconds(current)).unwrap_or(now);
-    if began.checked_add(seconds(asked)).is_ok_and(|due| due >= now) {
-        return (began, asked);
+    if began.checked_add(seconds(requested)).is_ok_and(|due| due >= now) {
+        return (began, requested);
     }
-    let grace = asked.min(1);
+    let grace = requested.min(1);
     (now.checked_sub(seconds(grace)).unwrap_or(now), grace)
 }
 

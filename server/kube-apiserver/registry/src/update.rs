@@ -390,9 +390,9 @@ fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, 
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
         let registry = if group.is_empty() { plural.to_string() } else { format!("{group}/{plural}") };
-        let place = crate::storage::ObjectKey::new(live.namespace(), name);
+        let key = crate::storage::ObjectKey::new(live.namespace(), name);
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
             new.uid(),
             live.uid()
         );

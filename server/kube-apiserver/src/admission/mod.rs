@@ -102,12 +102,12 @@ pub fn plugins(
     outbound: &Arc<Outbound>,
     disabled: &[Plugin],
 ) -> Vec<Arc<dyn Admission>> {
-    let judge: Arc<dyn AccessChecker> = authorizer.clone();
+    let access_checker: Arc<dyn AccessChecker> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
     let environment: Arc<dyn Environment> = Arc::new(environment::Stored::new(registry));
-    let mutating = MutatingPolicies::new(environment.clone(), judge.clone());
-    let validating = ValidatingPolicies::new(environment.clone(), judge.clone());
-    let webhooks = Webhooks::new(environment, judge, client);
+    let mutating = MutatingPolicies::new(environment.clone(), access_checker.clone());
+    let validating = ValidatingPolicies::new(environment.clone(), access_checker.clone());
+    let webhooks = Webhooks::new(environment, access_checker, client);
     let chain: [(Option<Plugin>, Arc<dyn Admission>); 13] = [
         (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger(Arc::downgrade(registry)))),
         (Some(Plugin::TaintNodesByCondition), Arc::new(taints::TaintNodesByCondition)),

@@ -50,8 +50,8 @@ async fn until(
     path: &str,
     wanted: impl Fn(&Result<Value, kube::Error>) -> bool,
 ) -> Result<Value, kube::Error> {
-    let patience = std::time::Duration::from_secs(20);
-    tokio::time::timeout(patience, async {
+    let timeout = std::time::Duration::from_secs(20);
+    tokio::time::timeout(timeout, async {
         loop {
             let answer = get(client, path).await;
             if wanted(&answer) {

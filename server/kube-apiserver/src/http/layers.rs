@@ -83,7 +83,7 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
             let text = format!("invalid timeout specified in the request URL - {error}");
             return respond::error_in(encoding(&request), &ApiError::bad_request(text));
         }
-        Some(Ok(asked)) if asked.is_positive() => asked.unsigned_abs().min(TIMEOUT),
+        Some(Ok(requested)) if requested.is_positive() => requested.unsigned_abs().min(TIMEOUT),
         _ => TIMEOUT,
     };
     match tokio::time::timeout(limit, next.run(request)).await {

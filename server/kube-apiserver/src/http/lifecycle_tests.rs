@@ -147,8 +147,8 @@ async fn responses_match_the_table() {
         let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         assert_eq!(Some(u64::from(code)), step["code"].as_u64(), "{line}: {answer}");
-        if let Some(said) = step["said"].as_str() {
-            assert!(answer["message"].as_str().unwrap().contains(said), "{line}: {answer}");
+        if let Some(message) = step["said"].as_str() {
+            assert!(answer["message"].as_str().unwrap().contains(message), "{line}: {answer}");
         }
         if let Some(text) = step["warned"].as_str() {
             assert!(warned.unwrap_or_default().contains(text), "{line}");

@@ -250,7 +250,7 @@ impl Watching {
     }
 }
 
-async fn follow<K>(api: Api<K>, sender: mpsc::UnboundedSender<(Seen, Instant)>, tell: impl Fn(K) -> Seen)
+async fn follow<K>(api: Api<K>, sender: mpsc::UnboundedSender<(Seen, Instant)>, convert: impl Fn(K) -> Seen)
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
@@ -258,7 +258,7 @@ where
     while let Some(next) = changes.next().await {
         // The watcher recovers from errors by itself.
         let Ok(object) = next else { continue };
-        if sender.send((tell(object), Instant::now())).is_err() {
+        if sender.send((convert(object), Instant::now())).is_err() {
             return;
         }
     }

@@ -135,7 +135,7 @@ impl Site {
         Ok(())
     }
 
-    fn answer(&self, line: &str) -> anyhow::Result<String> {
+    fn execute(&self, line: &str) -> anyhow::Result<String> {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("limit", writes) => {
                 self.faults.set_write_rate(writes.parse()?);
@@ -174,7 +174,7 @@ pub(super) fn say(line: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-pub(super) fn asked() -> Lines<BufReader<tokio::io::Stdin>> {
+pub(super) fn stdin_lines() -> Lines<BufReader<tokio::io::Stdin>> {
     BufReader::new(tokio::io::stdin()).lines()
 }
 
@@ -182,9 +182,9 @@ pub(super) fn asked() -> Lines<BufReader<tokio::io::Stdin>> {
 pub(super) async fn serve(name: &str, control_plane: bool, audit_log: Option<&Path>) -> anyhow::Result<()> {
     let site = Site::open(name, control_plane, audit_log).await?;
     say(&serde_json::to_string(&site.reach)?)?;
-    let mut asked = asked();
-    while let Some(line) = asked.next_line().await? {
-        say(&site.answer(&line)?)?;
+    let mut commands = stdin_lines();
+    while let Some(line) = commands.next_line().await? {
+        say(&site.execute(&line)?)?;
     }
     site.stop().await
 }
@@ -195,8 +195,8 @@ pub(super) async fn simulate(count: usize) -> anyhow::Result<()> {
     let members = stream::iter(starting).buffered(STARTED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let kubeconfigs = members.iter().map(|member| member.kubeconfig()).collect::<Result<Vec<String>, _>>()?;
     say(&serde_json::to_string(&kubeconfigs)?)?;
-    let mut asked = asked();
-    if let Some(line) = asked.next_line().await? {
+    let mut commands = stdin_lines();
+    if let Some(line) = commands.next_line().await? {
         bail!("unknown request {line:?}");
     }
     try_join_all(members.iter().map(|member| member.stop())).await?;
@@ -236,15 +236,15 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
     let index = Index::open(fleet, options).await?;
     let stop = CancellationToken::new();
     let manager = Manager::start(index.clone(), settings(evicts), stop.clone());
-    let mut asked = asked();
-    while let Some(line) = asked.next_line().await? {
+    let mut commands = stdin_lines();
+    while let Some(line) = commands.next_line().await? {
         match (line.as_str(), &site) {
             ("quiet", _) => {
                 let after = quiet(&manager, &index, began).await?;
                 let (resident, peak) = (super::resident_bytes()?, peak_bytes()?);
                 say(&serde_json::to_string(&Quiet { after, resident, peak })?)?;
             }
-            (_, Some(site)) => say(&site.answer(&line)?)?,
+            (_, Some(site)) => say(&site.execute(&line)?)?,
             (_, None) => bail!("unknown request {line:?}"),
         }
     }
@@ -262,13 +262,13 @@ async fn quiet(manager: &Manager, index: &Index, began: Instant) -> anyhow::Resu
     manager.health().wait_for(Result::is_ok).await?;
     loop {
         manager.idle().await;
-        let (since, heard) = (began.elapsed(), index.seq());
-        let mut looks = 0;
-        while looks < STILL && index.seq() == heard && manager.idle().now_or_never().is_some() {
+        let (since, seq) = (began.elapsed(), index.seq());
+        let mut checks = 0;
+        while checks < STILL && index.seq() == seq && manager.idle().now_or_never().is_some() {
             tokio::time::sleep(LOOK).await;
-            looks += 1;
+            checks += 1;
         }
-        if looks == STILL {
+        if checks == STILL {
             return Ok(since);
         }
     }

@@ -76,8 +76,8 @@ pub(crate) fn run(_: &OptionsArgs) -> anyhow::Result<ExitCode> {
     let verbose = verbose.help("More log lines on standard error: -v info, -vv debug, -vvv trace");
     let command = ConnectionArgs::augment_args(Command::new("options").arg(verbose)).disable_help_flag(true);
     pager::begin();
-    let told = command.help_template("Common options:\n{options}").render_long_help();
-    writeln!(std::io::stdout(), "{told}")?;
+    let help = command.help_template("Common options:\n{options}").render_long_help();
+    writeln!(std::io::stdout(), "{help}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -97,8 +97,8 @@ mod tests {
         let command = Cli::command();
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let there: BTreeSet<&str> = shown.map(Command::get_name).collect();
-        let told: BTreeSet<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        assert_eq!(told, there);
+        let grouped: BTreeSet<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(grouped, there);
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl SignIn {
 
     /// Refusal for a user whom the control plane does not accept.
     fn unknown(&self, failure: &ApiError) -> Refusal {
-        let said = &failure.message;
+        let message = &failure.message;
         match code(failure) {
             StatusCode::UNAUTHORIZED => {
                 let settings = self.oidc.settings();
@@ -193,7 +193,7 @@ impl SignIn {
                 Refusal::new(StatusCode::UNAUTHORIZED, what, next)
             }
             status => {
-                let what = format!("Cannot read your identity from the control plane: {said}");
+                let what = format!("Cannot read your identity from the control plane: {message}");
                 Refusal::new(status, what, "Try again in a moment.")
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::ways::{Way, ways_to_be};
-use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Place, Places, Right, Step};
+use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Places, Right, RuleSource, Step};
 use crate::rbac::access::{HeldRole, Proof, Scope, View};
 use crate::rbac::{Action, Binding, Subject, SubjectKind};
 use crate::user::UserInfo;
@@ -26,7 +26,7 @@ impl<'r> View<'r> {
                 if reached.contains(subject) {
                     continue;
                 }
-                let ways = ways_to_be(&places, Place::Cluster, subject);
+                let ways = ways_to_be(&places, RuleSource::Cluster, subject);
                 let step = ways.iter().find_map(|way| Some((way.kind, satisfied(&held, way)?)));
                 let Some((kind, rights)) = step else { continue };
                 if reached.len() >= MAX_SUBJECTS {
@@ -36,7 +36,8 @@ impl<'r> View<'r> {
                 reached.insert(subject);
                 let mut steps: Vec<Step<'r>> = steps.clone();
                 steps.push(Step { kind, reaches: Some(subject.clone()), rights });
-                let path = Path { place: Place::Cluster, subject: subject.clone(), steps: steps.clone(), proof: None };
+                let path =
+                    Path { source: RuleSource::Cluster, subject: subject.clone(), steps: steps.clone(), proof: None };
                 found.paths.push(path);
                 queue.push_back((identity_of(subject), steps));
             }

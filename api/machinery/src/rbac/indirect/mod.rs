@@ -64,7 +64,7 @@ pub enum StepKind {
 
 /// Cluster whose rules allow a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum RuleSource {
     /// The cluster that the question is about.
     Cluster,
     ControlPlane,
@@ -86,7 +86,7 @@ pub struct ControlPlane<'r> {
 pub struct Right {
     /// Its namespace is that of the right.
     pub action: Action,
-    pub place: Place,
+    pub source: RuleSource,
 }
 
 /// A step of a path.
@@ -101,7 +101,7 @@ pub struct Step<'r> {
 /// A subject with an indirect right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'r> {
-    pub place: Place,
+    pub source: RuleSource,
     pub subject: Subject,
     /// At most [`MAX_STEPS`].
     pub steps: Vec<Step<'r>>,
@@ -128,7 +128,7 @@ pub struct Places<'r> {
 
 /// A subject from which the action can be reached.
 struct Node<'r> {
-    place: Place,
+    source: RuleSource,
     subject: Subject,
     /// The first step, and the node that it leads to. `None` for subjects that are allowed the action.
     step: Option<(Step<'r>, Option<usize>)>,
@@ -142,14 +142,14 @@ struct Search<'r> {
     places: Places<'r>,
     holders: HashMap<Right, Arc<[Proof<'r>]>>,
     nodes: Vec<Node<'r>>,
-    visited: HashSet<(Place, Subject)>,
+    visited: HashSet<(RuleSource, Subject)>,
     truncated: bool,
 }
 
 impl<'r> Places<'r> {
-    fn view(&self, place: Place) -> View<'r> {
-        match (place, self.control_plane) {
-            (Place::ControlPlane, Some(control_plane)) => control_plane.view,
+    fn view(&self, source: RuleSource) -> View<'r> {
+        match (source, self.control_plane) {
+            (RuleSource::ControlPlane, Some(control_plane)) => control_plane.view,
             _ => self.cluster,
         }
     }
@@ -159,7 +159,7 @@ impl<'r> Places<'r> {
         let mut search = Search::new(self);
         let masters = Subject::group(MASTERS);
         for subject in direct.iter().map(|proof| &proof.subject).chain([&masters]) {
-            search.visit(Place::Cluster, subject.clone(), None, 0);
+            search.visit(RuleSource::Cluster, subject.clone(), None, 0);
         }
         let namespaces = namespaces(&self, action, scope);
         search.truncated |= namespaces.len() > MOST_NAMESPACES;
@@ -169,9 +169,9 @@ impl<'r> Places<'r> {
         let mut queue: VecDeque<usize> = (0..search.nodes.len()).collect();
         while let Some(at) = queue.pop_front() {
             let Some(node) = search.nodes.get(at).filter(|node| node.depth < MAX_STEPS) else { continue };
-            let (place, subject, depth) = (node.place, node.subject.clone(), node.depth + 1);
+            let (source, subject, depth) = (node.source, node.subject.clone(), node.depth + 1);
             let before = search.nodes.len();
-            for way in ways_to_be(&self, place, &subject) {
+            for way in ways_to_be(&self, source, &subject) {
                 search.follow(&way, Some(&subject), Some(at), depth);
             }
             queue.extend(before..search.nodes.len());
@@ -185,23 +185,23 @@ impl<'r> Search<'r> {
         Self { places, holders: HashMap::new(), nodes: Vec::new(), visited: HashSet::new(), truncated: false }
     }
 
-    fn visit(&mut self, place: Place, subject: Subject, step: Option<(Step<'r>, Option<usize>)>, depth: usize) {
-        if self.visited.contains(&(place, subject.clone())) {
+    fn visit(&mut self, source: RuleSource, subject: Subject, step: Option<(Step<'r>, Option<usize>)>, depth: usize) {
+        if self.visited.contains(&(source, subject.clone())) {
             return;
         }
         if self.nodes.len() >= MAX_SUBJECTS {
             self.truncated = true;
             return;
         }
-        self.visited.insert((place, subject.clone()));
-        self.nodes.push(Node { place, subject, step, depth });
+        self.visited.insert((source, subject.clone()));
+        self.nodes.push(Node { source, subject, step, depth });
     }
 
     /// Adds the subjects whose rights satisfy a step, which leads to the node `next`.
     fn follow(&mut self, way: &Way, reaches: Option<&Subject>, next: Option<usize>, depth: usize) {
         for (subject, rights) in self.satisfied(way) {
             let step = Step { kind: way.kind, reaches: reaches.cloned(), rights };
-            self.visit(way.place(), subject, Some((step, next)), depth);
+            self.visit(way.source(), subject, Some((step, next)), depth);
         }
     }
 
@@ -239,7 +239,7 @@ impl<'r> Search<'r> {
         if let Some(known) = self.holders.get(right) {
             return Arc::clone(known);
         }
-        let found = self.places.view(right.place).who_can(&right.action, &right.scope()).proofs;
+        let found = self.places.view(right.source).who_can(&right.action, &right.scope()).proofs;
         let found: Arc<[Proof<'r>]> = found.into();
         self.holders.insert(right.clone(), Arc::clone(&found));
         found
@@ -249,9 +249,9 @@ impl<'r> Search<'r> {
         let mut paths = Vec::new();
         for node in self.nodes.iter().filter(|node| node.step.is_some()) {
             // A user or group is the same in the control plane, and no other subject.
-            let is_same = node.place == Place::ControlPlane
+            let is_same = node.source == RuleSource::ControlPlane
                 && node.subject.kind != SubjectKind::ServiceAccount
-                && self.visited.contains(&(Place::Cluster, node.subject.clone()));
+                && self.visited.contains(&(RuleSource::Cluster, node.subject.clone()));
             if is_same {
                 continue;
             }
@@ -263,7 +263,7 @@ impl<'r> Search<'r> {
             }
             let allows_itself = steps.last().is_none_or(|step| step.reaches.is_none());
             let proof = direct.iter().find(|proof| !allows_itself && proof.subject == *last).cloned();
-            paths.push(Path { place: node.place, subject: node.subject.clone(), steps, proof });
+            paths.push(Path { source: node.source, subject: node.subject.clone(), steps, proof });
         }
         Paths { paths, truncated: self.truncated }
     }

@@ -220,5 +220,5 @@ fn templates_and_policies_start_containers_in_members() {
     let direct = places.cluster.who_can(&action, &scope).proofs;
     let found = places.paths_to(&action, &scope, &direct);
     assert_eq!(shown(&found.paths), ["ann: Propagate -> ServiceAccount shop/robot"]);
-    assert_eq!(found.paths[0].place, Place::ControlPlane);
+    assert_eq!(found.paths[0].source, RuleSource::ControlPlane);
 }

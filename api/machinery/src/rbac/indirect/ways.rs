@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::grants::ways_to_grant;
-use super::{Place, Places, Right, StepKind};
+use super::{Places, Right, RuleSource, StepKind};
 use crate::rbac::access::Scope;
 use crate::rbac::{Action, Subject, SubjectKind};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
@@ -37,15 +37,15 @@ pub(super) struct Way {
 
 impl Way {
     /// The place in which the subject has the rights.
-    pub fn place(&self) -> Place {
-        self.needs.iter().flatten().next().map_or(Place::Cluster, |right| right.place)
+    pub fn source(&self) -> RuleSource {
+        self.needs.iter().flatten().next().map_or(RuleSource::Cluster, |right| right.source)
     }
 }
 
 /// Makes rights to resources of a namespace in one place.
 #[derive(Clone, Copy)]
 pub(super) struct In<'a> {
-    pub place: Place,
+    pub source: RuleSource,
     /// Empty: the cluster.
     pub namespace: &'a str,
 }
@@ -61,7 +61,7 @@ impl In<'_> {
             namespace: self.namespace.to_owned(),
             name: name.to_owned(),
         };
-        Right { action, place: self.place }
+        Right { action, source: self.source }
     }
 
     pub fn rights(self, verbs: &[&str], group: &str, resource: &str) -> Vec<Right> {
@@ -107,13 +107,13 @@ pub(super) fn way<const N: usize>(kind: StepKind, needs: [Vec<Right>; N]) -> Way
 }
 
 /// Steps by which someone else becomes the subject in a place.
-pub(super) fn ways_to_be(places: &Places<'_>, place: Place, subject: &Subject) -> Vec<Way> {
-    let cluster = In { place, namespace: "" };
+pub(super) fn ways_to_be(places: &Places<'_>, source: RuleSource, subject: &Subject) -> Vec<Way> {
+    let cluster = In { source, namespace: "" };
     let mut ways = match subject.kind {
         SubjectKind::Unknown => return Vec::new(),
         SubjectKind::ServiceAccount => {
-            let mut ways = ways_to_account(In { place, namespace: &subject.namespace }, &subject.name);
-            if place == Place::Cluster && places.control_plane.is_some() {
+            let mut ways = ways_to_account(In { source, namespace: &subject.namespace }, &subject.name);
+            if source == RuleSource::Cluster && places.control_plane.is_some() {
                 ways.push(propagate(&subject.namespace));
             }
             ways
@@ -135,13 +135,13 @@ pub(super) fn ways_to_be(places: &Places<'_>, place: Place, subject: &Subject) -
                 ways.push(cluster.approve_certificate());
             }
             if let Some(namespace) = subject.accounts_group().filter(|namespace| !namespace.is_empty()) {
-                ways.extend(ways_to_account(In { place, namespace }, ""));
+                ways.extend(ways_to_account(In { source, namespace }, ""));
             }
             ways
         }
     };
-    if let (Place::Cluster, Some(control_plane)) = (place, places.control_plane) {
-        let here = In { place: Place::ControlPlane, namespace: "" };
+    if let (RuleSource::Cluster, Some(control_plane)) = (source, places.control_plane) {
+        let here = In { source: RuleSource::ControlPlane, namespace: "" };
         let proxy = ["get", "create"]
             .map(|verb| here.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
         ways.push(Way { only: Some(subject.clone()), ..way(StepKind::ClusterProxy, [proxy.into()]) });
@@ -162,7 +162,7 @@ fn ways_to_account(own: In<'_>, name: &str) -> Vec<Way> {
 
 /// Creates a workload as a template, and a policy that propagates it, in the control plane.
 fn propagate(namespace: &str) -> Way {
-    let here = In { place: Place::ControlPlane, namespace };
+    let here = In { source: RuleSource::ControlPlane, namespace };
     let everywhere = In { namespace: "", ..here };
     let templates = WORKLOADS.iter().flat_map(|(group, resource)| here.rights(&WRITE, group, resource));
     let pods = here.rights(&["create"], "", "pods");
@@ -183,7 +183,7 @@ pub(super) fn namespaces<'n>(places: &Places<'n>, action: &Action, scope: &'n Sc
 /// Steps that allow the action itself in one of the namespaces, or in the cluster.
 pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, namespaces: &BTreeSet<&str>) -> Vec<Way> {
     let mut ways = Vec::new();
-    let cluster = In { place: Place::Cluster, namespace: "" };
+    let cluster = In { source: RuleSource::Cluster, namespace: "" };
     ways.extend(ways_to_grant(places.cluster, cluster, action));
     for &namespace in namespaces.iter().take(MOST_NAMESPACES) {
         let own = In { namespace, ..cluster };
@@ -199,14 +199,14 @@ pub(super) fn ways_to_do(places: &Places<'_>, action: &Action, namespaces: &BTre
     if let Some(control_plane) = places.control_plane {
         let mut credentials = Vec::new();
         for (namespace, name) in control_plane.credentials {
-            let own = In { place: Place::ControlPlane, namespace };
+            let own = In { source: RuleSource::ControlPlane, namespace };
             credentials.push(own.right("get", "", "secrets", name));
             credentials.extend(own.rights(&READ[1..], "", "secrets"));
         }
         if !credentials.is_empty() {
             ways.push(way(StepKind::ReadClusterCredentials, [credentials]));
         }
-        let works = In { place: Place::ControlPlane, namespace: control_plane.execution_namespace };
+        let works = In { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
         ways.push(way(StepKind::WriteWork, [works.rights(&WRITE, "work.karmada.io", "works")]));
     }
     ways

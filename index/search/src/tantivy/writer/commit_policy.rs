@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 
 use super::MANY;
-use crate::tantivy::Pace;
+use crate::tantivy::MergeMode;
 
 /// Changes per second, and above them, that are not a burst.
 const BURST: BurstLimits = BurstLimits { rate: 100.0, begin: 500.0 };
@@ -46,26 +46,26 @@ impl CommitPolicy {
 
     /// If the index is far behind, larger commits are more efficient, because each creates a segment that has to be
     /// merged.
-    pub fn pace(&mut self, uncommitted: &Uncommitted, now: Instant) -> Pace {
+    pub fn mode(&mut self, uncommitted: &Uncommitted, now: Instant) -> MergeMode {
         if uncommitted.lag > MANY as u64 || uncommitted.changes > MANY {
-            Pace::Filling
+            MergeMode::Filling
         } else if self.changes.is_burst(now) {
-            Pace::Burst
+            MergeMode::Burst
         } else {
-            Pace::Following
+            MergeMode::Following
         }
     }
 
     /// Time of the next commit. `None` if there is nothing to commit.
-    pub fn deadline(&self, uncommitted: &Uncommitted, pace: Pace) -> Option<Instant> {
+    pub fn deadline(&self, uncommitted: &Uncommitted, mode: MergeMode) -> Option<Instant> {
         let since = uncommitted.since?;
-        Some(match pace {
-            Pace::Filling => {
+        Some(match mode {
+            MergeMode::Filling => {
                 let last = uncommitted.last.unwrap_or(since);
                 (since + self.interval * 10).min(last + self.interval)
             }
-            Pace::Burst => since + self.until_commit(self.interval * 3 / 2),
-            Pace::Following => since + self.until_commit(self.interval),
+            MergeMode::Burst => since + self.until_commit(self.interval * 3 / 2),
+            MergeMode::Following => since + self.until_commit(self.interval),
         })
     }
 
@@ -88,18 +88,18 @@ mod tests {
 
     /// All times in milliseconds; changes happened within one millisecond each, the last one now.
     #[rstest]
-    #[case::few_changes(10, 0, 0, Pace::Following, 500)]
-    #[case::commits_take_time(10, 0, 100, Pace::Following, 400)]
-    #[case::commits_take_long(10, 0, 900, Pace::Following, 250)]
-    #[case::burst(600, 0, 0, Pace::Burst, 750)]
-    #[case::commits_take_long_in_a_burst(600, 0, 900, Pace::Burst, 375)]
-    #[case::many_changes(1_001, 0, 0, Pace::Filling, 1_501)]
-    #[case::far_behind(10, 1_001, 0, Pace::Filling, 510)]
+    #[case::few_changes(10, 0, 0, MergeMode::Following, 500)]
+    #[case::commits_take_time(10, 0, 100, MergeMode::Following, 400)]
+    #[case::commits_take_long(10, 0, 900, MergeMode::Following, 250)]
+    #[case::burst(600, 0, 0, MergeMode::Burst, 750)]
+    #[case::commits_take_long_in_a_burst(600, 0, 900, MergeMode::Burst, 375)]
+    #[case::many_changes(1_001, 0, 0, MergeMode::Filling, 1_501)]
+    #[case::far_behind(10, 1_001, 0, MergeMode::Filling, 510)]
     fn commits_are_fewer_in_a_burst(
         #[case] changes: usize,
         #[case] lag: u64,
         #[case] commit_took: u64,
-        #[case] pace: Pace,
+        #[case] mode: MergeMode,
         #[case] commit_after: u64,
     ) {
         let (start, millis) = (Instant::now(), Duration::from_millis);
@@ -108,8 +108,8 @@ mod tests {
         let now = start + millis(changes as u64);
         (0..changes).for_each(|nth| policy.observe_change(start + millis(nth as u64)));
         let uncommitted = Uncommitted { changes, lag, since: Some(start), last: Some(now) };
-        assert_eq!(policy.pace(&uncommitted, now), pace);
-        assert_eq!(policy.deadline(&uncommitted, pace), Some(start + millis(commit_after)));
+        assert_eq!(policy.mode(&uncommitted, now), mode);
+        assert_eq!(policy.deadline(&uncommitted, mode), Some(start + millis(commit_after)));
     }
 
     #[test]
@@ -118,8 +118,8 @@ mod tests {
         let mut policy = CommitPolicy::new(Duration::from_millis(500));
         (0..10_000).for_each(|_| policy.observe_change(start));
         let nothing = Uncommitted::default();
-        assert_eq!(policy.deadline(&nothing, Pace::Burst), None);
-        assert_eq!(policy.pace(&nothing, start + Duration::from_secs(7)), Pace::Burst);
-        assert_eq!(policy.pace(&nothing, start + Duration::from_secs(8)), Pace::Following);
+        assert_eq!(policy.deadline(&nothing, MergeMode::Burst), None);
+        assert_eq!(policy.mode(&nothing, start + Duration::from_secs(7)), MergeMode::Burst);
+        assert_eq!(policy.mode(&nothing, start + Duration::from_secs(8)), MergeMode::Following);
     }
 }

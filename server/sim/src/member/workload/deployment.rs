@@ -19,7 +19,7 @@ use crate::member::store::{Index, Key, Stored};
 use crate::member::world::{SharedObject, World};
 
 use super::pods::Parent;
-use super::rollout::{SetView, Wishes, next_move};
+use super::rollout::{RolloutTargets, SetView, next_move};
 use super::{BULK_WRITE_DELAY, keys_of, revision, spawn};
 
 const HASH: &str = "pod-template-hash";
@@ -167,16 +167,16 @@ impl Rollout<'_> {
 
     /// Applies the next action. Returns the name of a created ReplicaSet.
     async fn apply_next_action(&mut self) -> Result<Option<String>> {
-        let wishes = Wishes::new(self.spec);
-        let step = next_move(&wishes, &self.views);
+        let rollout_targets = RolloutTargets::new(self.spec);
+        let step = next_move(&rollout_targets, &self.views);
         let mut created = None;
         if let Some(size) = step.create {
-            created = Some(self.create(size, &wishes).await?);
+            created = Some(self.create(size, &rollout_targets).await?);
         }
         for scale in &step.scale {
             let Some(view) = self.views.iter().find(|view| view.name == scale.name) else { continue };
             let patch = json!({
-                "metadata": {"annotations": {DESIRED: wishes.replicas.to_string(), MAX: (wishes.replicas + wishes.surge).to_string()}},
+                "metadata": {"annotations": {DESIRED: rollout_targets.replicas.to_string(), MAX: (rollout_targets.replicas + rollout_targets.surge).to_string()}},
                 "spec": {"replicas": scale.to},
             });
             let key = Key::new(&self.parent.subject.key.namespace, &scale.name);
@@ -198,12 +198,12 @@ impl Rollout<'_> {
         self.parent.record(self.world, false, "ScalingReplicaSet", message);
     }
 
-    async fn create(&self, size: i32, wishes: &Wishes) -> Result<String> {
+    async fn create(&self, size: i32, rollout_targets: &RolloutTargets) -> Result<String> {
         let mut collisions =
             self.deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
         loop {
             let hash = revision::hash(&self.spec.template, collisions)?;
-            let set = self.new_set(&hash, size, wishes);
+            let set = self.new_set(&hash, size, rollout_targets);
             match self.world.create(&self.world.replica_sets, &set).await {
                 Ok(created) => {
                     let name = created.key().name.to_string();
@@ -218,7 +218,7 @@ impl Rollout<'_> {
         }
     }
 
-    fn new_set(&self, hash: &str, size: i32, wishes: &Wishes) -> ReplicaSet {
+    fn new_set(&self, hash: &str, size: i32, rollout_targets: &RolloutTargets) -> ReplicaSet {
         let Key { namespace, name } = &self.parent.subject.key;
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
@@ -226,8 +226,8 @@ impl Rollout<'_> {
         let mut selector: LabelSelector = self.spec.selector.clone();
         selector.match_labels.get_or_insert_default().insert(HASH.into(), hash.into());
         let mut annotations = self.inherited_annotations();
-        annotations.insert(DESIRED.into(), wishes.replicas.to_string());
-        annotations.insert(MAX.into(), (wishes.replicas + wishes.surge).to_string());
+        annotations.insert(DESIRED.into(), rollout_targets.replicas.to_string());
+        annotations.insert(MAX.into(), (rollout_targets.replicas + rollout_targets.surge).to_string());
         annotations.insert(REVISION.into(), self.next_revision().to_string());
         ReplicaSet {
             metadata: ObjectMeta {
