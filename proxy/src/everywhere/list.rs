@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::item::Item;
 use super::member::{Collection, MemberPage, Refusal, Start};
 use super::object::composite_version;
-use crate::composite::{CompositeVersion, Continue, ListId, Snapshot};
+use crate::composite::{CompositeVersion, Continue, InvalidToken, ListId, Snapshot};
 use crate::fleetwide::warning;
 use crate::merged::list::{ListParameters, Listing, Page, Part, Source};
 use crate::merged::{Heading, Missing};
@@ -61,7 +61,11 @@ impl Proxy {
         let list = list_id(native, &query);
         let [version, matching, text] =
             ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
-        let snapshot = Snapshot::of(version, matching, limit.is_some(), Continue::decode(text, list)?)?;
+        let token = Continue::decode(text, list)?;
+        if token.is_none() && !text.is_empty() {
+            return Err(InvalidToken.into());
+        }
+        let snapshot = Snapshot::of(version, matching, limit.is_some(), token)?;
         let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let path = native.resource.path(namespace);
         let collection = Arc::new(Collection::new(self, caller, path, raw, shape));

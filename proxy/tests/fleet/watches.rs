@@ -163,7 +163,6 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
     let key = "invalid continue token: continue key is not valid";
     let both = "specifying resource version is not allowed when using continue";
     for (path, query, why) in [
-        (CONFIG_MAPS, format!("{LABELLED}&continue=zzz"), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..20]), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), key),
