@@ -219,14 +219,15 @@ pub struct Continue {
 }
 
 impl Continue {
-    /// Parses the `continue` parameter of a list. None if it is empty or too short for a token: the list then
-    /// starts over, as in Karmada.
+    /// Parses the `continue` parameter of a list. None if it is empty, or too short for a token and not the beginning of
+    /// one: the list then starts over, as in Karmada.
     ///
     /// # Errors
     ///
     /// The text is malformed or belongs to another list.
     pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidToken> {
-        if text.len() < MIN_TOKEN_LENGTH {
+        // Base64 of the `{` of every token begins with "e".
+        if text.is_empty() || (text.len() < MIN_TOKEN_LENGTH && !text.starts_with('e')) {
             return Ok(None);
         }
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidToken)?;
@@ -369,6 +370,9 @@ mod tests {
         assert_eq!((start.after().as_str(), Continue::decode(&start.encode(), list)), ("", Ok(Some(start.clone()))));
         assert_eq!(Continue::decode(&text, other), Err(InvalidToken));
         assert_eq!(Continue::decode("zzz", list), Ok(None));
+        for length in 1..text.len() {
+            assert_eq!(Continue::decode(&text[..length], list), Err(InvalidToken), "truncated to {length}");
+        }
         for damaged in [
             "eyJydiI6IiJ9eyJydiI6IiJ9",
             &text[..text.len() - 4],

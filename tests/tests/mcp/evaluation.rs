@@ -77,13 +77,11 @@ fn evaluate(fleet: &Fleet) -> Result<()> {
     let (mut costs, mut wrong) = (Vec::new(), Vec::new());
     for question in &questions {
         let (cost, missing) = answer(&mut session, question)?;
-        println!("{}\t{} calls\t{} bytes", question["question"], cost.calls, cost.bytes);
         costs.push(cost);
         wrong.extend(missing);
     }
     let calls = median(costs.iter().map(|cost| cost.calls));
     let bytes = median(costs.iter().map(|cost| cost.bytes));
-    println!("{objects} objects; median: {calls} calls, {bytes} bytes; {} of 25 right", 25 - wrong.len());
     ensure!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     ensure!(calls <= MAX_CALLS && bytes <= MAX_BYTES, "{calls} calls, {bytes} bytes");
     session.end()
