@@ -135,8 +135,11 @@ impl InProcessServer for Hook {
         let mut response = json!({"uid": request["uid"], "allowed": !denied, "warnings": ["seen"]});
         if denied {
             response["status"] = json!({"message": "denied by label", "code": 403, "reason": "Forbidden"});
-        } else if request["operation"] == "CREATE" && object.pointer("/metadata/labels/hook").is_none() {
-            // Only the mutating webhook sees an unlabelled object: [{"op":"add","path":"/metadata/labels","value":{"hook":"yes"}}]
+        } else if object["kind"] == "Cluster"
+            && request["operation"] == "CREATE"
+            && object.pointer("/metadata/labels/hook").is_none()
+        {
+            // Only the mutating webhook sees an unlabelled Cluster: [{"op":"add","path":"/metadata/labels","value":{"hook":"yes"}}]
             let patch = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscyIsInZhbHVlIjp7Imhvb2siOiJ5ZXMifX1d";
             response["patchType"] = "JSONPatch".into();
             response["patch"] = patch.into();
@@ -366,8 +369,8 @@ async fn webhooks_review_the_public_kind_for_the_caller() {
     assert_eq!((subject, &connect["kind"]["kind"]), (["CONNECT", "m1", "proxy"], &json!("ClusterProxyOptions")));
     let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
         "metadata": {"name": "r"}, "spec": {"targetCluster": {}, "resourceSelectors": []}});
-    let (code, _, warnings) = world.send("POST", &format!("{REGISTRIES}?dryRun=All"), JSON, &registry).await;
-    assert_eq!((code, warnings.len()), (201, 1), "NoneOnDryRun allows dry runs");
+    let (code, created, warnings) = world.send("POST", &format!("{REGISTRIES}?dryRun=All"), JSON, &registry).await;
+    assert_eq!((code, warnings.len()), (201, 1), "NoneOnDryRun allows dry runs: {created}");
     world.server.stop().await.unwrap();
 }
 

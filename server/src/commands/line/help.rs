@@ -32,7 +32,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Steer", &["plan", "apply", "promote", "create", "delete", "edit", "patch", "label", "annotate"]),
     ("In containers", &["exec", "attach", "cp", "port-forward"]),
     ("Clusters", &["join", "unjoin", "register", "unregister", "token", "cordon", "uncordon", "taint"]),
-    ("Run", &["up", "serve", "apiserver", "member", "agent", "estimator"]),
+    ("Run", &["up", "serve", "apiserver", "member", "agent", "estimator", "mcp"]),
     ("Operate", &["install", "uninstall", "doctor", "migrate", "credentials"]),
     (
         "Tools",
