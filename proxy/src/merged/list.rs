@@ -167,11 +167,8 @@ impl<S: Source> Listing<S> {
     /// Writes the end of the list. `rest` is the first part of the next page.
     fn finish(&self, rest: Option<&Part>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let version = self.version.encode();
-        let mut metadata = json!({"resourceVersion": version});
-        if let Some(part) = rest {
-            let token = Continue::at(&version, part.cluster.as_str(), &part.after, self.list);
-            metadata["continue"] = token.encode().into();
-        }
+        let token = rest.map(|part| Continue::at(&version, part.cluster.as_str(), &part.after, self.list).encode());
+        let metadata = json!({"resourceVersion": version, "continue": token.unwrap_or_default()});
         out.extend_from_slice(b"],");
         out.extend_from_slice(&serde_json::to_vec(&self.source.tail(metadata))?[1..]);
         Ok(())
@@ -309,7 +306,7 @@ mod tests {
         let counts = [("m1", 5), ("m2", 0), ("m3", 1), ("m4", 3)];
         let whole = list(&counts, None, None, ahead).await;
         let items = whole["items"].as_array().unwrap();
-        assert_eq!((items.len(), &whole["metadata"]["continue"]), (9, &Value::Null));
+        assert_eq!((items.len(), &whole["metadata"]["continue"]), (9, &json!("")));
         for limit in 1..=10 {
             let (mut paged, mut from) = (Vec::new(), None);
             loop {
@@ -317,7 +314,7 @@ mod tests {
                 let of_page = page["items"].as_array().unwrap();
                 assert!(of_page.len() <= limit, "{page}");
                 paged.extend(of_page.clone());
-                let token = page["metadata"]["continue"].as_str().unwrap_or_default();
+                let token = page["metadata"]["continue"].as_str().unwrap();
                 let Some(token) = Continue::decode(token, ListId::of(&"numbers")).unwrap() else { break };
                 assert!(matches!(Snapshot::of("", "", true, Some(token.clone())), Ok(Snapshot::Rest(_))));
                 from = Some(Part { cluster: cluster(&token.cluster), after: token.after() });
@@ -355,7 +352,7 @@ mod tests {
     ) {
         let list = list(&[("m1", 2), ("m2", -1), ("m3", 1)], limit, None, 0).await;
         assert_eq!((list["items"].as_array().unwrap().len(), &list["missing"]), (items, &json!(missing)));
-        let token = list["metadata"]["continue"].as_str().unwrap_or_default();
+        let token = list["metadata"]["continue"].as_str().unwrap();
         let token = Continue::decode(token, ListId::of(&"numbers")).unwrap();
         assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
     }
