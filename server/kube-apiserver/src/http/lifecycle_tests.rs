@@ -77,12 +77,13 @@ async fn pods_without_grace_period_are_marked_before_they_are_removed() {
         }
         pod
     };
-    for (node, query) in [("", ""), ("", "?gracePeriodSeconds=20"), ("n", "?gracePeriodSeconds=0")] {
+    let seconds = |seconds: i64| json!({"gracePeriodSeconds": seconds});
+    for (node, options) in [("", json!({})), ("", seconds(20)), ("n", seconds(0))] {
         let (code, made) = send(&service, &format!("POST {PODS}"), &pod(node)).await;
         assert_eq!(code, 201, "{made}");
         let store = &server.registry().store;
         let mut watcher = store.watch(&ResourceKey::new("", "pods"), store.revision()).unwrap();
-        let (code, deleted) = send(&service, &format!("DELETE {PODS}/p{query}"), &json!({})).await;
+        let (code, deleted) = send(&service, &format!("DELETE {PODS}/p"), &options).await;
         let metadata = &deleted["metadata"];
         assert_eq!((code, &metadata["deletionGracePeriodSeconds"]), (200, &json!(0)), "{deleted}");
         let generation = made["metadata"]["generation"].as_i64().unwrap();
@@ -94,7 +95,7 @@ async fn pods_without_grace_period_are_marked_before_they_are_removed() {
         while kinds.len() < 2 {
             kinds.extend(watcher.next().await.unwrap().iter().map(|change| change.kind));
         }
-        assert_eq!(kinds, [ChangeKind::Modified, ChangeKind::Deleted], "{node} {query}");
+        assert_eq!(kinds, [ChangeKind::Modified, ChangeKind::Deleted], "{node} {options}");
     }
     server.stop().await.unwrap();
 }
