@@ -200,6 +200,7 @@ fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 
 /// The UI's address: tokens, origins, methods, sizes and rates.
 fn listener(fleet: &Fleet) -> Result<()> {
+    crate::use_ring();
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
     let (url, bearer) = (format!("{ui}/mcp"), format!("Bearer {token}"));
     Runtime::new()?.block_on(async {
