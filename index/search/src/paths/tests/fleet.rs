@@ -71,7 +71,7 @@ async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
 
 #[rstest]
 #[case::uses("secret/shop/db <-USES- deployment", &["Secret/db Deployment/web"])]
-#[case::owns("secret/shop/db <-USES- deployment -OWNS*..3-> pod", &["Secret/db Deployment/web Pod/web-0"])]
+#[case::owns("secret/shop/db <-USES- deployment -OWNS*..3-> pod", &["Secret/db Deployment/web ReplicaSet/web-1 Pod/web-0"])]
 #[case::owner("pod <-OWNS- *", &["Pod/web-0 ReplicaSet/web-1"])]
 #[case::selects("service -SELECTS-> pod", &["Service/web Pod/web-0"])]
 #[case::selected("pod/web-0 <-SELECTS- *", &["Pod/web-0 NetworkPolicy/all", "Pod/web-0 Service/web"])]
