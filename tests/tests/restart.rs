@@ -205,6 +205,20 @@ fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> V
     written
 }
 
+/// Reasons, counts and messages of the three events that were written last.
+async fn last_events(objects: &Objects) -> String {
+    let list = objects.read("/api/v1/events").await.unwrap();
+    let version = |event: &Value| event["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let mut events: Vec<(u64, String)> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| (version(event), format!("{} {} {}", event["reason"], event["count"], event["message"])))
+        .collect();
+    events.sort();
+    format!("{:#?}", events.iter().rev().take(3).collect::<Vec<_>>())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_writes_nothing() {
     crate::use_ring();
@@ -244,7 +258,8 @@ async fn a_restart_writes_nothing() {
 
     let steering = Steering::start(&control_plane, directory.path()).await;
     steering.quiet().await;
-    assert_eq!(written(&control_plane, &member, &templates), before, "a restart wrote something");
+    let after = written(&control_plane, &member, &templates);
+    assert_eq!(after, before, "a restart wrote something; last events: {}", last_events(&objects).await);
 
     // Fields added by the member are known, and other changes are still reverted.
     let gadget = resource_of(templates.last().unwrap());
