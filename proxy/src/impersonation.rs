@@ -119,10 +119,12 @@ fn refused_subject(status: &[u8], caller: &str) -> Option<Subject> {
     #[derive(Deserialize)]
     struct Status {
         message: String,
+        #[serde(default)]
         details: Details,
     }
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     struct Details {
+        #[serde(default)]
         name: String,
     }
     let status: Status = serde_json::from_slice(status).ok()?;
