@@ -136,6 +136,8 @@ async function cluster(page, origin, problems) {
   // A draft in which the cluster is drained.
   await page.getByRole('button', { name: 'What if it was drained…' }).click()
   await page.waitForURL(/\/plan\?.*name=member3.*#draft=/)
+  // The taint is at the end of the draft; the editor renders visible lines only.
+  await editor(page).press('Control+End')
   await editor(page).getByText('NoExecute', { exact: true }).waitFor()
   await page.goBack()
   await heading(page, 'member3').waitFor()
