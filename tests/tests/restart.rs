@@ -192,7 +192,6 @@ fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> V
         let gvr = resource_of(template).gvr;
         (gvr.group.to_string(), gvr.resource.to_string())
     }));
-    tables.push((String::new(), "events".to_owned()));
     tables.sort();
     tables.dedup();
     let store = &control_plane.registry().store;
@@ -201,6 +200,9 @@ fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> V
         (format!("{plural}.{group}"), change)
     };
     let mut written: Vec<(String, u64)> = tables.into_iter().map(last).collect();
+    // Counts of events are updated later; only new events count.
+    let events = store.count(&ResourceKey::new("", "events"));
+    written.push(("events".to_owned(), events.try_into().unwrap()));
     written.push(("writes to the member".to_owned(), member.faults().writes()));
     written
 }
