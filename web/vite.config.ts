@@ -1,9 +1,10 @@
 import { gzipSync } from 'node:zlib'
 import react from '@vitejs/plugin-react'
-import { defineConfig, type Plugin } from 'vite'
+import type { Plugin } from 'vite'
+import { defineConfig } from 'vitest/config'
 
 /** Limit of compressed bytes that a browser loads for the first paint. */
-const FIRST_PAINT = 110_000
+const FIRST_PAINT = 120_000
 const server = process.env.CROWSNEST_UI ?? 'http://127.0.0.1:7080'
 /** `Host` is kept: the server compares it with the origin of requests. */
 const there = { target: server, changeOrigin: false }
@@ -21,6 +22,8 @@ export default defineConfig({
   build: { assetsInlineLimit: 0, chunkSizeWarningLimit: 600, modulePreload: { polyfill: false } },
   server: { proxy },
   preview: { proxy, headers },
+  // Style sheets whose text is tested.
+  test: { css: { include: /\.css\?raw$/ } },
 })
 
 /** Fails a build whose page, entry script with static imports, and style sheets exceed the limit. */

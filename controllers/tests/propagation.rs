@@ -130,7 +130,7 @@ async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_te
     for member in [&m1, &m2] {
         home.when(member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
     }
-    let place = |clusters: &[&str], suspended: &[&str]| {
+    let spec_for = |clusters: &[&str], suspended: &[&str]| {
         json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": clusters}},
             "suspension": {"dispatchingOnClusters": {"clusterNames": suspended}}}})
     };
@@ -138,7 +138,7 @@ async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_te
     let of_m1 = work_name("ConfigMap", "app", "default");
 
     // One update suspends m1 and removes it from the placement. The object in m1 stays unchanged.
-    merge(&control_plane, &propagation_policy(), "p", place(&["m2"], &["m1"])).await;
+    merge(&control_plane, &propagation_policy(), "p", spec_for(&["m2"], &["m1"])).await;
     home.when(&control_plane, &binding(), "default", "app-configmap", is_bound_to(json!([{"name": "m2"}]))).await;
     let is_suspended = |work: &Value| work["spec"]["suspendDispatching"] == true;
     home.when(&control_plane, &work, "karmada-es-m1", &of_m1, is_suspended).await;
@@ -148,7 +148,7 @@ async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_te
     home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
 
     // The object is deleted once m1 is resumed.
-    merge(&control_plane, &propagation_policy(), "p", place(&["m2"], &[])).await;
+    merge(&control_plane, &propagation_policy(), "p", spec_for(&["m2"], &[])).await;
     home.gone(&m1, &config_map, "default", "app").await;
 
     // Deleting the template deletes the object in all members.
@@ -313,7 +313,7 @@ async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
     let clusters = json!({"spec": {"clusters": [{"name": "gone", "replicas": 1}, {"name": "m1", "replicas": 4}]}});
     merge(&control_plane, &binding(), "web-deployment", clusters).await;
     for about in ["web-deployment", "web"] {
-        let message = home.told("SyncWorkFailed", about).await;
+        let message = home.event_message("SyncWorkFailed", about).await;
         assert_eq!(message, "Cluster.cluster.karmada.io \"gone\" not found", "{about}");
     }
     let live = home.when(&home.member("m1"), &deployment(), "default", "web", |_| true).await;

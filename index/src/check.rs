@@ -132,10 +132,10 @@ mod tests {
         let opened = OpenedStore { store, replicated: None, codec: Arc::clone(&codec) };
         let index = Index::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
         let pod = |nth: usize| {
-            let said =
+            let annotation =
                 format!("{:x}", (nth as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).repeat(60);
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": format!("pod-{nth}"),
-                "uid": format!("uid-{nth}"), "resourceVersion": "1", "annotations": {"said": said}}})
+                "uid": format!("uid-{nth}"), "resourceVersion": "1", "annotations": {"said": annotation}}})
         };
         let steps = (0..PODS).map(|nth| {
             let draft = draft(&pod(nth));

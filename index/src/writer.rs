@@ -331,9 +331,9 @@ impl Writer {
     }
 
     /// Updates the states up to these positions.
-    fn note(&self, told: Vec<Batch>, positions: &mut Positions) {
+    fn note(&self, batches: Vec<Batch>, positions: &mut Positions) {
         let now_ms = (self.now_ms)();
-        for Batch { collection, epoch, progress, .. } in told {
+        for Batch { collection, epoch, progress, .. } in batches {
             self.states.progress(&collection, &progress, now_ms);
             if let Some(version) = progress.resource_version {
                 positions.insert(collection, (epoch, version, now_ms));

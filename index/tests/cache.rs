@@ -137,7 +137,7 @@ async fn objects_of_members_are_listed_watched_and_found() {
     let mut seq = Seq(0);
     until(&mut follower, "the new object", |change| {
         seq = change.seq;
-        change.happened == ChangeKind::Added && &*change.object.record.key.name == "late-config"
+        change.kind == ChangeKind::Added && &*change.object.record.key.name == "late-config"
     })
     .await;
     let body: Value = index.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
@@ -157,7 +157,7 @@ async fn objects_of_members_are_listed_watched_and_found() {
     api(&world.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion", |change| {
         seq = change.seq;
-        change.happened == ChangeKind::Deleted && &*change.object.record.key.name == "late-config"
+        change.kind == ChangeKind::Deleted && &*change.object.record.key.name == "late-config"
     })
     .await;
     assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
@@ -244,7 +244,7 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let clusters = api(&world.control_plane.server.admin(), &cluster);
     clusters.delete("member2", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion of member2's records", |change| {
-        change.happened == ChangeKind::Deleted && change.object.record.key.cluster().as_str() == "member2"
+        change.kind == ChangeKind::Deleted && change.object.record.key.cluster().as_str() == "member2"
     })
     .await;
     world.stop().await;
@@ -276,7 +276,7 @@ async fn kinds_are_collected_while_their_definitions_exist() {
     let definitions = api(&member.server.admin(), &definition);
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
     until(&mut follower, "the deletion of its records", |change| {
-        change.object.record.key.collection == key && change.happened == ChangeKind::Deleted
+        change.object.record.key.collection == key && change.kind == ChangeKind::Deleted
     })
     .await;
     within("the end of its collection", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
@@ -356,7 +356,7 @@ async fn an_export_shows_one_snapshot() {
 
     let mut request = SearchRequest::new("kind:configmap row- sort:name", UserInfo::system());
     request.bodies = true;
-    let told = |hits: Vec<Hit>| -> Vec<(String, String)> {
+    let rows_of = |hits: Vec<Hit>| -> Vec<(String, String)> {
         let row = |hit: &Hit| {
             let object: Value = hit.object.parse().unwrap();
             (hit.object.record.key.name.to_string(), object["data"]["text"].as_str().unwrap().to_owned())
@@ -364,7 +364,7 @@ async fn an_export_shows_one_snapshot() {
         hits.iter().map(row).collect()
     };
     let mut export = Box::pin(world.index.searcher().export(request.clone()).await.unwrap());
-    let mut all = told(within("the first rows", export.try_next()).await.unwrap().unwrap());
+    let mut all = rows_of(within("the first rows", export.try_next()).await.unwrap().unwrap());
     assert!(all.len() < ROWS, "not everything at once");
     // Delete, change and add objects that are exported later.
     for nth in (ROWS - 60)..ROWS {
@@ -380,7 +380,7 @@ async fn an_export_shows_one_snapshot() {
     until(&mut follower, "the added row", |change| is(change, ROWS)).await;
     searchable(&world.index, world.index.seq()).await;
     while let Some(hits) = within("more rows", export.try_next()).await.unwrap() {
-        all.extend(told(hits));
+        all.extend(rows_of(hits));
     }
     let expected: Vec<_> = (0..ROWS).map(|nth| (format!("row-{nth:03}"), "before".to_owned())).collect();
     assert_eq!(all, expected);
@@ -388,7 +388,7 @@ async fn an_export_shows_one_snapshot() {
     // Another export shows another snapshot and respects the limit.
     request.query.push_str(" limit:3 name:row-69*");
     let hits: Vec<Vec<Hit>> = world.index.searcher().export(request).await.unwrap().try_collect().await.unwrap();
-    let told: Vec<_> = hits.into_iter().flat_map(told).collect();
-    assert_eq!(told, ["row-691", "row-693", "row-695"].map(|name| (name.to_owned(), "after".to_owned())));
+    let limited_rows: Vec<_> = hits.into_iter().flat_map(rows_of).collect();
+    assert_eq!(limited_rows, ["row-691", "row-693", "row-695"].map(|name| (name.to_owned(), "after".to_owned())));
     world.stop().await;
 }

@@ -117,9 +117,9 @@ impl Storage {
     async fn tell(&self, sql: &'static str) -> bool {
         let Self::Postgres(database) = self else { return true };
         let mut connection = database.connect().await;
-        let told = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
+        let value = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
         connection.close().await.unwrap();
-        told
+        value
     }
 }
 

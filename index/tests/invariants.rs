@@ -85,7 +85,7 @@ async fn bodies(index: &Index) -> Vec<String> {
 }
 
 /// The next change of an object of this name.
-async fn told(follower: &mut Follower, name: &str) -> Arc<Change> {
+async fn change_of(follower: &mut Follower, name: &str) -> Arc<Change> {
     let next = async {
         loop {
             let mut changes = follower.next().await.unwrap().unwrap().into_iter();
@@ -180,7 +180,7 @@ async fn reads_never_wait_for_the_text_index() {
     let index = world.opened(options).await;
     let mut follower = index.follow(index.seq());
     world.member().create(config_map("shop", "new", "fresh")).await;
-    let change = told(&mut follower, "new").await;
+    let change = change_of(&mut follower, "new").await;
     let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
     assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
     assert!(bodies(&index).await.contains(&change.object.text().to_owned()));
@@ -203,7 +203,7 @@ async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
     let mut follower = index.follow(index.seq());
     let gone = api(&world.member().server.admin(), &config_map("shop", "app-3", ""));
     gone.delete("app-3", &DeleteParams::default()).await.unwrap();
-    told(&mut follower, "app-3").await;
+    change_of(&mut follower, "app-3").await;
     for when in ["during:now-1h..now", "(is:deleted OR -is:deleted)"] {
         let answer = found(&index, &format!("kind:configmap hello {when}")).await;
         let gone: Vec<_> = answer.hits.iter().filter(|hit| hit.was.is_some_and(|was| was.deleted)).collect();
@@ -246,7 +246,7 @@ async fn secret_values_are_not_stored() {
         .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "login"},
             "stringData": {"password": VALUE}}))
         .await;
-    let change = told(&mut follower, "login").await;
+    let change = change_of(&mut follower, "login").await;
     searchable(&index).await;
     let body: Value = change.object.parse().unwrap();
     assert_eq!((&body["data"]["password"], change.object.record.redacted), (&json!(""), true));

@@ -209,7 +209,7 @@ fn options(directory: &Path) -> IndexOptions {
     let mut options = IndexOptions::new(directory);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     (options.concurrent_lists, options.concurrent_lists_per_cluster, options.page_size) = (1, 1, 2);
-    (options.max_object_bytes, options.patience) = (MAX_OBJECT, PATIENCE);
+    (options.max_object_bytes, options.timeouts) = (MAX_OBJECT, PATIENCE);
     options
 }
 
@@ -288,8 +288,9 @@ impl World {
         match &case.says {
             Fresh(version) => self.is_fresh_at(case.name, version).await,
             Trouble(text) => {
-                let told = |state: &CollectionState| state.trouble.as_ref().is_some_and(|told| told.contains(text));
-                self.until(case.name, &format!("does not say {text:?}"), told).await;
+                let in_trouble =
+                    |state: &CollectionState| state.trouble.as_ref().is_some_and(|trouble| trouble.contains(text));
+                self.until(case.name, &format!("does not say {text:?}"), in_trouble).await;
             }
         }
     }
@@ -408,17 +409,18 @@ async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collection_is_followed_again_after_missed_events_arrived() {
     let world = World::new().await;
-    let told: Script = |ask| watched(ask, |_| Reply::Lines(vec![event("MODIFIED", &object("a", 20))], Then::Hold));
+    let missed: Script = |ask| watched(ask, |_| Reply::Lines(vec![event("MODIFIED", &object("a", 20))], Then::Hold));
     let forgotten: Script = |ask| {
         let line = event("ERROR", &status(410, "too old"));
         (ask.watch && ask.from == "10").then(|| Reply::Lines(vec![line], Then::Hold))
     };
-    for (cluster, script, now) in [("told", told, None), ("forgotten", forgotten, Some(20))] {
+    for (cluster, script, now) in [("told", missed, None), ("forgotten", forgotten, Some(20))] {
         let liar = world.liar(cluster, HONEST).await;
         world.is_fresh_at(cluster, "10").await;
         liar.change(None, |_| Some(Reply::Json(500, status(500, "no"))));
-        let told = |state: &CollectionState| state.trouble.as_ref().is_some_and(|told| told.contains("500: no"));
-        world.until(cluster, "does not fail", told).await;
+        let in_trouble =
+            |state: &CollectionState| state.trouble.as_ref().is_some_and(|trouble| trouble.contains("500: no"));
+        world.until(cluster, "does not fail", in_trouble).await;
         liar.change(now.map(|version| Truth { version, objects: vec![object("a", 20)] }), script);
         world.until(cluster, "not fresh", CollectionState::is_fresh).await;
         let cached = world.cached(cluster).await;
@@ -469,13 +471,13 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
         world.holds(cluster, &[("a", 15), ("c", 25)]).await;
     }
     // No change is published twice; the control plane may still be creating its own roles.
-    let told = world.index.follow(seq).ready_now().unwrap();
+    let published = world.index.follow(seq).ready_now().unwrap();
     let named = |change: &Arc<Change>| {
         let key = &change.object.record.key;
         format!("{} {}", key.cluster(), key.name)
     };
-    let told: BTreeSet<String> =
-        told.iter().map(named).filter(|told| !told.starts_with("honest") && !told.starts_with('@')).collect();
-    assert_eq!(told.iter().collect::<Vec<_>>(), ["forgets c", "remembers c"]);
+    let published: BTreeSet<String> =
+        published.iter().map(named).filter(|name| !name.starts_with("honest") && !name.starts_with('@')).collect();
+    assert_eq!(published.iter().collect::<Vec<_>>(), ["forgets c", "remembers c"]);
     world.stop().await;
 }

@@ -88,7 +88,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
                 let (record, previous) = (&change.object.record, change.previous.as_ref());
                 let before = previous.map(|previous| (&previous.resource_version, previous.seq));
                 let body = change.object.body.len();
-                writeln!(text, "{} {:?} {} {} {body} {before:?}", change.seq, change.happened, record.key.cluster(), {
+                writeln!(text, "{} {:?} {} {} {body} {before:?}", change.seq, change.kind, record.key.cluster(), {
                     format!("{}/{} {}", record.key.namespace, record.key.name, record.resource_version)
                 })
                 .unwrap();
@@ -278,10 +278,10 @@ impl World {
 /// Adds, changes and deletes objects continuously until stopped.
 async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
     let mut rounds = 0;
-    let mut pace = tokio::time::interval(CHANGE_EVERY);
-    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut interval = tokio::time::interval(CHANGE_EVERY);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !stop.is_cancelled() {
-        pace.tick().await;
+        interval.tick().await;
         for client in &clients {
             let object = config_map("shop", &format!("churn-{}", rounds % 7), &rounds.to_string());
             let objects = api(client, &object);

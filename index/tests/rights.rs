@@ -158,7 +158,7 @@ impl World {
 }
 
 /// Identifies an object in messages and comparisons.
-fn told(kind: &str, namespace: &str, name: &str) -> String {
+fn format_object(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind} {namespace}/{name}")
 }
 
@@ -170,13 +170,13 @@ fn text<'v>(object: &'v Value, field: &str) -> &'v str {
 struct Reviews<'m> {
     reviews: Api<SubjectAccessReview>,
     user: &'m UserInfo,
-    asked: BTreeMap<(&'static str, String, String, String), bool>,
+    decisions: BTreeMap<(&'static str, String, String, String), bool>,
 }
 
 impl Reviews<'_> {
     async fn allows(&mut self, verb: &'static str, resource: &Gvr, namespace: &str, name: &str) -> bool {
         let key = (verb, resource.resource.to_string(), namespace.to_owned(), name.to_owned());
-        if let Some(allowed) = self.asked.get(&key) {
+        if let Some(allowed) = self.decisions.get(&key) {
             return *allowed;
         }
         // A request would include the groups that every API server adds.
@@ -198,7 +198,7 @@ impl Reviews<'_> {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = self.reviews.create(&PostParams::default(), &review).await.unwrap();
         let allowed = answer.status.unwrap().allowed;
-        self.asked.insert(key, allowed);
+        self.decisions.insert(key, allowed);
         allowed
     }
 
@@ -226,12 +226,13 @@ async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usiz
     let objects = objects();
     let verdicts = stream::iter(users).map(|user| {
         let reviews = Api::all(world.member.server.admin());
-        let mut reviews = Reviews { reviews, user, asked: BTreeMap::new() };
+        let mut reviews = Reviews { reviews, user, decisions: BTreeMap::new() };
         let objects = &objects;
         async move {
             let (mut shown, mut open) = (BTreeSet::new(), BTreeSet::new());
             for object in objects {
-                let object_of = told(object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
+                let object_of =
+                    format_object(object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
                 match reviews.show(object).await {
                     Some(true) => drop(shown.insert(object_of)),
                     Some(false) => {}
@@ -262,7 +263,7 @@ async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usiz
 fn found(answer: &Answer) -> BTreeSet<String> {
     let hits = answer.hits.iter().map(|hit| {
         let key = &hit.object.record.key;
-        told(&hit.object.record.kind, &key.namespace, &key.name)
+        format_object(&hit.object.record.kind, &key.namespace, &key.name)
     });
     let found: BTreeSet<String> = hits.collect();
     assert_eq!(found.len(), answer.hits.len(), "duplicate hit");
@@ -335,11 +336,11 @@ async fn searches_show_what_the_member_allows() {
 }
 
 /// The next change of an object of this name.
-async fn heard(follower: &mut Follower, name: &str, happened: ChangeKind) -> Seq {
+async fn await_change(follower: &mut Follower, name: &str, change_kind: ChangeKind) -> Seq {
     let next = async {
         loop {
             let changes = follower.next().await.unwrap().unwrap();
-            let is = |change: &&Arc<Change>| (&*change.object.record.key.name, change.happened) == (name, happened);
+            let is = |change: &&Arc<Change>| (&*change.object.record.key.name, change.kind) == (name, change_kind);
             if let Some(change) = changes.iter().find(is) {
                 return change.seq;
             }
@@ -385,7 +386,7 @@ async fn grants_follow_their_binding() {
         assert_eq!((shown(&everything).await, shown("app-").await), ((0, 0), (0, 0)));
         let mut follower = world.index.follow(world.index.seq());
         world.member.create(binding.clone()).await;
-        world.soon_obeyed(heard(&mut follower, "ann-reads", ChangeKind::Added).await).await;
+        world.soon_obeyed(await_change(&mut follower, "ann-reads", ChangeKind::Added).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
         // Suggestions only contain names that she may see.
         assert_eq!(shown("name:appp").await, (0, 1), "{kind}");
@@ -394,15 +395,15 @@ async fn grants_follow_their_binding() {
         let mut other = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": []});
         let roles = api(&admin, &other);
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other.clone()).unwrap()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, "reader", ChangeKind::Modified).await).await;
+        world.soon_obeyed(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
         other["rules"] = rules.clone();
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, "reader", ChangeKind::Modified).await).await;
+        world.soon_obeyed(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
 
         api(&admin, &binding).delete("ann-reads", &DeleteParams::default()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
+        world.soon_obeyed(await_change(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
     }
     assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");

@@ -14,9 +14,9 @@ const PARAMETER: &str = "cluster";
 pub fn take(request: &mut Request<Body>) -> Result<Option<ClusterName>, Error> {
     let header = request.headers_mut().remove(HEADER);
     let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let asked = parameter(request)?.or(header);
+    let requested = parameter(request)?.or(header);
     let parse = |name: String| ClusterName::parse(&name).map_err(|_| Error::ClusterNotFound(name));
-    asked.map(parse).transpose()
+    requested.map(parse).transpose()
 }
 
 fn parameter(request: &mut Request<Body>) -> Result<Option<String>, Error> {

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use crate::relay::relay;
 use crate::session::{self, Session};
 use crate::transport::checked;
-use crate::{Body, BoxError, Caller, ClusterObserver, Error, Proxy};
+use crate::{Body, BoxError, Caller, ClusterObserver, Error, Proxy, admission};
 
 impl Proxy {
     pub(crate) async fn one_cluster(
@@ -53,6 +53,7 @@ impl Proxy {
         if let Some(observer) = &observer {
             observer.asks(member.name());
         }
+        admission::admit(&mut request, member.name()).await?;
         let session = ours.map(|ours| (ours, Session::of(caller, member.name(), path, request.uri().query())));
         // A request to a single member waits for its agent to connect; a fan-out does not.
         let found = if within.is_none() { self.inner.fleet.member_in_reach(member.name()).await } else { None };

@@ -15,6 +15,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_index::{CacheId, Seq};
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// Placeholder for the resourceVersion of a cluster that leaves the view.
 const LEAVING: &str = "leaving";
 
@@ -27,7 +29,7 @@ pub struct CompositeVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Position {
     version: String,
-    place: Option<CachePosition>,
+    cache_position: Option<CachePosition>,
     /// None: all of the cluster's objects.
     portion: Option<Portion>,
 }
@@ -67,15 +69,15 @@ impl Position {
                     Some((cache, portion)) => (cache, u64::from_str_radix(portion, 16).ok().map(Portion)),
                     None => (cache, None),
                 };
-                let place = CachePosition { seq: Seq(seq), cache: CacheId::from(cache) };
-                Self { version: version.to_owned(), place: Some(place), portion }
+                let cache_position = CachePosition { seq: Seq(seq), cache: CacheId::from(cache) };
+                Self { version: version.to_owned(), cache_position: Some(cache_position), portion }
             }
-            _ => Self { version: value, place: None, portion: None },
+            _ => Self { version: value, cache_position: None, portion: None },
         }
     }
 
     fn encode(&self) -> String {
-        match (&self.place, &self.portion) {
+        match (&self.cache_position, &self.portion) {
             (Some(CachePosition { seq, cache }), None) => format!("{}.{seq}.{cache}", self.version),
             (Some(CachePosition { seq, cache }), Some(portion)) => format!("{}.{seq}.{cache}~{portion}", self.version),
             (None, _) => self.version.clone(),
@@ -110,9 +112,9 @@ impl CompositeVersion {
     }
 
     /// Sets a cluster's version and position; keeps its portion.
-    pub fn set(&mut self, cluster: &str, version: &str, place: Option<CachePosition>) {
+    pub fn set(&mut self, cluster: &str, version: &str, cache_position: Option<CachePosition>) {
         let portion = self.portion(cluster);
-        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place, portion });
+        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), cache_position, portion });
     }
 
     /// Sets the portion of a cluster that was sent completely.
@@ -128,8 +130,8 @@ impl CompositeVersion {
     }
 
     /// Advances all clusters to a position.
-    pub fn advance_to(&mut self, place: &CachePosition) {
-        self.positions.values_mut().for_each(|position| position.place = Some(place.clone()));
+    pub fn advance_to(&mut self, cache_position: &CachePosition) {
+        self.positions.values_mut().for_each(|position| position.cache_position = Some(cache_position.clone()));
     }
 
     /// Marks a cluster whose objects are being sent as deleted.
@@ -162,15 +164,15 @@ impl CompositeVersion {
 
     /// True if any cluster has a cache position.
     pub fn has_cache_position(&self) -> bool {
-        self.positions.values().any(|position| position.place.is_some())
+        self.positions.values().any(|position| position.cache_position.is_some())
     }
 
     /// Sequence number up to which all changes were sent; None if a position belongs to another cache.
     pub fn seq(&self, cache: &CacheId) -> Option<Seq> {
         let places: Vec<&CachePosition> =
-            self.positions.values().filter_map(|position| position.place.as_ref()).collect();
-        let here = places.iter().all(|place| place.cache == *cache);
-        places.iter().map(|place| place.seq).max().filter(|_| here)
+            self.positions.values().filter_map(|position| position.cache_position.as_ref()).collect();
+        let here = places.iter().all(|cache_position| cache_position.cache == *cache);
+        places.iter().map(|cache_position| cache_position.seq).max().filter(|_| here)
     }
 }
 
@@ -210,25 +212,27 @@ pub struct Continue {
     /// The composite resourceVersion of the first page.
     pub rv: String,
     pub cluster: String,
-    /// Base64 of `namespace/name` of the last object sent, and of a digest of the list and the token.
+    /// Base64 of the position within the cluster, and of a digest of the list and the token. The position is
+    /// `namespace/name` of the last object sent from the cache, or the continue token of the member.
     #[serde(rename = "continue")]
     inner: String,
 }
 
 impl Continue {
-    /// Parses the `continue` parameter of a list. None if it is empty or too short for a token: the list then
-    /// starts over, as in Karmada.
+    /// Parses the `continue` parameter of a list. None if it is empty, or too short for a token and not the beginning of
+    /// one: the list then starts over, as in Karmada.
     ///
     /// # Errors
     ///
     /// The text is malformed or belongs to another list.
     pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidToken> {
-        if text.len() < MIN_TOKEN_LENGTH {
+        // Base64 of the `{` of every token begins with "e".
+        if text.is_empty() || (text.len() < MIN_TOKEN_LENGTH && !text.starts_with('e')) {
             return Ok(None);
         }
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidToken)?;
         let token: Self = serde_json::from_slice(&json).map_err(|_| InvalidToken)?;
-        match token == Self::at(&token.rv, &token.cluster, token.after().as_ref(), list) {
+        match token == Self::at(&token.rv, &token.cluster, &token.after(), list) {
             true => Ok(Some(token)),
             false => Err(InvalidToken),
         }
@@ -238,18 +242,52 @@ impl Continue {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Token that continues in `cluster` after an object, or at the start of the cluster.
-    pub fn at(rv: &str, cluster: &str, after: Option<&(String, String)>, list: ListId) -> Self {
-        let key = after.map(|(namespace, name)| format!("{namespace}/{name}")).unwrap_or_default();
-        let digest = digest(&(list, rv, cluster, &key));
-        let inner = URL_SAFE_NO_PAD.encode(format!("{key}\n{digest:x}"));
+    /// Token that continues in `cluster` after a position; empty: at the start of the cluster.
+    pub fn at(rv: &str, cluster: &str, after: &str, list: ListId) -> Self {
+        let digest = digest(&(list, rv, cluster, after));
+        let inner = URL_SAFE_NO_PAD.encode(format!("{after}\n{digest:x}"));
         Self { rv: rv.to_owned(), cluster: cluster.to_owned(), inner }
     }
 
-    pub fn after(&self) -> Option<(String, String)> {
-        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(&self.inner).ok()?).ok()?;
-        let (key, _) = text.split_once('\n')?;
-        key.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+    /// The position within the cluster; empty: its start.
+    pub fn after(&self) -> String {
+        let text = URL_SAFE_NO_PAD.decode(&self.inner).ok().and_then(|text| String::from_utf8(text).ok());
+        text.and_then(|text| Some(text.split_once('\n')?.0.to_owned())).unwrap_or_default()
+    }
+}
+
+/// The state of the clusters that a list shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Snapshot {
+    /// The current state.
+    Latest,
+    /// The current state, which must include this version.
+    NotOlderThan(CompositeVersion),
+    Exact(CompositeVersion),
+    /// The state that the first page of the list showed.
+    Rest(Continue),
+}
+
+impl Snapshot {
+    /// Combines the parameters of a list as kube-apiserver does. A version with a limit and without
+    /// `resourceVersionMatch` is exact.
+    pub fn of(version: &str, matching: &str, is_limited: bool, token: Option<Continue>) -> Result<Self, Error> {
+        let is_any = matches!(version, "" | "0");
+        match token {
+            Some(_) if !is_any => {
+                let text = "specifying resource version is not allowed when using continue";
+                Err(Error::BadRequest(text.to_owned()))
+            }
+            Some(token) => Ok(Self::Rest(token)),
+            None if is_any => Ok(Self::Latest),
+            None if !CompositeVersion::is_valid(version) => {
+                Err(Error::BadRequest(format!("invalid resource version {version:?}")))
+            }
+            None if matching == "Exact" || (matching.is_empty() && is_limited) => {
+                Ok(Self::Exact(CompositeVersion::decode(version)))
+            }
+            None => Ok(Self::NotOlderThan(CompositeVersion::decode(version))),
+        }
     }
 }
 
@@ -261,9 +299,9 @@ mod tests {
     fn versions_round_trip_in_karmadas_format() {
         let mut composite = CompositeVersion::default();
         let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
-        let place = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
-        composite.set("m2", "9", place(0));
-        composite.set("m1", "7", place(41));
+        let cached = |seq| Some(CachePosition { seq: Seq(seq), cache: here.clone() });
+        composite.set("m2", "9", cached(0));
+        composite.set("m1", "7", cached(41));
         let text = composite.encode();
         assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1","m2":"9.0.c1"}"#);
         assert_eq!(CompositeVersion::decode(&text), composite);
@@ -275,7 +313,7 @@ mod tests {
         assert_eq!(CompositeVersion::decode(&text), composite);
         assert_eq!((composite.portion("m1"), composite.portion("m2")), (Some(Portion(255)), None));
         assert_eq!(composite.seq(&here), Some(Seq(41)));
-        composite.set("m1", "8", place(42));
+        composite.set("m1", "8", cached(42));
         assert_eq!(composite.portion("m1"), Some(Portion(255)), "the portion is unchanged");
         // Nothing has ever changed in a new cache.
         composite.forget("m1");
@@ -323,15 +361,18 @@ mod tests {
     #[test]
     fn tokens_are_valid_for_one_list_only() {
         let (list, other) = (ListId::of(&"pods"), ListId::of(&"secrets"));
-        let token = Continue::at("rv", "m1", Some(&("ns".into(), "a/b".into())), list);
+        let token = Continue::at("rv", "m1", "ns/a/b", list);
         let text = token.encode();
-        assert_eq!(token.after(), Some(("ns".into(), "a/b".into())));
+        assert_eq!(token.after(), "ns/a/b");
         assert_eq!(Continue::decode(&text, list), Ok(Some(token)));
         assert_eq!(Continue::decode("", list), Ok(None));
-        let start = Continue::at("rv", "m1", None, list);
-        assert_eq!((start.after(), Continue::decode(&start.encode(), list)), (None, Ok(Some(start))));
+        let start = Continue::at("rv", "m1", "", list);
+        assert_eq!((start.after().as_str(), Continue::decode(&start.encode(), list)), ("", Ok(Some(start.clone()))));
         assert_eq!(Continue::decode(&text, other), Err(InvalidToken));
         assert_eq!(Continue::decode("zzz", list), Ok(None));
+        for length in 1..text.len() {
+            assert_eq!(Continue::decode(&text[..length], list), Err(InvalidToken), "truncated to {length}");
+        }
         for damaged in [
             "eyJydiI6IiJ9eyJydiI6IiJ9",
             &text[..text.len() - 4],
@@ -347,5 +388,41 @@ mod tests {
             let changed = String::from_utf8(changed).unwrap();
             assert_eq!(Continue::decode(&changed, list), Err(InvalidToken), "{changed}");
         }
+    }
+
+    const M1: &str = "eyJtMSI6IjUifQ";
+
+    #[rstest::rstest]
+    #[case::nothing("", "", true, false, Ok("latest"))]
+    #[case::any("0", "NotOlderThan", false, false, Ok("latest"))]
+    #[case::unlimited(M1, "", false, false, Ok("not older"))]
+    #[case::not_older(M1, "NotOlderThan", true, false, Ok("not older"))]
+    #[case::limited(M1, "", true, false, Ok("exact"))]
+    #[case::exact(M1, "Exact", false, false, Ok("exact"))]
+    #[case::rest("", "", true, true, Ok("rest"))]
+    #[case::rest_of_any("0", "", false, true, Ok("rest"))]
+    #[case::rest_of_a_version(
+        M1,
+        "",
+        true,
+        true,
+        Err("specifying resource version is not allowed when using continue")
+    )]
+    #[case::no_version("7", "", false, false, Err("invalid resource version \"7\""))]
+    fn snapshots(
+        #[case] version: &str,
+        #[case] matching: &str,
+        #[case] is_limited: bool,
+        #[case] has_token: bool,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let token = has_token.then(|| Continue::at("rv", "m1", "", ListId::of(&"pods")));
+        let snapshot = Snapshot::of(version, matching, is_limited, token).map(|snapshot| match snapshot {
+            Snapshot::Latest => "latest",
+            Snapshot::NotOlderThan(_) => "not older",
+            Snapshot::Exact(_) => "exact",
+            Snapshot::Rest(_) => "rest",
+        });
+        assert_eq!(snapshot.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
     }
 }

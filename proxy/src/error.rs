@@ -77,7 +77,7 @@ pub enum Error {
     Body(#[source] BoxError),
     #[error("too old resource version: the changes since then are no longer kept")]
     Expired,
-    /// Carries a token for the rest of the list in its current state.
+    /// Carries a token for the rest of the list in its current state; empty if the list cannot continue.
     #[error("the provided continue parameter is too old to display a consistent list result")]
     ExpiredContinue(String),
     #[error(transparent)]
@@ -85,6 +85,9 @@ pub enum Error {
     /// No clause of `Accept` can be served.
     #[error("{}", .0.message)]
     NotAcceptable(ApiError),
+    /// Admission refuses the request to a member.
+    #[error("{}", .0.message)]
+    NotAdmitted(ApiError),
 }
 
 impl Error {
@@ -112,6 +115,9 @@ impl Error {
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
             Self::NoSessions { .. } | Self::NoProxy { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::NotAcceptable(_) => (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"),
+            Self::NotAdmitted(error) => {
+                (StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), "NotAdmitted")
+            }
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Expired | Self::ExpiredContinue(_) => (StatusCode::GONE, "Expired"),
         }
@@ -135,8 +141,8 @@ impl Error {
             Self::InvalidOptions(errors) => {
                 return ApiError::invalid("meta.k8s.io", "ListOptions", "", errors.clone());
             }
-            Self::NotAcceptable(error) => return error.clone(),
-            Self::ExpiredContinue(token) => return ApiError::expired_continue(token.as_str()),
+            Self::NotAcceptable(error) | Self::NotAdmitted(error) => return error.clone(),
+            Self::ExpiredContinue(token) if !token.is_empty() => return ApiError::expired_continue(token.as_str()),
             Self::InvalidLogs(errors) => {
                 return ApiError::invalid("search.crowsnest.io", "FleetLogs", "", errors.clone());
             }

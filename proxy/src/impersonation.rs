@@ -119,16 +119,27 @@ fn refused_subject(status: &[u8], caller: &str) -> Option<Subject> {
     #[derive(Deserialize)]
     struct Status {
         message: String,
+        #[serde(default)]
         details: Details,
     }
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     struct Details {
+        #[serde(default)]
         name: String,
     }
     let status: Status = serde_json::from_slice(status).ok()?;
-    let (_, rest) = status.message.split_once(" cannot impersonate resource \"")?;
-    let (resource, _) = rest.split_once('"')?;
+    let (_, rest) = status.message.split_once(" cannot impersonate")?;
     let account = caller.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    // Since Kubernetes 1.36, the first refused check may be that of the request (`impersonate-on:user-info:list`), which
+    // names its resource or path.
+    if rest.starts_with("-on:") {
+        return Some(match account {
+            Some((namespace, name)) => Subject::ServiceAccount(namespace.to_owned(), name.to_owned()),
+            None => Subject::User(caller.to_owned()),
+        });
+    }
+    let (_, rest) = rest.split_once(" resource \"")?;
+    let (resource, _) = rest.split_once('"')?;
     match (resource, account) {
         ("users", _) if status.details.name == caller => Some(Subject::User(status.details.name)),
         ("serviceaccounts", Some((namespace, name))) if status.details.name == name => {
@@ -196,6 +207,19 @@ mod tests {
             (subject.to_string().as_str(), subject.grant()),
             (shown, format!("kubectl create clusterrolebinding {grant}"))
         );
+    }
+
+    #[rstest::rstest]
+    #[case::user("ann", Subject::User("ann".into()))]
+    #[case::account("system:serviceaccount:ci:bot", Subject::ServiceAccount("ci".into(), "bot".into()))]
+    fn refusals_of_constrained_impersonation_concern_the_caller(
+        #[case] caller: &str,
+        #[case] expected: Subject,
+        #[values("list resource \"pods\" in API group \"\" at the cluster scope", "get path \"/api\"")] refused: &str,
+    ) {
+        let message = format!("forbidden: User \"{ACCOUNT}\" cannot impersonate-on:user-info:{refused}");
+        let status = json!({"message": message, "details": {"name": "", "kind": "pods"}}).to_string();
+        assert_eq!(refused_subject(status.as_bytes(), caller), Some(expected));
     }
 
     #[rstest::rstest]

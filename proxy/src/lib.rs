@@ -7,17 +7,17 @@
 //! streamed and never buffered, except lists of metrics, which are sorted.
 
 mod addressed;
+mod admission;
 mod breaker;
 mod cluster;
 mod composite;
 mod conditions;
 mod error;
-mod every;
+mod everywhere;
 mod fleetwide;
 mod impersonation;
-mod items;
-mod joined;
 pub mod logs;
+mod merged;
 mod metrics;
 mod native;
 mod object;
@@ -30,6 +30,7 @@ mod table;
 mod transport;
 mod update;
 
+pub use admission::MemberAdmission;
 /// The authenticated user of a request.
 pub use crowsnest_apimachinery::user::UserInfo as Caller;
 pub use error::{BoxError, Error};

@@ -1,8 +1,10 @@
 //! Parses native Kubernetes paths into the resource that is requested from a member.
 
-use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use http::Method;
+
+use crate::Error;
 
 /// Operation that a request performs on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,16 @@ impl Native {
             subresource: found.subresource,
             prefix: found.prefix,
         })
+    }
+
+    /// The only object of this name, or the only member that has it, among those found.
+    pub fn only_one<T>(&self, mut found: Vec<T>, cluster_of: impl Fn(&T) -> &ClusterName) -> Result<T, Error> {
+        let (resource, name) = (self.resource.clone(), self.name.clone());
+        if found.len() > 1 {
+            let clusters = found.iter().map(|one| cluster_of(one).to_string()).collect();
+            return Err(Error::Ambiguous { resource, name, clusters });
+        }
+        found.pop().ok_or(Error::NotFound { resource, name })
     }
 
     /// The requested resource in RBAC notation: `pods/log`, `deployments.apps`.
@@ -128,5 +140,19 @@ mod tests {
     fn verbs(#[case] method: &str, #[case] path: &str, #[case] query: &str, #[case] expected: Verb) {
         let verb = Native::parse(path).unwrap().verb(&method.parse().unwrap(), &Query::parse(Some(query)));
         assert_eq!(verb, expected);
+    }
+
+    #[rstest::rstest]
+    #[case::none(&[], Err("deployments.apps \"web\" not found"))]
+    #[case::one(&["m1"], Ok("m1"))]
+    #[case::several(&["m1", "m2"], Err(
+        "Operation cannot be fulfilled on deployments.apps \"web\": ambiguous objects in clusters [m1, m2]"
+    ))]
+    fn a_name_is_of_one_cluster(#[case] clusters: &[&str], #[case] expected: Result<&str, &str>) {
+        let native = Native::parse("/apis/apps/v1/namespaces/shop/deployments/web").unwrap();
+        let clusters = clusters.iter().map(|name| ClusterName::parse(name).unwrap()).collect();
+        let found = native.only_one(clusters, |cluster| cluster);
+        let found = found.map(|cluster| cluster.to_string()).map_err(|error| error.to_string());
+        assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned));
     }
 }

@@ -20,7 +20,23 @@ pub const MARK: usize = 256;
 pub enum Form {
     Whole,
     /// `PartialObjectMetadata`
-    Metadata,
+    Metadata(MetaVersion),
+}
+
+/// Version of `meta.k8s.io` in which a client accepts tables and metadata. Their fields are equal in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaVersion {
+    V1,
+    V1beta1,
+}
+
+impl MetaVersion {
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 /// Returns `body` with the annotation of its cluster, and with `version` as its resourceVersion (None: unchanged).
@@ -59,7 +75,11 @@ pub fn write_marked(
     }
     let (before, after) = match form {
         Form::Whole => (&body[..at.start], &body[at.end..]),
-        Form::Metadata => (r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#, "}"),
+        Form::Metadata(meta) => {
+            let head = r#"{"kind":"PartialObjectMetadata","apiVersion":""#;
+            out.extend_from_slice([head, meta.api_version(), r#"","metadata":"#].concat().as_bytes());
+            ("", "}")
+        }
     };
     out.extend_from_slice(before.as_bytes());
     serde_json::to_writer(&mut *out, &metadata)?;
@@ -67,23 +87,47 @@ pub fn write_marked(
     Ok(())
 }
 
-/// Marks an object read from a member like a cached one. Its version has no cache position, so a watch cannot start
-/// from it.
+/// Marks an object read from a member like a cached one. Its version has no cache position, so a watch of the cache
+/// cannot start from it.
 pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
+    let body = compact(body);
+    let version = own_version(&body).map(|version| {
+        let mut composite = CompositeVersion::default();
+        composite.set(cluster, &version, None);
+        composite.encode()
+    });
+    mark(&body, cluster, version.as_deref(), form)
+}
+
+/// The resourceVersion of an encoded object.
+pub fn own_version(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata {
-        #[serde(default)]
-        resource_version: String,
+        resource_version: Option<String>,
     }
-    #[derive(Deserialize)]
-    struct Live {
-        metadata: Metadata,
+    let body = std::str::from_utf8(body).ok()?;
+    let metadata: Metadata = serde_json::from_str(&body[metadata_in(body)?]).ok()?;
+    metadata.resource_version.filter(|version| !version.is_empty())
+}
+
+/// JSON without whitespace between its tokens. API servers indent their responses to some clients.
+pub fn compact(json: &[u8]) -> Cow<'_, [u8]> {
+    let is_compact = json.first() == Some(&b'{') && std::str::from_utf8(json).is_ok_and(|s| metadata_in(s).is_some());
+    if is_compact {
+        return Cow::Borrowed(json);
     }
-    let live: Live = serde_json::from_slice(body)?;
-    let mut version = CompositeVersion::default();
-    version.set(cluster, &live.metadata.resource_version, None);
-    mark(body, cluster, Some(&version.encode()), form)
+    let (mut in_string, mut escaped) = (false, false);
+    let kept = json.iter().copied().filter(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ => {}
+        }
+        in_string || !byte.is_ascii_whitespace()
+    });
+    Cow::Owned(kept.collect())
 }
 
 #[cfg(test)]
@@ -103,13 +147,16 @@ mod tests {
         assert!(String::from_utf8(out.clone()).unwrap().contains("1.50"), "values are unchanged");
     }
 
-    #[test]
-    fn only_metadata() {
-        let out =
-            mark(br#"{"metadata":{"name":"a","annotations":null},"data":{}}"#, "m1", None, Form::Metadata).unwrap();
+    #[rstest::rstest]
+    #[case(MetaVersion::V1, "meta.k8s.io/v1")]
+    #[case(MetaVersion::V1beta1, "meta.k8s.io/v1beta1")]
+    fn only_metadata(#[case] meta: MetaVersion, #[case] version: &str) {
+        let body = br#"{"metadata":{"name":"a","annotations":null},"data":{}}"#;
+        let out = mark(body, "m1", None, Form::Metadata(meta)).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(object["kind"], "PartialObjectMetadata");
-        assert_eq!(object.get("data"), None);
+        let metadata = json!({"name": "a", "annotations": {CACHED_FROM_CLUSTER: "m1"}});
+        let expected = json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata});
+        assert_eq!(object, expected);
     }
 
     #[test]
@@ -119,5 +166,14 @@ mod tests {
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
         let version = CompositeVersion::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
         assert_eq!((version.version("m1"), version.has_cache_position()), (Some("7"), false));
+    }
+
+    #[test]
+    fn indented_objects_are_marked() {
+        let body = "{\n  \"kind\": \"X\",\n  \"metadata\": {\n    \"name\": \"a b\",\n    \"resourceVersion\": \"7\"\n  },\n  \"data\": {\"k\": \"\\\\\\\" : 1\"}\n}\n";
+        let out = mark_live(body.as_bytes(), "m1", Form::Whole).unwrap();
+        let object: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
+        assert_eq!((&object["metadata"]["name"], &object["data"]), (&json!("a b"), &json!({"k": "\\\" : 1"})));
     }
 }

@@ -20,13 +20,13 @@ pub struct ListOptions {
 impl ListOptions {
     /// `watch`: the request is a watch; `watch_list`: initial events may be requested.
     pub fn parse(query: &Query, watch: bool, watch_list: bool) -> Result<Self, Error> {
-        let asked = list_options::ListOptions::read(|name| query.first(name));
-        let asked = asked.map_err(|error| Error::BadRequest(error.to_string()))?;
+        let options = list_options::ListOptions::read(|name| query.first(name));
+        let options = options.map_err(|error| Error::BadRequest(error.to_string()))?;
         let bad = |error: SelectorError| Error::BadRequest(error.to_string());
-        let labels = Selector::parse(&asked.label_selector).map_err(bad)?;
-        let fields = FieldSelector::parse(&asked.field_selector).map_err(bad)?;
-        let limit = asked.page();
-        let errors = list_options::ListOptions { watch, ..asked }.check(watch_list);
+        let labels = Selector::parse(&options.label_selector).map_err(bad)?;
+        let fields = FieldSelector::parse(&options.field_selector).map_err(bad)?;
+        let limit = options.page();
+        let errors = list_options::ListOptions { watch, ..options }.check(watch_list);
         if !errors.is_empty() {
             return Err(Error::InvalidOptions(errors));
         }
@@ -112,7 +112,7 @@ pub fn known_fields(resource: &Gvr, selector: FieldSelector) -> Result<FieldSele
 mod tests {
     use super::*;
 
-    fn said(query: &str, watch: bool, watch_list: bool) -> String {
+    fn parse_error(query: &str, watch: bool, watch_list: bool) -> String {
         match ListOptions::parse(&Query::parse(Some(query)), watch, watch_list) {
             Ok(_) => String::new(),
             Err(error) => error.options(),
@@ -135,7 +135,7 @@ mod tests {
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, true, "")]
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, false, GATE)]
     fn options(#[case] query: &str, #[case] watch: bool, #[case] watch_list: bool, #[case] expected: &str) {
-        assert_eq!(said(query, watch, watch_list), expected);
+        assert_eq!(parse_error(query, watch, watch_list), expected);
     }
 
     #[rstest::rstest]
@@ -153,7 +153,7 @@ mod tests {
     )]
     fn fields(#[case] group: &str, #[case] resource: &str, #[case] text: &str, #[case] expected: &str) {
         let selector = FieldSelector::parse(text).unwrap();
-        let told = known_fields(&Gvr::new(group, "v1", resource), selector);
-        assert_eq!(told.map_or_else(|error| error.to_string(), |selector| selector.to_string()), expected);
+        let known = known_fields(&Gvr::new(group, "v1", resource), selector);
+        assert_eq!(known.map_or_else(|error| error.to_string(), |selector| selector.to_string()), expected);
     }
 }

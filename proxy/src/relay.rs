@@ -121,16 +121,16 @@ mod tests {
     /// Writes `pieces`, shuts down writing, and reads to the end.
     async fn talk(side: tokio::io::DuplexStream, pieces: Vec<Vec<u8>>) -> Vec<u8> {
         let (mut read, mut write) = tokio::io::split(side);
-        let says = async {
+        let writing = async {
             for piece in pieces {
                 write.write_all(&piece).await.unwrap();
             }
             write.shutdown().await.unwrap();
         };
-        let mut heard = Vec::new();
-        let (_, result) = tokio::join!(says, read.read_to_end(&mut heard));
+        let mut output = Vec::new();
+        let (_, result) = tokio::join!(writing, read.read_to_end(&mut output));
         result.unwrap();
-        heard
+        output
     }
 
     proptest! {
@@ -169,8 +169,8 @@ mod tests {
         }
         let waits = poll_fn(|cx| Poll::Ready(way.poll(cx, &mut our_end, &mut their_end, &moved).is_pending())).await;
         assert!(waits);
-        let mut heard = vec![0; 64 * 1024];
-        assert_eq!(member.read(&mut heard).await.unwrap(), 30_000);
+        let mut output = vec![0; 64 * 1024];
+        assert_eq!(member.read(&mut output).await.unwrap(), 30_000);
         assert_eq!(way.buffer.capacity(), 0);
     }
 
@@ -191,9 +191,9 @@ mod tests {
         let cut = tokio::io::join((&b"last words"[..]).chain(Cut), our_end);
         let error = relay(cut, their_end, &Moved::default()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        let mut heard = String::new();
-        member.read_to_string(&mut heard).await.unwrap();
-        assert_eq!(heard, "last words");
+        let mut output = String::new();
+        member.read_to_string(&mut output).await.unwrap();
+        assert_eq!(output, "last words");
     }
 
     #[tokio::test]

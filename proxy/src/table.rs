@@ -1,9 +1,10 @@
-//! Tables of cached objects for `kubectl get`.
+//! Tables for `kubectl get`, of cached objects and of members' tables.
 //!
-//! Kinds of the core group have the columns of a cluster and a column with the cluster's name. Other kinds have
-//! Karmada's columns: name and creation time.
+//! Cached objects of the core group have the columns of a cluster and a column with the cluster's name. Other kinds
+//! have Karmada's columns: name and creation time. Tables merged from members have their columns and the column with
+//! the cluster's name.
 
-use crowsnest_apimachinery::negotiate::{self, Offer};
+use crowsnest_apimachinery::negotiate::{self, Accepted, Offer};
 use crowsnest_apimachinery::printers::columns::{self, Doc};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
@@ -12,13 +13,20 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::object::{Form, mark};
+use crate::object::{Form, MetaVersion, mark};
 
 /// The response form that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Objects(Form),
-    Table(Include),
+    Table(TableForm),
+}
+
+/// Form of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableForm {
+    pub include: Include,
+    pub meta: MetaVersion,
 }
 
 /// Content of a response.
@@ -37,6 +45,31 @@ pub enum Include {
     Object,
 }
 
+impl TableForm {
+    /// Form of the objects in rows; None: rows have no objects.
+    pub fn of_objects(self) -> Option<Form> {
+        match self.include {
+            Include::None => None,
+            Include::Metadata => Some(Form::Metadata(self.meta)),
+            Include::Object => Some(Form::Whole),
+        }
+    }
+
+    /// The fields of a table without its rows.
+    pub fn head(self, metadata: Value, columns: Option<Value>) -> Value {
+        json!({
+            "kind": "Table", "apiVersion": self.meta.api_version(), "metadata": metadata, "columnDefinitions": columns,
+        })
+    }
+}
+
+#[cfg(test)]
+impl From<Include> for TableForm {
+    fn from(include: Include) -> Self {
+        Self { include, meta: MetaVersion::V1 }
+    }
+}
+
 impl Shape {
     /// The form of the first clause of `Accept` that can be served. For a watch, the metadata forms of lists and of
     /// objects are equivalent.
@@ -45,12 +78,17 @@ impl Shape {
             Content::Object | Content::List => Offer::Merged,
             Content::Watch => Offer::MergedStream,
         };
-        match accepted(headers, offer)? {
-            negotiate::Shape::Table => Ok(Self::Table(match query.get("includeObject") {
-                Some("None") => Include::None,
-                Some("Object") => Include::Object,
-                _ => Include::Metadata,
-            })),
+        let Accepted { shape, beta, .. } = accepted(headers, offer)?;
+        let meta = if beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
+        match shape {
+            negotiate::Shape::Table => {
+                let include = match query.get("includeObject") {
+                    Some("None") => Include::None,
+                    Some("Object") => Include::Object,
+                    _ => Include::Metadata,
+                };
+                Ok(Self::Table(TableForm { include, meta }))
+            }
             negotiate::Shape::PartialMetadata if content == Content::List => {
                 Err(Error::NotAcceptable(negotiate::list_not_acceptable("unstructured.UnstructuredList")))
             }
@@ -58,7 +96,7 @@ impl Shape {
                 Err(Error::NotAcceptable(negotiate::object_not_acceptable("unstructured.Unstructured")))
             }
             negotiate::Shape::PartialMetadata | negotiate::Shape::PartialMetadataList => {
-                Ok(Self::Objects(Form::Metadata))
+                Ok(Self::Objects(Form::Metadata(meta)))
             }
             negotiate::Shape::Object | negotiate::Shape::Aggregated { .. } => Ok(Self::Objects(Form::Whole)),
         }
@@ -66,10 +104,9 @@ impl Shape {
 }
 
 /// The form that a client accepts among those offered.
-pub(crate) fn accepted(headers: &HeaderMap, offer: Offer) -> Result<negotiate::Shape, Error> {
+fn accepted(headers: &HeaderMap, offer: Offer) -> Result<Accepted, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let accepted = negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)?;
-    Ok(accepted.shape)
+    negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
 }
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -93,37 +130,69 @@ pub fn columns(group: &str, kind: &str) -> Value {
             "priority": column.priority,
         })
     });
-    let mut columns: Vec<Value> = own.collect();
-    let cluster = json!({"name": "Cluster", "type": "string", "format": "", "description": "The member cluster the object is in.", "priority": 0});
-    columns.insert(1.min(columns.len()), cluster);
-    Value::Array(columns)
+    Value::Array(with_cluster(own.collect(), cluster_column()))
+}
+
+fn cluster_column() -> Value {
+    json!({"name": "Cluster", "type": "string", "format": "", "description": "The member cluster the object is in.", "priority": 0})
+}
+
+/// Columns or cells with those of the cluster in second place.
+fn with_cluster(mut cells: Vec<Value>, cluster: Value) -> Vec<Value> {
+    cells.insert(1.min(cells.len()), cluster);
+    cells
+}
+
+/// The columns of a member's table and the column of the cluster.
+pub fn merged_columns(columns: &[Value]) -> Value {
+    Value::Array(with_cluster(columns.to_vec(), cluster_column()))
+}
+
+/// Cells of a member's row in the order of `wanted`, the columns of the merged table. Cells are matched by the names of
+/// their columns, since members of different versions have different columns; missing ones are null.
+pub fn merged_cells(cells: Vec<Value>, columns: &[Value], wanted: &[Value], cluster: &str) -> Vec<Value> {
+    let names = |columns: &[Value]| columns.iter().map(|column| column["name"].clone()).collect::<Vec<Value>>();
+    let (has, mut wants) = (names(columns), names(wanted));
+    if wants.len() > 1 {
+        wants.remove(1);
+    }
+    let cells = match has == wants {
+        true => cells,
+        false => {
+            let cell = |name: &Value| has.iter().position(|has| has == name).and_then(|at| cells.get(at).cloned());
+            wants.iter().map(|name| cell(name).unwrap_or_default()).collect()
+        }
+    };
+    with_cluster(cells, cluster.into())
+}
+
+/// An encoded row. `object` is None if it was not requested.
+pub fn encode_row(cells: Vec<Value>, object: Option<&[u8]>) -> Result<Vec<u8>, serde_json::Error> {
+    #[derive(serde::Serialize)]
+    struct Row<'a> {
+        cells: Vec<Value>,
+        object: Option<&'a RawValue>,
+    }
+    let object = object.map(serde_json::from_slice).transpose()?;
+    serde_json::to_vec(&Row { cells, object })
 }
 
 /// One row. `now` is in Unix seconds.
-pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result<Vec<u8>, Error> {
+pub fn row(object: &Object, version: &str, table: TableForm, now: i64) -> Result<Vec<u8>, Error> {
     let record = &object.record;
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
-        let mut cells: Vec<Value> = record.printed()?.cells.iter().map(|cell| cell.render(now)).collect();
-        cells.insert(1.min(cells.len()), cluster.into());
-        cells
+        let cells = record.printed()?.cells.iter().map(|cell| cell.render(now)).collect();
+        with_cluster(cells, cluster.into())
     } else {
         let created = record.created.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
         vec![json!(&*record.key.name), created.map_or(Value::Null, |at| at.to_string().into())]
     };
-    let form = match include {
-        Include::None => return Ok(serde_json::to_vec(&json!({"cells": cells, "object": null}))?),
-        Include::Metadata => Form::Metadata,
-        Include::Object => Form::Whole,
+    let object = match table.of_objects() {
+        Some(form) => Some(mark(&object.body, cluster, Some(version), form)?),
+        None => None,
     };
-    let marked = mark(&object.body, cluster, Some(version), form)?;
-    let raw: &RawValue = serde_json::from_slice(&marked)?;
-    #[derive(serde::Serialize)]
-    struct Row<'a> {
-        cells: Vec<Value>,
-        object: &'a RawValue,
-    }
-    Ok(serde_json::to_vec(&Row { cells, object: raw })?)
+    Ok(encode_row(cells, object.as_deref())?)
 }
 
 #[cfg(test)]
@@ -131,8 +200,10 @@ mod tests {
     use super::*;
 
     const WHOLE: Shape = Shape::Objects(Form::Whole);
-    const METADATA: Shape = Shape::Objects(Form::Metadata);
-    const TABLE: Shape = Shape::Table(Include::Metadata);
+    const METADATA: Shape = Shape::Objects(Form::Metadata(MetaVersion::V1));
+    const TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1 });
+    const OLD_METADATA: Shape = Shape::Objects(Form::Metadata(MetaVersion::V1beta1));
+    const OLD_TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1beta1 });
 
     #[rstest::rstest]
     #[case::nothing("", [Some(WHOLE); 3])]
@@ -140,8 +211,18 @@ mod tests {
     #[case::json("application/json", [Some(WHOLE); 3])]
     #[case::json_beside_protobuf("application/vnd.kubernetes.protobuf,application/json", [Some(WHOLE); 3])]
     #[case::table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", [Some(TABLE); 3])]
-    #[case::old_table("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", [Some(WHOLE); 3])]
-    #[case::old_table_alone("application/json;as=Table;g=meta.k8s.io;v=v1beta1", [None; 3])]
+    #[case::old_table("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", [Some(OLD_TABLE); 3])]
+    #[case::old_table_alone("application/json;as=Table;g=meta.k8s.io;v=v1beta1", [Some(OLD_TABLE); 3])]
+    #[case::unknown_table("application/json;as=Table;g=meta.k8s.io;v=v2,application/json", [Some(WHOLE); 3])]
+    #[case::unknown_table_alone("application/json;as=Table;g=meta.k8s.io;v=v2", [None; 3])]
+    #[case::old_metadata_of_lists(
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+        [None, Some(OLD_METADATA), Some(OLD_METADATA)]
+    )]
+    #[case::old_metadata_of_objects(
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1",
+        [Some(OLD_METADATA), None, Some(OLD_METADATA)]
+    )]
     #[case::metadata_of_lists(
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", [None, Some(METADATA), Some(METADATA)]
     )]
@@ -168,5 +249,29 @@ mod tests {
             let refused = shape.as_ref().err().map(|error| error.reason().0.as_u16());
             assert_eq!((shape.ok(), refused), (expected, expected.is_none().then_some(406)), "{content:?}");
         }
+    }
+
+    #[rstest::rstest]
+    #[case::same(&["Name", "Ready", "Age"], json!(["a", "1/1", "5s"]), json!(["a", "m1", "1/1", "5s"]))]
+    #[case::another_order(&["Name", "Age", "Ready"], json!(["a", "5s", "1/1"]), json!(["a", "m1", "1/1", "5s"]))]
+    #[case::more(&["Name", "IP", "Ready", "Age"], json!(["a", "::1", "1/1", "5s"]), json!(["a", "m1", "1/1", "5s"]))]
+    #[case::fewer(&["Name", "Age"], json!(["a", "5s"]), json!(["a", "m1", null, "5s"]))]
+    #[case::short_row(&["Age", "Name"], json!(["5s"]), json!([null, "m1", null, "5s"]))]
+    fn rows_of_members_have_the_merged_columns(
+        #[case] columns: &[&str],
+        #[case] cells: Value,
+        #[case] expected: Value,
+    ) {
+        let column = |name: &&str| json!({"name": name, "type": "string"});
+        let wanted = merged_columns(&["Name", "Ready", "Age"].iter().map(column).collect::<Vec<_>>());
+        let columns: Vec<Value> = columns.iter().map(column).collect();
+        let cells = cells.as_array().unwrap().clone();
+        assert_eq!(json!(merged_cells(cells, &columns, wanted.as_array().unwrap(), "m1")), expected);
+    }
+
+    #[test]
+    fn rows_without_objects() {
+        let row = encode_row(vec!["a".into()], None).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&row).unwrap(), json!({"cells": ["a"], "object": null}));
     }
 }

@@ -180,11 +180,11 @@ async fn read_response(mut response: reqwest::Response) -> reqwest::Result<Respo
             break;
         }
     }
-    let mut answer = Response::new(Bytes::from(body));
-    *answer.status_mut() = response.status();
+    let mut result = Response::new(Bytes::from(body));
+    *result.status_mut() = response.status();
     // The headers may contain Retry-After.
-    answer.headers_mut().clone_from(response.headers());
-    Ok(answer)
+    result.headers_mut().clone_from(response.headers());
+    Ok(result)
 }
 
 /// An error with its causes.

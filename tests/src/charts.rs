@@ -43,7 +43,7 @@ pub fn release(verb: &str, folder: &Path, args: &[&str]) -> Result<bool> {
     }
     let mut command = Command::new(program);
     let output = command.arg(root().join(".ci/release")).args([verb, "--out"]).arg(folder).args(args).output()?;
-    let said = CommandOutput::of(&output)?;
-    ensure!(said.code == Some(0), "release {verb}: {said:?}");
+    let output = CommandOutput::of(&output)?;
+    ensure!(output.code == Some(0), "release {verb}: {output:?}");
     Ok(true)
 }

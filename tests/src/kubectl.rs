@@ -87,40 +87,40 @@ impl Kubectl {
         let mut stdin = child.stdin.take().context("no standard input")?;
         let wrote = stdin.write_all(input.as_bytes());
         drop(stdin);
-        let said = CommandOutput::of(&child.wait_with_output()?)?;
-        wrote.with_context(|| format!("kubectl {args:?} did not read its input: {said:?}"))?;
-        Ok(said)
+        let output = CommandOutput::of(&child.wait_with_output()?)?;
+        wrote.with_context(|| format!("kubectl {args:?} did not read its input: {output:?}"))?;
+        Ok(output)
     }
 
     /// Runs a call that must succeed; returns its standard output.
     pub fn ok(&self, args: &[&str], input: &str) -> Result<String> {
-        let said = self.run(args, input)?;
-        if said.code != Some(0) {
-            bail!("kubectl-{} {args:?}: {said:?}", self.generation);
+        let output = self.run(args, input)?;
+        if output.code != Some(0) {
+            bail!("kubectl-{} {args:?}: {output:?}", self.generation);
         }
-        Ok(said.out)
+        Ok(output.out)
     }
 
     /// Runs a call that must exit with this code and print this text on either stream.
     pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<CommandOutput> {
-        let said = self.run(args, input)?;
-        if said.code != Some(code) || !(said.out.contains(text) || said.err.contains(text)) {
-            bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {said:?}", self.generation);
+        let output = self.run(args, input)?;
+        if output.code != Some(code) || !(output.out.contains(text) || output.err.contains(text)) {
+            bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {output:?}", self.generation);
         }
-        Ok(said)
+        Ok(output)
     }
 
     /// Repeats a call until it succeeds with output that satisfies `accept`.
     pub fn until(&self, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
         let mut last = None;
         let ready = until(&format!("kubectl-{} {args:?}", self.generation), || {
-            let said = self.run(args, "")?;
-            let done = said.code == Some(0) && accept(&said.out);
-            last = Some(said);
+            let output = self.run(args, "")?;
+            let done = output.code == Some(0) && accept(&output.out);
+            last = Some(output);
             Ok(done)
         });
         ready.with_context(|| format!("last: {last:?}"))?;
-        Ok(last.map(|said| said.out).unwrap_or_default())
+        Ok(last.map(|output| output.out).unwrap_or_default())
     }
 
     /// Starts a long-running call; its standard output is read as it arrives.

@@ -102,11 +102,11 @@ pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> 
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../web"))
         .output()
         .context("cannot run node")?;
-    let said = CommandOutput::of(&output)?;
-    if said.code != Some(0) {
-        bail!("the browser script {script} failed: {}{}", said.out, said.err);
+    let output = CommandOutput::of(&output)?;
+    if output.code != Some(0) {
+        bail!("the browser script {script} failed: {}{}", output.out, output.err);
     }
-    Ok(Some(said.out))
+    Ok(Some(output.out))
 }
 
 /// A Python with the Kubernetes client.

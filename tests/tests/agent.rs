@@ -98,12 +98,12 @@ fn behind_a_proxy(folder: &Path, kubeconfig: &Path, proxy: &Proxy) -> Result<Pat
 
 /// Checks that neither side keeps objects of the registration, except the member's own.
 fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Path) -> Result<()> {
-    let said = ours.crowsnest(&["unjoin", "m1"])?;
-    ensure!(said.code == Some(1) && said.err.contains("remove it with `crowsnest unregister m1`"), "{said:?}");
+    let output = ours.crowsnest(&["unjoin", "m1"])?;
+    ensure!(output.code == Some(1) && output.err.contains("remove it with `crowsnest unregister m1`"), "{output:?}");
     east.ok(&["apply", "-f", "-"], AGENT)?;
     let member = member.display().to_string();
-    let said = ours.crowsnest(&["unregister", "m1", "--cluster-kubeconfig", &member])?;
-    ensure!(said.out == "cluster(m1) is unregistered successfully\n" && said.err.is_empty(), "{said:?}");
+    let output = ours.crowsnest(&["unregister", "m1", "--cluster-kubeconfig", &member])?;
+    ensure!(output.out == "cluster(m1) is unregistered successfully\n" && output.err.is_empty(), "{output:?}");
     let missing = |kubectl: &Kubectl, what: &[&str]| -> Result<()> {
         let names: Vec<&str> = what.iter().flat_map(|one| one.split(' ')).collect();
         kubectl.says(&[&["get"][..], &names].concat(), "", 1, "not found").map(drop)
@@ -127,8 +127,8 @@ fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Pat
     // The propagated objects have been deleted with it.
     missing(east, &["configmap sent"])?;
     east.ok(&["get", "pod", "web"], "")?;
-    let said = ours.crowsnest(&["unregister", "m1"])?;
-    ensure!(said.code == Some(1) && said.err == "error: cluster m1 is not registered\n", "{said:?}");
+    let output = ours.crowsnest(&["unregister", "m1"])?;
+    ensure!(output.code == Some(1) && output.err == "error: cluster m1 is not registered\n", "{output:?}");
     Ok(())
 }
 
@@ -178,8 +178,8 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
     kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)?;
 
     member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
-    let said = member.ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
-    ensure!(said == "typed\nweb\n", "{said:?}");
+    let output = member.ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
+    ensure!(output == "typed\nweb\n", "{output:?}");
     let mut follower = member.stream(&["logs", "-f", "web", "--tail", "1"])?;
     follower.expect("\n")?;
     member.ok(&["exec", "web", "--", "sh", "-c", "echo the first > /proc/1/fd/1"], "")?;
@@ -193,8 +193,8 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
     // The cache collects the member's objects.
     kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     until("search to find the pod", || {
-        let said = ours.crowsnest(&["search", "kind:pod name:web status:Running", "-o", "name"])?;
-        Ok(said.out.lines().any(|line| line.starts_with("m1/")))
+        let output = ours.crowsnest(&["search", "kind:pod name:web status:Running", "-o", "name"])?;
+        Ok(output.out.lines().any(|line| line.starts_with("m1/")))
     })?;
     let metrics = kubectl.ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
     ensure!(metrics.contains("crowsnest_tunnels{cluster=\"m1\"} 1\n"), "{metrics}");
@@ -205,15 +205,15 @@ fn works_like_a_push_mode_cluster(ours: &Fleet, kubectl: &Kubectl, member: &Kube
 fn fails_fast(member: &Kubectl) -> Result<()> {
     until("the control plane to notice", || Ok(member.run(&["get", "nodes"], "")?.err.contains(NO_TUNNEL)))?;
     // The error names the missing tunnel, not a request timeout.
-    let said = member.says(&["get", "nodes"], "", 1, NO_TUNNEL)?;
-    ensure!(said.err.starts_with("Error from server (ServiceUnavailable): "), "{said:?}");
+    let output = member.says(&["get", "nodes"], "", 1, NO_TUNNEL)?;
+    ensure!(output.err.starts_with("Error from server (ServiceUnavailable): "), "{output:?}");
     Ok(())
 }
 
 /// The name belongs to a cluster with another id; here the control plane itself tries to use it.
 fn refuses_another_cluster(file: &Path, other: &Path) -> Result<()> {
-    let said = CommandOutput::of(&agent(file, other)?.output()?)?;
-    ensure!(said.code == Some(1) && said.err.contains("cluster m1 is registered with ID"), "{said:?}");
+    let output = CommandOutput::of(&agent(file, other)?.output()?)?;
+    ensure!(output.code == Some(1) && output.err.contains("cluster m1 is registered with ID"), "{output:?}");
     Ok(())
 }
 

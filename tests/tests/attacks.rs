@@ -62,7 +62,7 @@ fn requests_run_with_the_callers_identity() -> Result<()> {
         site.stop().await?;
         let arrivals: Vec<Arrival> = site.recorders.iter().flat_map(|recorder| recorder.arrivals()).collect();
         let failures: Vec<String> =
-            cases.iter().zip(&answers).filter_map(|(case, answer)| failure(case, answer, &arrivals, &site)).collect();
+            cases.iter().zip(&answers).filter_map(|(case, response)| failure(case, response, &arrivals, &site)).collect();
         let strays = arrivals.iter().filter(|arrival| !arrival.relayed && !arrival.contains(MARK.as_bytes()));
         let strays: Vec<String> = strays.map(|arrival| shown(&arrival.head, &site)).collect();
         ensure!(
@@ -87,9 +87,9 @@ async fn answered(site: &Site, case: &Case) -> Answer {
 }
 
 /// Report of a failed case, with all details.
-fn failure(case: &Case, answer: &Answer, arrivals: &[Arrival], site: &Site) -> Option<String> {
+fn failure(case: &Case, response: &Answer, arrivals: &[Arrival], site: &Site) -> Option<String> {
     let own: Vec<Arrival> = arrivals.iter().filter(|arrival| arrival.contains(case.mark.as_bytes())).cloned().collect();
-    let wrong = verdict::judge(case, answer, &own, &site.facts);
+    let wrong = verdict::check_case(case, response, &own, &site.facts);
     if wrong.is_empty() {
         return None;
     }
@@ -100,7 +100,7 @@ fn failure(case: &Case, answer: &Answer, arrivals: &[Arrival], site: &Site) -> O
     let mut shown = |what: &str, bytes: &[u8]| text += &format!("    {what} {}\n", shown(bytes, site));
     let sent = if case.version == 2 { fields(case) } else { http1::request(case) };
     shown("sent    ", &sent);
-    shown("answered", &[answer.status.to_string().as_bytes(), b" ", &answer.body].concat());
+    shown("answered", &[response.status.to_string().as_bytes(), b" ", &response.body].concat());
     for arrival in &own {
         shown(&format!("at {}   ", arrival.member), &[&*arrival.head, &arrival.rest].concat());
     }

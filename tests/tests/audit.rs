@@ -114,10 +114,10 @@ fn logs_own_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     ensure!(patched["requestObject"] == serde_json::from_str::<Value>(PATCH)?, "{patched:#}");
     let mut watch = kubectl.stream(&["get", "deployments", "--watch", "-o", "name"])?;
     watch.expect("deployment.apps/web")?;
-    let begun = log.event("a watch", |event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")?;
+    let started = log.event("a watch", |event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")?;
     drop(watch);
     let ended =
-        log.event("its end", |event| event["auditID"] == begun["auditID"] && event["stage"] == "ResponseComplete")?;
+        log.event("its end", |event| event["auditID"] == started["auditID"] && event["stage"] == "ResponseComplete")?;
     ensure!(ended.get("responseObject").is_none(), "{ended:#}");
     Ok(())
 }
@@ -179,9 +179,9 @@ fn logs_forwarded_requests_once(kubectl: &Kubectl, log: &Log) -> Result<()> {
     ensure!(refused["responseStatus"]["code"] == 404, "{refused:#}");
     // Invalid values of annotations are refused, like those of any other field.
     let odd = ["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=off"];
-    let said =
+    let output =
         kubectl.says(&odd, "", 1, "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"")?;
-    ensure!(said.err.contains("supported values: \"disabled\", \"enabled\""), "{said:?}");
+    ensure!(output.err.contains("supported values: \"disabled\", \"enabled\""), "{output:?}");
     let refused = log.event("an odd annotation", |event| {
         event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"
     })?;
@@ -216,8 +216,8 @@ fn logs_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Resu
     // All members are queried.
     let every = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
     kubectl.ok(&["get", "--raw", &every], "")?;
-    let asked = log.event("every cluster", |event| event["objectRef"]["name"] == "*")?;
-    let notes = &asked["annotations"];
-    ensure!(notes["crowsnest.io/cluster"] == "*" && notes["crowsnest.io/clusters"] == "member1,member2", "{asked:#}");
+    let entry = log.event("every cluster", |event| event["objectRef"]["name"] == "*")?;
+    let notes = &entry["annotations"];
+    ensure!(notes["crowsnest.io/cluster"] == "*" && notes["crowsnest.io/clusters"] == "member1,member2", "{entry:#}");
     Ok(())
 }

@@ -54,9 +54,9 @@ impl EngineNode {
             stream,
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        let (head, body) = response.split_once("\r\n\r\n").context("no answer")?;
         let status = head.split(' ').nth(1).context("no status")?.parse()?;
         Ok((status, serde_json::from_str(body)?))
     }
@@ -64,8 +64,8 @@ impl EngineNode {
     /// Documents of Karmada's indices.
     fn exported(&self) -> Result<Vec<Value>> {
         self.send("POST", "/kubernetes-*/_refresh")?;
-        let (_, answer) = self.send("GET", "/kubernetes-*/_search?size=1000")?;
-        Ok(answer["hits"]["hits"].as_array().cloned().unwrap_or_default())
+        let (_, response) = self.send("GET", "/kubernetes-*/_search?size=1000")?;
+        Ok(response["hits"]["hits"].as_array().cloned().unwrap_or_default())
     }
 
     fn stop(home: &Path) -> Result<()> {
@@ -82,8 +82,8 @@ impl Drop for EngineNode {
 
 fn finds_nodes(fleet: &Fleet) -> Result<()> {
     until("the nodes to be found", || {
-        let said = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
-        Ok(said.code == Some(0) && said.out.contains("member1/nodes/"))
+        let output = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
+        Ok(output.code == Some(0) && output.out.contains("member1/nodes/"))
     })
 }
 
@@ -91,9 +91,9 @@ fn finds_nodes(fleet: &Fleet) -> Result<()> {
 fn ask(url: &str, options: &[&str]) -> Result<Value> {
     let mut curl = Command::new("curl");
     curl.args(["--noproxy", "*", "--silent", "--fail", "-H", "Content-Type: application/json"]);
-    let answer = curl.args(options).arg(url).output()?;
-    ensure!(answer.status.success(), "{url}: {answer:?}");
-    Ok(serde_json::from_slice(&answer.stdout)?)
+    let response = curl.args(options).arg(url).output()?;
+    ensure!(response.status.success(), "{url}: {response:?}");
+    Ok(serde_json::from_slice(&response.stdout)?)
 }
 
 const DASHBOARDS: &str = include_str!("../../docs/DASHBOARDS.md");
@@ -122,7 +122,7 @@ async fn create_dashboard_objects(client: kube::Client) -> Result<()> {
 }
 
 /// True if a query finds something, and each of its aggregations counts something.
-fn finds(answer: &Value) -> bool {
+fn finds(response: &Value) -> bool {
     fn counts(aggregation: &Value) -> bool {
         match (aggregation["buckets"].as_array(), aggregation["value"].as_f64()) {
             (Some(buckets), _) => {
@@ -135,10 +135,10 @@ fn finds(answer: &Value) -> bool {
             (None, value) => value.is_some_and(|value| value > 0.0),
         }
     }
-    let mut aggregations = answer["aggregations"].as_object().into_iter().flat_map(|all| all.values());
-    let shown = answer["hits"]["hits"].as_array().into_iter().flatten().filter_map(|hit| hit.get("fields"));
-    let wanted = answer["hits"]["hits"].as_array().is_some_and(|hits| !hits.is_empty());
-    answer["hits"]["total"]["value"].as_u64() > Some(0) && aggregations.all(counts) && (!wanted || shown.count() > 0)
+    let mut aggregations = response["aggregations"].as_object().into_iter().flat_map(|all| all.values());
+    let shown = response["hits"]["hits"].as_array().into_iter().flatten().filter_map(|hit| hit.get("fields"));
+    let wanted = response["hits"]["hits"].as_array().is_some_and(|hits| !hits.is_empty());
+    response["hits"]["total"]["value"].as_u64() > Some(0) && aggregations.all(counts) && (!wanted || shown.count() > 0)
 }
 
 /// The queries of docs/DASHBOARDS.md.
@@ -150,9 +150,9 @@ fn documented_queries_are_answered(fleet: &Fleet, url: &str) -> Result<()> {
     ensure!(queries.len() == 10, "{} queries", queries.len());
     for query in queries {
         until(&format!("something to be found by {query}"), || {
-            let answer = ask(&format!("{url}/crowsnest/_search"), &["-d", query])?;
-            ensure!(answer["_shards"]["failed"] == 0 && answer["timed_out"] == false, "{query}: {answer}");
-            Ok(finds(&answer))
+            let response = ask(&format!("{url}/crowsnest/_search"), &["-d", query])?;
+            ensure!(response["_shards"]["failed"] == 0 && response["timed_out"] == false, "{query}: {response}");
+            Ok(finds(&response))
         })?;
     }
     Ok(())
@@ -161,8 +161,8 @@ fn documented_queries_are_answered(fleet: &Fleet, url: &str) -> Result<()> {
 /// Checks that `crowsnest index verify` detects a document that was deleted from the engine.
 fn the_index_is_verified_and_rebuilt(fleet: &Fleet, url: &str) -> Result<()> {
     let equal = || {
-        let said = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
-        Ok(said.code == Some(0) && said.out.ends_with("equal\n"))
+        let output = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
+        Ok(output.code == Some(0) && output.out.ends_with("equal\n"))
     };
     until("index and cache to be equal", equal)?;
     let status = fleet.crowsnest(&["index", "status"])?;
@@ -171,11 +171,11 @@ fn the_index_is_verified_and_rebuilt(fleet: &Fleet, url: &str) -> Result<()> {
     let node = ask(&format!("{url}/crowsnest/_search"), &["-d", r#"{"query": {"term": {"w.kind": "node"}}}"#])?;
     let id = node["hits"]["hits"][0]["_id"].as_str().context("a node in the index")?;
     ask(&format!("{url}/crowsnest/_doc/{id}?refresh=true"), &["-X", "DELETE"])?;
-    let said = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
-    ensure!(said.code == Some(1) && said.out.contains("differs: member1 Node: "), "{said:?}");
+    let output = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
+    ensure!(output.code == Some(1) && output.out.contains("differs: member1 Node: "), "{output:?}");
 
-    let said = fleet.crowsnest(&["index", "rebuild", "--wait"])?;
-    ensure!(said.code == Some(0) && said.out.contains("index crowsnest-000002"), "{said:?}");
+    let output = fleet.crowsnest(&["index", "rebuild", "--wait"])?;
+    ensure!(output.code == Some(0) && output.out.contains("index crowsnest-000002"), "{output:?}");
     until("the new index to be equal", equal)
 }
 
@@ -193,11 +193,11 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
     documented_queries_are_answered(&fleet, &url)?;
 
     EngineNode::stop(node.home.path())?;
-    let said = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
-    ensure!(said.out.is_empty() && said.err.contains("the search engine does not answer"), "{said:?}");
+    let output = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
+    ensure!(output.out.is_empty() && output.err.contains("the search engine does not answer"), "{output:?}");
     // Lists do not need the engine.
-    let said = fleet.crowsnest(&["get", "nodes"])?;
-    ensure!(said.code == Some(0) && said.out.contains("member1"), "{said:?}");
+    let output = fleet.crowsnest(&["get", "nodes"])?;
+    ensure!(output.code == Some(0) && output.out.contains("member1"), "{output:?}");
 
     node.run("opensearch-2")?;
     finds_nodes(&fleet)?;

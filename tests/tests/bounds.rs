@@ -85,7 +85,7 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
     let nobody = kubectl.with(&["--as", "nobody"]);
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     std::thread::scope(|scope| {
-        let asks: Vec<_> = (0..2)
+        let threads: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
                     nobody.says(&["create", "--raw", path, "-f", "-"], &review.to_string(), 1, "at most 1000 items")
@@ -93,8 +93,8 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
             })
             .collect();
         let ready = (0..3).try_for_each(|_| is_ready(kubectl));
-        asks.into_iter().try_for_each(|ask| {
-            ask.join().map_err(|_| anyhow::anyhow!("kubectl could not be run")).and_then(|said| said.map(drop))
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("kubectl could not be run")).and_then(|output| output.map(drop))
         })?;
         ready
     })
@@ -102,7 +102,7 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
 
 fn queries_with_many_expressions_are_refused(fleet: &Fleet) -> Result<()> {
     let query: Vec<String> = (100..200).map(|count| format!(r"/\w{{{count}}}/")).collect();
-    let said = fleet.crowsnest(&["search", &query.join(" ")])?;
-    ensure!(said.err.contains("more than 32 regular expressions"), "{said:?}");
+    let output = fleet.crowsnest(&["search", &query.join(" ")])?;
+    ensure!(output.err.contains("more than 32 regular expressions"), "{output:?}");
     Ok(())
 }

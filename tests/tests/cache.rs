@@ -16,8 +16,8 @@ fn stopped(data_dir: &Path, args: &[&str]) -> Result<CommandOutput> {
 
 fn finds_the_object(fleet: &Fleet) -> Result<()> {
     until("the object to be found in the member", || {
-        let said = fleet.crowsnest(&["search", "name:kept-apart", "-o", "name"])?;
-        Ok(said.out.contains("member1/default/configmaps/kept-apart"))
+        let output = fleet.crowsnest(&["search", "name:kept-apart", "-o", "name"])?;
+        Ok(output.out.contains("member1/default/configmaps/kept-apart"))
     })
 }
 
@@ -31,43 +31,44 @@ fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     finds_the_object(&fleet)?;
 
     until("the status to show a followed member", || {
-        let said = fleet.crowsnest(&["cache", "status", "--resources"])?;
-        let line = said.out.lines().find(|line| line.starts_with("member1 ") && line.contains(" configmaps "));
-        Ok(said.code == Some(0) && line.is_some_and(|line| line.contains("1/1") && line.ends_with("<none>")))
+        let output = fleet.crowsnest(&["cache", "status", "--resources"])?;
+        let line = output.out.lines().find(|line| line.starts_with("member1 ") && line.contains(" configmaps "));
+        Ok(output.code == Some(0) && line.is_some_and(|line| line.contains("1/1") && line.ends_with("<none>")))
     })?;
     until("the text index to hold what the cache holds", || {
-        let said = fleet.crowsnest(&["index", "verify"])?;
-        Ok(said.code == Some(0) && said.out.starts_with("tantivy: ") && said.out.ends_with("equal\n"))
+        let output = fleet.crowsnest(&["index", "verify"])?;
+        Ok(output.code == Some(0) && output.out.starts_with("tantivy: ") && output.out.ends_with("equal\n"))
     })?;
-    let said = fleet.crowsnest(&["index", "rebuild"])?;
-    ensure!(said.code != Some(0) && said.err.contains("crowsnest cache rebuild --text"), "{said:?}");
+    let output = fleet.crowsnest(&["index", "rebuild"])?;
+    ensure!(output.code != Some(0) && output.err.contains("crowsnest cache rebuild --text"), "{output:?}");
     let metrics = kubectl.ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
     let followed = "crowsnest_cache_followed{cluster=\"member1\",group=\"\",version=\"v1\",resource=\"configmaps\"} 1";
     ensure!(metrics.contains(followed) && metrics.contains("\ncrowsnest_cache_ready 1\n"), "{metrics}");
     let nobody = kubectl.with(&["--as", "nobody"]);
     nobody.says(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/cache"], "", 1, "forbidden")?;
-    let said = stopped(&data_dir, &["cache", "rebuild"])?;
-    ensure!(said.code == Some(1) && said.err.contains("is in use by another crowsnest"), "{said:?}");
-    let said = stopped(&data_dir, &["cache", "check"])?;
-    ensure!(said.code == Some(0) && said.out.ends_with("no damage found\n"), "while it runs: {said:?}");
+    let output = stopped(&data_dir, &["cache", "rebuild"])?;
+    ensure!(output.code == Some(1) && output.err.contains("is in use by another crowsnest"), "{output:?}");
+    let output = stopped(&data_dir, &["cache", "check"])?;
+    ensure!(output.code == Some(0) && output.out.ends_with("no damage found\n"), "while it runs: {output:?}");
     ensure!(fleet.stop()?.success());
 
     let database = data_dir.join("cache/cache.sqlite");
     let mut bytes = fs::read(&database)?;
     bytes[..16].copy_from_slice(b"no such database");
     fs::write(&database, bytes)?;
-    let said = stopped(&data_dir, &["cache", "check"])?;
-    ensure!(said.code == Some(1) && said.out.contains("damaged: "), "{said:?}");
-    let said = stopped(&data_dir, &["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", "1"])?;
-    let error = said.err.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
-    ensure!(said.code == Some(1) && error.len() == 1 && error[0].contains("crowsnest cache rebuild"), "{said:?}");
-    let said = stopped(&data_dir, &["cache", "rebuild"])?;
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = stopped(&data_dir, &["cache", "check"])?;
+    ensure!(output.code == Some(1) && output.out.contains("damaged: "), "{output:?}");
+    let output =
+        stopped(&data_dir, &["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", "1"])?;
+    let error = output.err.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
+    ensure!(output.code == Some(1) && error.len() == 1 && error[0].contains("crowsnest cache rebuild"), "{output:?}");
+    let output = stopped(&data_dir, &["cache", "rebuild"])?;
+    ensure!(output.code == Some(0), "{output:?}");
 
     let fleet = Fleet::start(&data_dir, &["--members", "1"])?;
     finds_the_object(&fleet)?;
     ensure!(fleet.stop()?.success());
-    let said = stopped(&data_dir, &["cache", "check"])?;
-    ensure!(said.code == Some(0) && said.out.ends_with("no damage found\n"), "{said:?}");
+    let output = stopped(&data_dir, &["cache", "check"])?;
+    ensure!(output.code == Some(0) && output.out.ends_with("no damage found\n"), "{output:?}");
     Ok(())
 }

@@ -65,9 +65,10 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
 fn cluster_info_is_public(kubectl: &Kubectl) -> Result<()> {
     let stranger = kubectl.with(&["--as", "system:anonymous"]);
     let get = ["get", "configmap", "cluster-info", "-n", "kube-public", "-o", "json"];
-    let told = stranger.until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;
-    let told: Value = serde_json::from_str(&told)?;
-    let (text, signed) = (told["data"]["kubeconfig"].as_str(), told["data"]["jws-kubeconfig-abcdef"].as_str());
+    let cluster_info = stranger.until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;
+    let cluster_info: Value = serde_json::from_str(&cluster_info)?;
+    let (text, signed) =
+        (cluster_info["data"]["kubeconfig"].as_str(), cluster_info["data"]["jws-kubeconfig-abcdef"].as_str());
     let (text, signed) = (text.context("a kubeconfig")?, signed.context("a signature")?);
     ensure!(text.contains("server: https://") && text.contains("certificate-authority-data: "), "{text}");
     let (header, tag) = signed.split_once("..").context("no text between the dots")?;
@@ -83,11 +84,11 @@ fn shown(kubectl: &Kubectl, name: &str) -> Result<Value> {
 }
 
 fn is_signed(kubectl: &Kubectl, name: &str, message: &str) -> Result<()> {
-    let told = kubectl.until(&["get", "csr", name, "-o", "json"], |out| out.contains("\"certificate\""))?;
-    let told: Value = serde_json::from_str(&told)?;
-    let condition = &told["status"]["conditions"][0];
-    ensure!(condition["type"] == "Approved" && condition["reason"] == "AutoApproved", "{told:#}");
-    ensure!(condition["message"].as_str().is_some_and(|said| said.starts_with(message)), "{told:#}");
+    let csr = kubectl.until(&["get", "csr", name, "-o", "json"], |out| out.contains("\"certificate\""))?;
+    let csr: Value = serde_json::from_str(&csr)?;
+    let condition = &csr["status"]["conditions"][0];
+    ensure!(condition["type"] == "Approved" && condition["reason"] == "AutoApproved", "{csr:#}");
+    ensure!(condition["message"].as_str().is_some_and(|text| text.starts_with(message)), "{csr:#}");
     Ok(())
 }
 

@@ -52,9 +52,9 @@ fn cases() -> Result<Vec<Case>> {
 /// All cases with their results; `None` without Helm.
 fn rendered() -> Result<Option<Vec<(Case, Rendered)>>> {
     let cases = cases()?;
-    let told: Vec<Value> =
+    let requests: Vec<Value> =
         cases.iter().map(|case| json!({"chart": case.chart, "release": case.release, "values": case.values})).collect();
-    let Some(output) = render(&told)? else { return Ok(None) };
+    let Some(output) = render(&requests)? else { return Ok(None) };
     let outcomes: Vec<Rendered> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
     Ok(Some(cases.into_iter().zip(outcomes).collect()))
@@ -117,8 +117,8 @@ fn charts_render_or_report_errors() -> Result<()> {
     for (case, rendered) in all {
         match (&case.error, &rendered.error) {
             (None, None) => ensure!(rendered.lint.is_empty(), "{}: the linter says {:?}", case.name, rendered.lint),
-            (Some(expected), Some(said)) => ensure!(said.contains(expected), "{}: {said}", case.name),
-            (None, Some(said)) => bail!("{}: {said}", case.name),
+            (Some(expected), Some(error)) => ensure!(error.contains(expected), "{}: {error}", case.name),
+            (None, Some(error)) => bail!("{}: {error}", case.name),
             (Some(expected), None) => bail!("{}: rendered instead of saying {expected:?}", case.name),
         }
         let whole: String = rendered.manifests.values().map(String::as_str).collect();
@@ -389,9 +389,9 @@ fn arguments_are_valid() -> Result<()> {
                     continue;
                 }
                 // Arguments before `--help` are parsed first.
-                let said = Command::new(binary()?).args(&args).arg("--help").output()?;
-                let error = String::from_utf8_lossy(&said.stderr);
-                ensure!(said.status.success(), "{}: {workload}: crowsnest {}: {error}", case.name, args.join(" "));
+                let output = Command::new(binary()?).args(&args).arg("--help").output()?;
+                let error = String::from_utf8_lossy(&output.stderr);
+                ensure!(output.status.success(), "{}: {workload}: crowsnest {}: {error}", case.name, args.join(" "));
             }
         }
     }
@@ -469,21 +469,21 @@ fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
             questions.extend(list(&panel["targets"]).filter_map(|target| target["expr"].as_str()).map(str::to_owned));
         }
     }
-    let told = sources()?;
-    let mut asked = 0;
+    let sources = sources()?;
+    let mut count = 0;
     for question in &questions {
         for metric in metrics_of(question) {
             // Labels and matchers that look like metrics.
             if ["member_cluster", "resource_kind", "cluster"].contains(&metric) {
                 continue;
             }
-            asked += 1;
+            count += 1;
             let base = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| metric.strip_suffix(end));
-            let quoted = |name: &str| told.contains(&format!("\"{name}\""));
+            let quoted = |name: &str| sources.contains(&format!("\"{name}\""));
             ensure!(quoted(metric) || base.is_some_and(quoted), "no source defines {metric}: {question}");
         }
     }
-    ensure!(asked > 40, "{asked}");
+    ensure!(count > 40, "{count}");
     Ok(())
 }
 

@@ -48,86 +48,96 @@ fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
 }
 
 /// Repeats a call until its result is accepted.
-fn shows(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
+fn wait_for_output(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let mut last = None;
     let shown = until(&format!("crowsnest {args:?}"), || {
-        let said = fleet.crowsnest(args)?;
-        let done = accept(&said);
-        last = Some(said);
+        let output = fleet.crowsnest(args)?;
+        let done = accept(&output);
+        last = Some(output);
         Ok(done)
     });
     shown.with_context(|| format!("last: {last:?}"))?;
     last.context("an answer")
 }
 
-fn says(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<CommandOutput> {
-    let said = fleet.crowsnest(args)?;
+fn expect_output(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<CommandOutput> {
+    let output = fleet.crowsnest(args)?;
     ensure!(
-        said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {args:?} should exit with {code} and print {text:?}: {said:?}"
+        output.code == Some(code) && (output.out.contains(text) || output.err.contains(text)),
+        "crowsnest {args:?} should exit with {code} and print {text:?}: {output:?}"
     );
-    Ok(said)
+    Ok(output)
 }
 
 fn formats(fleet: &Fleet) -> Result<()> {
     let query = "kind:pod label:app=both status:Running sort:cluster";
     let named = "member1/default/pods/both\nmember2/default/pods/both\n";
-    shows(fleet, &["search", query, "-o", "name"], |said| said.out == named)?;
+    wait_for_output(fleet, &["search", query, "-o", "name"], |output| output.out == named)?;
     for (format, expected) in [
         ("custom-columns=POD:.name,WHERE:.cluster", "POD    WHERE\nboth   member1\nboth   member2\n"),
         ("jsonpath={.hits[*].cluster}", "member1 member2"),
         ("go-template={{range .hits}}{{.cluster}}/{{.name}}{{\"\\n\"}}{{end}}", "member1/both\nmember2/both\n"),
     ] {
-        let said = says(fleet, &["search", query, "-o", format], 0, "")?;
-        ensure!(said.out == expected && said.err.is_empty(), "{format}: {said:?}");
+        let output = expect_output(fleet, &["search", query, "-o", format], 0, "")?;
+        ensure!(output.out == expected && output.err.is_empty(), "{format}: {output:?}");
     }
-    let said = says(fleet, &["search", query, "-o", "csv"], 0, "")?;
-    ensure!(said.out.starts_with("cluster,apiVersion,kind,") && said.out.lines().count() == 3, "{said:?}");
-    let said = says(fleet, &["search", query, "--objects", "-o", "jsonpath={.items[*].spec.nodeName}"], 0, "")?;
-    ensure!(said.out == "member1-node-1 member2-node-1" || said.out.starts_with("member1-node-"), "{said:?}");
-    says(fleet, &["search", query, "-o", "xml"], 2, "allowed formats are: csv, custom-columns, ")?;
-    says(fleet, &["search", "--fail-on-empty", "name:nosuch"], 3, "nothing found for")?;
-    let said = says(fleet, &["search", "--web", "kind:pod x"], 0, "")?;
-    ensure!(said.out == "http://127.0.0.1:7080/?q=kind%3Apod%20x\n", "{said:?}");
+    let output = expect_output(fleet, &["search", query, "-o", "csv"], 0, "")?;
+    ensure!(output.out.starts_with("cluster,apiVersion,kind,") && output.out.lines().count() == 3, "{output:?}");
+    let output =
+        expect_output(fleet, &["search", query, "--objects", "-o", "jsonpath={.items[*].spec.nodeName}"], 0, "")?;
+    ensure!(output.out == "member1-node-1 member2-node-1" || output.out.starts_with("member1-node-"), "{output:?}");
+    expect_output(fleet, &["search", query, "-o", "xml"], 2, "allowed formats are: csv, custom-columns, ")?;
+    expect_output(fleet, &["search", "--fail-on-empty", "name:nosuch"], 3, "nothing found for")?;
+    let output = expect_output(fleet, &["search", "--web", "kind:pod x"], 0, "")?;
+    ensure!(output.out == "http://127.0.0.1:7080/?q=kind%3Apod%20x\n", "{output:?}");
 
     let columns = "custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image";
     let args = ["get", "pods", "-l", "app=both", "-C", "member1", "-o", columns];
-    let said = shows(fleet, &args, |said| said.code == Some(0))?;
-    ensure!(said.out == "NAME   IMAGE\nboth   nginx:1.25\n", "{said:?}");
-    let said = says(fleet, &["get", "deploy", "-s", "karmada"], 0, "")?;
-    ensure!(said.out.lines().nth(1).is_some_and(|row| row.starts_with("web    Karmada")), "{said:?}");
+    let output = wait_for_output(fleet, &args, |output| output.code == Some(0))?;
+    ensure!(output.out == "NAME   IMAGE\nboth   nginx:1.25\n", "{output:?}");
+    let output = expect_output(fleet, &["get", "deploy", "-s", "karmada"], 0, "")?;
+    ensure!(output.out.lines().nth(1).is_some_and(|row| row.starts_with("web    Karmada")), "{output:?}");
 
     let sorted =
         ["get", "pods", "-l", "app=both", "-C", "all", "--sort-by", ".spec.nodeName", "-L", "app", "--no-headers"];
-    let said = says(fleet, &sorted, 0, "both")?;
-    let last: Vec<&str> = said.out.lines().filter_map(|row| row.split_whitespace().last()).collect();
-    ensure!(last == ["both", "both"], "{said:?}");
-    let said = says(fleet, &["get", "deploy,namespaces", "-s", "karmada"], 0, "deployment.apps/web")?;
-    ensure!(said.out.contains("\n\nNAME ") && said.out.contains("\nnamespace/default "), "{said:?}");
+    let output = expect_output(fleet, &sorted, 0, "both")?;
+    let last: Vec<&str> = output.out.lines().filter_map(|row| row.split_whitespace().last()).collect();
+    ensure!(last == ["both", "both"], "{output:?}");
+    let output = expect_output(fleet, &["get", "deploy,namespaces", "-s", "karmada"], 0, "deployment.apps/web")?;
+    ensure!(output.out.contains("\n\nNAME ") && output.out.contains("\nnamespace/default "), "{output:?}");
     let mut watch = fleet.crowsnest_stream(&["get", "pods", "-C", "member1", "-w", "--output-watch-events"])?;
     watch.expect("EVENT ")?;
     watch.expect("ADDED ")?;
     drop(watch);
     let served = ["api-resources", "--cluster", "member1", "--api-group", "apps", "--namespaced", "-o", "name"];
-    says(fleet, &served, 0, "deployments.apps\n")?;
-    says(fleet, &["api-versions"], 0, "policy.karmada.io/v1alpha1\n")?;
-    says(fleet, &["version"], 0, "\nServer Version: v")?;
-    says(fleet, &["options"], 0, "--request-timeout")?;
-    let said = says(fleet, &["get", "pods", "-C", "member1", "--as", "nobody"], 1, "nobody")?;
-    ensure!(said.out.is_empty(), "{said:?}");
+    expect_output(fleet, &served, 0, "deployments.apps\n")?;
+    expect_output(fleet, &["api-versions"], 0, "policy.karmada.io/v1alpha1\n")?;
+    expect_output(fleet, &["version"], 0, "\nServer Version: v")?;
+    expect_output(fleet, &["options"], 0, "--request-timeout")?;
+    let output = expect_output(fleet, &["get", "pods", "-C", "member1", "--as", "nobody"], 1, "nobody")?;
+    ensure!(output.out.is_empty(), "{output:?}");
 
-    let said = says(fleet, &["get", "all", "-l", "app=both", "-C", "member1", "-o", "name"], 0, "")?;
-    ensure!(said.out == "member1/default/pods/both\n", "{said:?}");
+    let output = expect_output(fleet, &["get", "all", "-l", "app=both", "-C", "member1", "-o", "name"], 0, "")?;
+    ensure!(output.out == "member1/default/pods/both\n", "{output:?}");
     let raw = ["get", "--raw", "/api/v1/namespaces/default/pods/both", "--cluster", "member2"];
-    let said = says(fleet, &raw, 0, "")?;
-    ensure!(serde_json::from_str::<Value>(&said.out)?["metadata"]["name"] == "both", "{said:?}");
-    let said =
-        says(fleet, &["get", "pod/both", "-C", "member1", "--template={{.metadata.name}}", "--watch=false"], 0, "")?;
-    ensure!(said.out == "both", "{said:?}");
+    let output = expect_output(fleet, &raw, 0, "")?;
+    ensure!(serde_json::from_str::<Value>(&output.out)?["metadata"]["name"] == "both", "{output:?}");
+    let output = expect_output(
+        fleet,
+        &["get", "pod/both", "-C", "member1", "--template={{.metadata.name}}", "--watch=false"],
+        0,
+        "",
+    )?;
+    ensure!(output.out == "both", "{output:?}");
     let recursive = ["explain", "deployments.spec.strategy", "--recursive", "--cluster", "member1"];
-    says(fleet, &recursive, 0, "FIELD: strategy <DeploymentStrategy>\n")?;
-    says(fleet, &["explain", "propagationpolicies.spec.placement"], 0, "  clusterAffinity\t<Object>\n")?;
-    says(fleet, &["explain", "pods.nosuch"], 1, "field \"nosuch\" does not exist: pods has apiVersion, kind, ")?;
+    expect_output(fleet, &recursive, 0, "FIELD: strategy <DeploymentStrategy>\n")?;
+    expect_output(fleet, &["explain", "propagationpolicies.spec.placement"], 0, "  clusterAffinity\t<Object>\n")?;
+    expect_output(
+        fleet,
+        &["explain", "pods.nosuch"],
+        1,
+        "field \"nosuch\" does not exist: pods has apiVersion, kind, ",
+    )?;
     let mut watch = fleet.crowsnest_stream(&["search", "-w", "kind:pod label:app=both"])?;
     watch.expect("CLUSTER ")?;
     watch.expect("member2")?;
@@ -137,8 +147,8 @@ fn formats(fleet: &Fleet) -> Result<()> {
 /// Colours are for terminals only.
 fn terminals(fleet: &Fleet) -> Result<()> {
     let args = ["search", "kind:pod", "label:app=both", "status:Running"];
-    let said = says(fleet, &args, 0, "Running")?;
-    ensure!(!said.out.contains('\x1b'), "{said:?}");
+    let output = expect_output(fleet, &args, 0, "Running")?;
+    ensure!(!output.out.contains('\x1b'), "{output:?}");
     let (code, shown) = fleet.crowsnest_terminal(&args)?.end()?;
     ensure!(code == Some(0) && shown.contains("\x1b[32mRunning\x1b[0m"), "{shown:?}");
     let (_, shown) = fleet.crowsnest_terminal(&[&args[..], &["--color", "never"]].concat())?.end()?;
@@ -147,79 +157,86 @@ fn terminals(fleet: &Fleet) -> Result<()> {
 }
 
 fn described(fleet: &Fleet) -> Result<()> {
-    let lines = |said: &CommandOutput, label: &str, text: &str| {
-        said.out
+    let lines = |output: &CommandOutput, label: &str, text: &str| {
+        output
+            .out
             .lines()
             .filter(|line| line.split_once(':').is_some_and(|(l, t)| l == label && t.trim() == text))
             .count()
     };
-    let said = says(fleet, &["describe", "pod", "both"], 0, "\nContainers:\n")?;
+    let output = expect_output(fleet, &["describe", "pod", "both"], 0, "\nContainers:\n")?;
     for (label, text, count) in
         [("Name", "both", 2), ("Cluster", "member1", 1), ("Cluster", "member2", 1), ("Status", "Running", 2)]
     {
-        ensure!(lines(&said, label, text) == count, "{label}: {text} is missing: {said:?}");
+        ensure!(lines(&output, label, text) == count, "{label}: {text} is missing: {output:?}");
     }
-    ensure!(said.out.contains("    State:") && said.out.contains("\nEvents:"), "{said:?}");
-    let said = says(fleet, &["describe", "deploy/web", "-s", "karmada", "--show-events=false"], 0, "")?;
+    ensure!(output.out.contains("    State:") && output.out.contains("\nEvents:"), "{output:?}");
+    let output = expect_output(fleet, &["describe", "deploy/web", "-s", "karmada", "--show-events=false"], 0, "")?;
     ensure!(
-        said.out.contains("<control plane>\n")
-            && said.out.contains("\nNewReplicaSet:")
-            && !said.out.contains("Events:"),
-        "{said:?}"
+        output.out.contains("<control plane>\n")
+            && output.out.contains("\nNewReplicaSet:")
+            && !output.out.contains("Events:"),
+        "{output:?}"
     );
-    says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you can read")?;
-    says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
-    let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
-    ensure!(lines(&said, "Name", "both") == 2, "{said:?}");
-    says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
-    let said = says(fleet, &["describe", "pod/bot", "--show-events=false", "-C", "member2"], 0, "")?;
-    ensure!(lines(&said, "Name", "both") == 1 && lines(&said, "Cluster", "member2") == 1, "{said:?}");
-    says(fleet, &["describe", "pods", "-C", "nosuch"], 1, "`crowsnest get clusters -s karmada` lists the clusters")?;
-    says(fleet, &["describe", "pod/both", "-A"], 1, "-l and -A require a KIND without NAME")?;
+    expect_output(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you can read")?;
+    expect_output(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
+    let output = expect_output(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
+    ensure!(lines(&output, "Name", "both") == 2, "{output:?}");
+    expect_output(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
+    let output = expect_output(fleet, &["describe", "pod/bot", "--show-events=false", "-C", "member2"], 0, "")?;
+    ensure!(lines(&output, "Name", "both") == 1 && lines(&output, "Cluster", "member2") == 1, "{output:?}");
+    expect_output(
+        fleet,
+        &["describe", "pods", "-C", "nosuch"],
+        1,
+        "`crowsnest get clusters -s karmada` lists the clusters",
+    )?;
+    expect_output(fleet, &["describe", "pod/both", "-A"], 1, "-l and -A require a KIND without NAME")?;
     Ok(())
 }
 
 fn histories(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     member1.ok(&["label", "pod", "both", "step=two"], "")?;
     let args = ["history", "pod/both", "--cluster", "member1"];
-    let said = shows(fleet, &args, |said| said.out.contains("metadata.labels.step"))?;
-    ensure!(said.out.starts_with("SEQ "), "{said:?}");
-    let row = said.out.lines().find(|row| row.contains("metadata.labels.step")).context("the change")?;
-    let rows: Vec<&str> = said.out.lines().collect();
+    let output = wait_for_output(fleet, &args, |output| output.out.contains("metadata.labels.step"))?;
+    ensure!(output.out.starts_with("SEQ "), "{output:?}");
+    let row = output.out.lines().find(|row| row.contains("metadata.labels.step")).context("the change")?;
+    let rows: Vec<&str> = output.out.lines().collect();
     let at = rows.iter().position(|one| *one == row).context("the change")?;
     let older = rows.get(at + 1).and_then(|row| row.split_whitespace().next()).context("a version before")?;
     let newer = row.split_whitespace().next().context("a version")?;
-    let said = says(fleet, &[&args[..], &["--seq", older, "-o", "jsonpath={.metadata.labels}"]].concat(), 0, "")?;
-    ensure!(said.out == "{\"app\":\"both\"}", "{said:?}");
+    let output =
+        expect_output(fleet, &[&args[..], &["--seq", older, "-o", "jsonpath={.metadata.labels}"]].concat(), 0, "")?;
+    ensure!(output.out == "{\"app\":\"both\"}", "{output:?}");
     let diff = ["diff", "pod/both", "--cluster", "member1", "--from", older, "--to", newer];
-    let said = says(fleet, &diff, 1, "")?;
-    ensure!(said.out.contains("\n+    step: two\n") && !said.out.contains("\n-"), "{said:?}");
+    let output = expect_output(fleet, &diff, 1, "")?;
+    ensure!(output.out.contains("\n+    step: two\n") && !output.out.contains("\n-"), "{output:?}");
     Ok(())
 }
 
 fn differences(fleet: &Fleet) -> Result<()> {
     let between = ["diff", "pod/both", "--cluster", "member1", "--with", "member2"];
-    let said = says(fleet, &between, 1, "")?;
-    ensure!(said.out.contains("--- member1/pods default/both\n+++ member2/pods default/both\n"), "{said:?}");
-    says(fleet, &["diff", "pod/both", "--cluster", "member1", "--with", "member1"], 0, "")?;
-    says(fleet, &["diff", "pod/both"], 2, "the control plane has no pods default/both")?;
+    let output = expect_output(fleet, &between, 1, "")?;
+    ensure!(output.out.contains("--- member1/pods default/both\n+++ member2/pods default/both\n"), "{output:?}");
+    expect_output(fleet, &["diff", "pod/both", "--cluster", "member1", "--with", "member1"], 0, "")?;
+    expect_output(fleet, &["diff", "pod/both"], 2, "the control plane has no pods default/both")?;
     // Propagated objects have no differences.
-    let said = shows(fleet, &["diff", "deploy/web"], |said| said.code == Some(0))?;
-    ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
-    says(fleet, &["diff", "deploy/web", "-C", "nosuch"], 2, "is not propagated to nosuch")?;
+    let output = wait_for_output(fleet, &["diff", "deploy/web"], |output| output.code == Some(0))?;
+    ensure!(output.out.is_empty() && output.err.is_empty(), "{output:?}");
+    expect_output(fleet, &["diff", "deploy/web", "-C", "nosuch"], 2, "is not propagated to nosuch")?;
     Ok(())
 }
 
 fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
-    let of_pod = |said: &CommandOutput| ["member1", "member2"].iter().all(|member| said.out.contains(member));
-    let said = shows(fleet, &["events", "pod/both"], of_pod)?;
-    let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
-    ensure!(head == ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"], "{said:?}");
-    ensure!(said.out.contains("pod/both"), "{said:?}");
-    let said = says(fleet, &["events", "-C", "member1", "pod/both", "-o", "jsonl"], 0, "")?;
-    let first: Value = serde_json::from_str(said.out.lines().next().context("an event")?)?;
+    let of_pod = |output: &CommandOutput| ["member1", "member2"].iter().all(|member| output.out.contains(member));
+    let output = wait_for_output(fleet, &["events", "pod/both"], of_pod)?;
+    let head: Vec<&str> = output.out.lines().next().unwrap_or_default().split_whitespace().collect();
+    ensure!(head == ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"], "{output:?}");
+    ensure!(output.out.contains("pod/both"), "{output:?}");
+    let output = expect_output(fleet, &["events", "-C", "member1", "pod/both", "-o", "jsonl"], 0, "")?;
+    let first: Value = serde_json::from_str(output.out.lines().next().context("an event")?)?;
     ensure!(first["kind"] == "Event" && first["involvedObject"]["name"] == "both", "{first}");
-    says(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
+    expect_output(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
     let mut watch = fleet.crowsnest_stream(&["events", "-w", "pod/late"])?;
     member1.ok(&["apply", "-f", "-"], &POD.replace("NAME", "late"))?;
     watch.expect("LAST-SEEN")?;
@@ -228,15 +245,16 @@ fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
 }
 
 fn usage(fleet: &Fleet) -> Result<()> {
-    let measured = |said: &CommandOutput| said.code == Some(0) && said.out.matches("both").count() == 2;
-    let said = shows(fleet, &["top", "pods", "-l", "app=both"], measured)?;
-    ensure!(said.out.starts_with("NAME   CLUSTER   CPU(cores)   MEMORY(bytes)\n"), "{said:?}");
-    let said = says(fleet, &["top", "pod", "both", "-C", "member2", "--containers", "--no-headers"], 0, "")?;
-    let words: Vec<&str> = said.out.split_whitespace().collect();
-    ensure!(words.starts_with(&["both", "member2", "nginx"]) && words.len() == 5, "{said:?}");
-    let said = shows(fleet, &["top", "nodes", "--sort-by", "cpu"], |said| said.out.contains("member2-node-"))?;
-    ensure!(said.out.contains('%') && !said.out.contains("<unknown>"), "{said:?}");
-    says(fleet, &["top", "pods", "nosuch"], 1, "no cluster has metrics of nosuch")?;
+    let measured = |output: &CommandOutput| output.code == Some(0) && output.out.matches("both").count() == 2;
+    let output = wait_for_output(fleet, &["top", "pods", "-l", "app=both"], measured)?;
+    ensure!(output.out.starts_with("NAME   CLUSTER   CPU(cores)   MEMORY(bytes)\n"), "{output:?}");
+    let output = expect_output(fleet, &["top", "pod", "both", "-C", "member2", "--containers", "--no-headers"], 0, "")?;
+    let words: Vec<&str> = output.out.split_whitespace().collect();
+    ensure!(words.starts_with(&["both", "member2", "nginx"]) && words.len() == 5, "{output:?}");
+    let output =
+        wait_for_output(fleet, &["top", "nodes", "--sort-by", "cpu"], |output| output.out.contains("member2-node-"))?;
+    ensure!(output.out.contains('%') && !output.out.contains("<unknown>"), "{output:?}");
+    expect_output(fleet, &["top", "pods", "nosuch"], 1, "no cluster has metrics of nosuch")?;
     Ok(())
 }
 
@@ -245,36 +263,36 @@ fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
     fs::create_dir_all(conf.join("deep"))?;
     fs::write(conf.join("deep/a.txt"), "there and back\n")?;
     let (from, back) = (conf.display().to_string(), folder.join("back").display().to_string());
-    let said = says(fleet, &["cp", &from, "both:/tmp/conf", "--cluster", "member1"], 0, "")?;
-    ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
+    let output = expect_output(fleet, &["cp", &from, "both:/tmp/conf", "--cluster", "member1"], 0, "")?;
+    ensure!(output.out.is_empty() && output.err.is_empty(), "{output:?}");
     let named = folder.join("both.yaml");
     fs::write(&named, POD.replace("NAME", "both"))?;
     let named = named.display().to_string();
     let cat = ["--pod-running-timeout", "30s", "--", "cat", "/tmp/conf/deep/a.txt"];
-    says(fleet, &[&["exec", "--cluster", "member1", "-f", &named], &cat[..]].concat(), 0, "there and back")?;
-    says(fleet, &["cp", "member1/default/both:/tmp/conf", &back], 0, "")?;
+    expect_output(fleet, &[&["exec", "--cluster", "member1", "-f", &named], &cat[..]].concat(), 0, "there and back")?;
+    expect_output(fleet, &["cp", "member1/default/both:/tmp/conf", &back], 0, "")?;
     ensure!(fs::read_to_string(Path::new(&back).join("deep/a.txt"))? == "there and back\n");
     // Into an existing folder.
     let file = conf.join("deep/a.txt").display().to_string();
-    says(fleet, &["cp", &file, "both:/tmp", "-C", "member1"], 0, "")?;
-    says(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
-    says(
+    expect_output(fleet, &["cp", &file, "both:/tmp", "-C", "member1"], 0, "")?;
+    expect_output(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
+    expect_output(
         fleet,
         &["cp", "both:/nosuch", &back, "-C", "member1"],
         1,
         "tar failed in pod default/both of cluster member1: ",
     )?;
-    says(fleet, &["cp", &file, "both:/tmp"], 1, "pod default/both is in several clusters")?;
-    says(fleet, &["cp", &file, &back], 1, "one of source and destination must be in a container")?;
+    expect_output(fleet, &["cp", &file, "both:/tmp"], 1, "pod default/both is in several clusters")?;
+    expect_output(fleet, &["cp", &file, &back], 1, "one of source and destination must be in a container")?;
     Ok(())
 }
 
 fn streams(fleet: &Fleet) -> Result<()> {
     let mut attached = fleet.crowsnest_stream(&["attach", "--cluster", "member1", "both"])?;
     let say = "while true; do echo attached > /proc/1/fd/1; sleep 1; done";
-    let saying = fleet.crowsnest_stream(&["exec", "--cluster", "member1", "both", "--", "sh", "-c", say])?;
+    let writer = fleet.crowsnest_stream(&["exec", "--cluster", "member1", "both", "--", "sh", "-c", say])?;
     attached.expect("attached\n")?;
-    drop((attached, saying));
+    drop((attached, writer));
 
     let mut forward = fleet.crowsnest_stream(&["port-forward", "--cluster", "member2", "both", ":80"])?;
     forward.expect("Forwarding from 127.0.0.1:")?;
@@ -282,11 +300,11 @@ fn streams(fleet: &Fleet) -> Result<()> {
     for _ in 0..2 {
         let mut web = TcpStream::connect(("127.0.0.1", port.parse()?))?;
         web.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        web.read_to_string(&mut answer)?;
-        ensure!(answer.contains("Hello from pod default/both"), "{answer}");
+        let mut response = String::new();
+        web.read_to_string(&mut response)?;
+        ensure!(response.contains("Hello from pod default/both"), "{response}");
     }
-    says(
+    expect_output(
         fleet,
         &["port-forward", "--cluster", "member2", "both", "8080:nosuch"],
         1,
@@ -300,40 +318,42 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     fs::write(&file, SETTINGS)?;
     let file = file.display().to_string();
     let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", file.as_str()], more].concat());
-    let said = apply(&["--dry-run=server"])?;
-    ensure!(said.out == "configmap/settings created (server dry run)\n", "{said:?}");
+    let output = apply(&["--dry-run=server"])?;
+    ensure!(output.out == "configmap/settings created (server dry run)\n", "{output:?}");
     kubectl.says(&["get", "configmap", "settings"], "", 1, "not found")?;
-    let said = apply(&["-C", "member1,nosuch"])?;
+    let output = apply(&["-C", "member1,nosuch"])?;
     ensure!(
-        said.code == Some(1) && said.err.contains("cluster nosuch does not exist; the clusters are member1, member2"),
-        "{said:?}"
+        output.code == Some(1)
+            && output.err.contains("cluster nosuch does not exist; the clusters are member1, member2"),
+        "{output:?}"
     );
-    let said = apply(&["-C", "member1"])?;
-    let policy = said.out.lines().nth(1).and_then(|line| line.strip_suffix(" created")).context("a policy")?.to_owned();
-    ensure!(said.out.starts_with("configmap/settings created\n"), "{said:?}");
+    let output = apply(&["-C", "member1"])?;
+    let policy =
+        output.out.lines().nth(1).and_then(|line| line.strip_suffix(" created")).context("a policy")?.to_owned();
+    ensure!(output.out.starts_with("configmap/settings created\n"), "{output:?}");
     ensure!(policy.starts_with("propagationpolicy.policy.karmada.io/settings-"), "{policy}");
     members[0].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
     members[1].says(&["get", "configmap", "settings"], "", 1, "not found")?;
-    let said = shows(fleet, &["apply", "-f", &file, "--all-clusters"], |said| said.code == Some(0))?;
-    ensure!(said.out == format!("configmap/settings unchanged\n{policy} configured\n"), "{said:?}");
+    let output = wait_for_output(fleet, &["apply", "-f", &file, "--all-clusters"], |output| output.code == Some(0))?;
+    ensure!(output.out == format!("configmap/settings unchanged\n{policy} configured\n"), "{output:?}");
     members[1].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
-    let said = says(fleet, &["get", "-f", &file, "-s", "karmada", "-o", "jsonpath={.data.level}"], 0, "")?;
-    ensure!(said.out == "one", "{said:?}");
-    says(fleet, &["describe", "-f", &file, "-s", "karmada", "--show-events=false"], 0, "level:\n----\none\n")?;
+    let output = expect_output(fleet, &["get", "-f", &file, "-s", "karmada", "-o", "jsonpath={.data.level}"], 0, "")?;
+    ensure!(output.out == "one", "{output:?}");
+    expect_output(fleet, &["describe", "-f", &file, "-s", "karmada", "--show-events=false"], 0, "level:\n----\none\n")?;
     pruned(fleet, kubectl, &members[1], folder)?;
 
     members[1].ok(&["create", "configmap", "own", "--from-literal", "a=b"], "")?;
-    let said = says(fleet, &["promote", "configmap", "own", "-C", "member2", "-o", "yaml"], 0, "")?;
+    let output = expect_output(fleet, &["promote", "configmap", "own", "-C", "member2", "-o", "yaml"], 0, "")?;
     for expected in ["work.karmada.io/conflict-resolution: overwrite\n", "kind: PropagationPolicy\n", "- member2\n"] {
-        ensure!(said.out.contains(expected), "{expected:?} is missing: {said:?}");
+        ensure!(output.out.contains(expected), "{expected:?} is missing: {output:?}");
     }
     kubectl.says(&["get", "configmap", "own"], "", 1, "not found")?;
-    let said = says(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "configmap/own promoted\n")?;
-    ensure!(said.out.contains("propagationpolicy.policy.karmada.io/own-"), "{said:?}");
+    let output = expect_output(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "configmap/own promoted\n")?;
+    ensure!(output.out.contains("propagationpolicy.policy.karmada.io/own-"), "{output:?}");
     let managed = ["get", "configmap", "own", "-o", "jsonpath={.metadata.labels.karmada\\.io/managed}"];
     members[1].until(&managed, |out| out == "true")?;
-    says(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "already exists in the control plane")?;
-    says(
+    expect_output(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "already exists in the control plane")?;
+    expect_output(
         fleet,
         &["promote", "configmap/nosuch", "-C", "member2"],
         1,
@@ -353,75 +373,85 @@ fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> 
     member.until(&["get", "configmap", "goes", "-o", "name"], |out| out == "configmap/goes\n")?;
     kubectl.ok(&["apply", "-f", "-"], &labelled("others"))?;
     fs::write(&file, labelled("stays"))?;
-    let said = apply(&["--prune"])?;
+    let output = apply(&["--prune"])?;
     ensure!(
-        said.code == Some(1) && said.err.contains("--prune requires a label selector (-l KEY=VALUE) or --all"),
-        "{said:?}"
+        output.code == Some(1) && output.err.contains("--prune requires a label selector (-l KEY=VALUE) or --all"),
+        "{output:?}"
     );
-    let rows = |said: &CommandOutput| {
-        said.out.lines().filter(|row| row.contains(" pruned")).map(str::to_owned).collect::<Vec<_>>()
+    let rows = |output: &CommandOutput| {
+        output.out.lines().filter(|row| row.contains(" pruned")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let said = apply(&["--prune", "-l", "set=pruned", "--dry-run=server"])?;
-    let told = rows(&said);
-    ensure!(told.len() == 2 && told[1] == "configmap/goes pruned (server dry run)", "{said:?}");
-    ensure!(told[0].starts_with("propagationpolicy.policy.karmada.io/goes-"), "{said:?}");
+    let output = apply(&["--prune", "-l", "set=pruned", "--dry-run=server"])?;
+    let pruned_rows = rows(&output);
+    ensure!(pruned_rows.len() == 2 && pruned_rows[1] == "configmap/goes pruned (server dry run)", "{output:?}");
+    ensure!(pruned_rows[0].starts_with("propagationpolicy.policy.karmada.io/goes-"), "{output:?}");
     kubectl.ok(&["get", "configmap", "goes"], "")?;
-    let said = apply(&["--prune", "-l", "set=pruned", "--wait"])?;
-    ensure!(said.code == Some(0) && rows(&said).len() == 2, "{said:?}");
+    let output = apply(&["--prune", "-l", "set=pruned", "--wait"])?;
+    ensure!(output.code == Some(0) && rows(&output).len() == 2, "{output:?}");
     kubectl.says(&["get", "configmap", "goes"], "", 1, "not found")?;
     kubectl.ok(&["get", "configmap", "others"], "")?;
     member.until(&["get", "configmap", "-l", "set=pruned", "-o", "name"], |out| out == "configmap/stays\n")?;
     fs::write(&file, labelled("stays").replace("\ndata:", "\ndatum:"))?;
-    let said = apply(&[])?;
-    ensure!(said.code == Some(1) && said.err.contains("datum"), "{said:?}");
+    let output = apply(&[])?;
+    ensure!(output.code == Some(1) && output.err.contains("datum"), "{output:?}");
     Ok(())
 }
 
 fn tokens(fleet: &Fleet) -> Result<()> {
-    let said = says(fleet, &["token", "create", "--description", "a test"], 0, "")?;
-    let (id, secret) = said.out.trim().split_once('.').context("a token")?;
-    ensure!(id.len() == 6 && secret.len() == 16, "{said:?}");
-    let said = says(fleet, &["token", "list"], 0, id)?;
-    ensure!(said.out.starts_with("TOKEN ") && said.out.contains("a test") && !said.out.contains(secret), "{said:?}");
-    says(fleet, &["token", "list", "--show-secrets"], 0, secret)?;
-    says(fleet, &["token", "delete", id], 0, &format!("bootstrap token {id:?} deleted"))?;
-    says(fleet, &["token", "delete", id], 1, "not found; `crowsnest token list`")?;
-    // An expired token is deleted automatically.
-    says(fleet, &["token", "create", "--ttl", "1s"], 0, "")?;
-    shows(fleet, &["token", "list"], |said| said.out.is_empty() && said.err.starts_with("No tokens found"))?;
-    let said = says(fleet, &["token", "create", "--print-register-command"], 0, "")?;
+    let output = expect_output(fleet, &["token", "create", "--description", "a test"], 0, "")?;
+    let (id, secret) = output.out.trim().split_once('.').context("a token")?;
+    ensure!(id.len() == 6 && secret.len() == 16, "{output:?}");
+    let output = expect_output(fleet, &["token", "list"], 0, id)?;
     ensure!(
-        said.out.starts_with("crowsnest register 127.0.0.1:")
-            && said.out.contains(" --discovery-token-ca-cert-hash sha256:"),
-        "{said:?}"
+        output.out.starts_with("TOKEN ") && output.out.contains("a test") && !output.out.contains(secret),
+        "{output:?}"
+    );
+    expect_output(fleet, &["token", "list", "--show-secrets"], 0, secret)?;
+    expect_output(fleet, &["token", "delete", id], 0, &format!("bootstrap token {id:?} deleted"))?;
+    expect_output(fleet, &["token", "delete", id], 1, "not found; `crowsnest token list`")?;
+    // An expired token is deleted automatically.
+    expect_output(fleet, &["token", "create", "--ttl", "1s"], 0, "")?;
+    wait_for_output(fleet, &["token", "list"], |output| {
+        output.out.is_empty() && output.err.starts_with("No tokens found")
+    })?;
+    let output = expect_output(fleet, &["token", "create", "--print-register-command"], 0, "")?;
+    ensure!(
+        output.out.starts_with("crowsnest register 127.0.0.1:")
+            && output.out.contains(" --discovery-token-ca-cert-hash sha256:"),
+        "{output:?}"
     );
     Ok(())
 }
 
 fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
-    says(fleet, &["completion", "bash"], 0, "complete -o nospace")?;
-    says(fleet, &["completion", "zsh"], 0, "#compdef crowsnest")?;
-    let said = says(fleet, &["man", "search"], 0, "")?;
+    expect_output(fleet, &["completion", "bash"], 0, "complete -o nospace")?;
+    expect_output(fleet, &["completion", "zsh"], 0, "#compdef crowsnest")?;
+    let output = expect_output(fleet, &["man", "search"], 0, "")?;
     ensure!(
-        said.out.contains(".TH crowsnest-search 1") && said.out.contains("crowsnest search image:nginx"),
-        "{said:?}"
+        output.out.contains(".TH crowsnest-search 1") && output.out.contains("crowsnest search image:nginx"),
+        "{output:?}"
     );
     let bin = folder.join("bin");
-    let said = says(fleet, &["completion", "--plugin", &bin.display().to_string()], 0, "/kubectl_complete-karmada\n")?;
-    ensure!(said.out.lines().count() == 4, "{said:?}");
-    let asked = |words: &[&str]| -> Result<Vec<String>> {
+    let output = expect_output(
+        fleet,
+        &["completion", "--plugin", &bin.display().to_string()],
+        0,
+        "/kubectl_complete-karmada\n",
+    )?;
+    ensure!(output.out.lines().count() == 4, "{output:?}");
+    let complete = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
-        let said = CommandOutput::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
-        ensure!(said.code == Some(0), "{said:?}");
-        Ok(said.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
+        let output = CommandOutput::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        ensure!(output.code == Some(0), "{output:?}");
+        Ok(output.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
     };
-    ensure!(asked(&["get", "pods", "--cluster", "mem"])? == ["member1", "member2", ":4"]);
-    ensure!(asked(&["get", "pods", "-C", "member1,"])? == ["member1,member2", ":4"]);
-    ensure!(asked(&["describe", "deploy/w"])? == ["deploy/web", ":4"]);
-    ensure!(asked(&["get", "configmapset"])? == [":4"]);
-    ensure!(asked(&["get", "deploym"])?.contains(&"deployments.apps".to_owned()));
-    ensure!(asked(&["search", "kind:dep"])?.contains(&"kind:Deployment".to_owned()));
-    ensure!(asked(&["history", "deploy/web", "--out"])? == ["--output", ":4"]);
+    ensure!(complete(&["get", "pods", "--cluster", "mem"])? == ["member1", "member2", ":4"]);
+    ensure!(complete(&["get", "pods", "-C", "member1,"])? == ["member1,member2", ":4"]);
+    ensure!(complete(&["describe", "deploy/w"])? == ["deploy/web", ":4"]);
+    ensure!(complete(&["get", "configmapset"])? == [":4"]);
+    ensure!(complete(&["get", "deploym"])?.contains(&"deployments.apps".to_owned()));
+    ensure!(complete(&["search", "kind:dep"])?.contains(&"kind:Deployment".to_owned()));
+    ensure!(complete(&["history", "deploy/web", "--out"])? == ["--output", ":4"]);
     let Some(program) = kubectl("")? else { return Ok(()) };
     let path = std::env::var("PATH").unwrap_or_default();
     let plugin = |args: &[&str]| -> Result<CommandOutput> {
@@ -429,23 +459,23 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
         command.arg("crowsnest").args(args).env("PATH", format!("{}:{path}", bin.display()));
         CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
     };
-    let said = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
-    ensure!(said.code == Some(0) && said.out == "member1/default/pods/both\n", "{said:?}");
+    let output = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
+    ensure!(output.code == Some(0) && output.out == "member1/default/pods/both\n", "{output:?}");
     std::os::unix::fs::symlink(&program, bin.join("kubectl"))?;
     let with_kubectl = |args: &[&str]| -> Result<CommandOutput> {
         let mut command = Command::new(binary()?);
         command.args(args).env("PATH", format!("{}:{path}", bin.display()));
         CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
     };
-    let said = with_kubectl(&["label", "configmap", "settings", "seen=yes", "--overwrite"])?;
-    ensure!(said.code == Some(0) && said.out == "configmap/settings labeled\n", "{said:?}");
-    let said = with_kubectl(&["delete", "configmap", "nosuch"])?;
-    ensure!(said.code == Some(1) && said.err.contains("configmaps \"nosuch\" not found"), "{said:?}");
+    let output = with_kubectl(&["label", "configmap", "settings", "seen=yes", "--overwrite"])?;
+    ensure!(output.code == Some(0) && output.out == "configmap/settings labeled\n", "{output:?}");
+    let output = with_kubectl(&["delete", "configmap", "nosuch"])?;
+    ensure!(output.code == Some(1) && output.err.contains("configmaps \"nosuch\" not found"), "{output:?}");
     let offered = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
         command.args(words).env("PATH", format!("{}:{path}", bin.display()));
-        let said = CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
-        Ok(said.out.lines().map(str::to_owned).collect())
+        let output = CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        Ok(output.out.lines().map(str::to_owned).collect())
     };
     // kubectl may take longer to start than the completion timeout.
     until("what kubectl offers", || Ok(offered(&["create", "configm"])? == ["configmap", ":4"]))?;
@@ -454,13 +484,13 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     fs::create_dir(&overlay)?;
     fs::write(overlay.join("settings.yaml"), SETTINGS)?;
     fs::write(overlay.join("kustomization.yaml"), "resources: [settings.yaml]\nnamePrefix: more-\n")?;
-    let said = with_kubectl(&["apply", "-k", &overlay.display().to_string(), "--dry-run=server"])?;
-    ensure!(said.out == "configmap/more-settings created (server dry run)\n", "{said:?}");
-    let said = plugin(&["search", "--help"])?;
+    let output = with_kubectl(&["apply", "-k", &overlay.display().to_string(), "--dry-run=server"])?;
+    ensure!(output.out == "configmap/more-settings created (server dry run)\n", "{output:?}");
+    let output = plugin(&["search", "--help"])?;
     ensure!(
-        said.out.contains("Usage: kubectl crowsnest search")
-            && said.out.contains("  kubectl crowsnest search image:nginx"),
-        "{said:?}"
+        output.out.contains("Usage: kubectl crowsnest search")
+            && output.out.contains("  kubectl crowsnest search image:nginx"),
+        "{output:?}"
     );
     Ok(())
 }

@@ -53,8 +53,8 @@ fn the_api_server_serves_them() -> Result<()> {
 }
 
 fn succeeds(command: &mut Command) -> Result<()> {
-    let said = CommandOutput::of(&command.env_remove("KUBECONFIG").output()?)?;
-    ensure!(said.code == Some(0) && said.out.trim() == "well", "{}{}", said.out, said.err);
+    let output = CommandOutput::of(&command.env_remove("KUBECONFIG").output()?)?;
+    ensure!(output.code == Some(0) && output.out.trim() == "well", "{}{}", output.out, output.err);
     Ok(())
 }
 

@@ -196,11 +196,11 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     let patch = |secret: &str| {
         patched(&agent, folder, "m9", &format!("{SECRETS}/{secret}?fieldManager=crowsnest-agent"), &renewed)
     };
-    let (code, answer) = patch("m9-impersonator")?;
-    ensure!(code == 200, "{code} {answer}");
+    let (code, body) = patch("m9-impersonator")?;
+    ensure!(code == 200, "{code} {body}");
     // Another field manager reported it.
-    let (code, answer) = patch("m9")?;
-    ensure!(code == 403 && answer.contains("which no agent created"), "{code} {answer}");
+    let (code, body) = patch("m9")?;
+    ensure!(code == 403 && body.contains("which no agent created"), "{code} {body}");
     let moved = json!({"spec": {"apiEndpoint": "https://10.0.0.10"}}).to_string();
     agent.ok(&["patch", "cluster", "m9", "--type", "merge", "-p", &moved], "")?;
     kubectl.ok(&["delete", "cluster", "m9", "--timeout=60s"], "").map(drop)
@@ -218,11 +218,8 @@ fn certificates_give_no_rights_on_clusters_of_others(
     kubectl.ok(&["create", "-f", "-"], &token.to_string())?;
     let joined = json!({"syncMode": "Push", "apiEndpoint": "https://10.0.0.9", "secretRef": secret("m7")});
     kubectl.ok(&["create", "-f", "-"], &karmada("m7", joined))?;
-    let (code, answer) = patched(&agent, folder, "m7", &format!("{SECRETS}/m7"), &json!({}))?;
-    ensure!(
-        code == 403 && answer.contains("which no agent created") && !answer.contains("\"data\""),
-        "{code} {answer}"
-    );
+    let (code, body) = patched(&agent, folder, "m7", &format!("{SECRETS}/m7"), &json!({}))?;
+    ensure!(code == 403 && body.contains("which no agent created") && !body.contains("\"data\""), "{code} {body}");
     let changes = [
         json!({"spec": {"apiEndpoint": recorder.url("https"), "insecureSkipTLSVerification": true}}),
         json!({"spec": {"apiEndpoint": recorder.url("https"), "syncMode": "Pull"}}),

@@ -32,16 +32,16 @@ fn the_corpus_is_found_by_all_interfaces() -> Result<()> {
 }
 
 /// Fails with all errors.
-fn judged(wrong: &[String], asked: usize) -> Result<()> {
-    ensure!(wrong.is_empty(), "{} of {asked} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+fn judged(wrong: &[String], count: usize) -> Result<()> {
+    ensure!(wrong.is_empty(), "{} of {count} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
 
-fn fault(question: &Question, asked: &str, fault: &str) -> String {
-    if asked == question.query {
-        format!("{asked}\n    {fault}")
+fn fault(question: &Question, query: &str, fault: &str) -> String {
+    if query == question.query {
+        format!("{query}\n    {fault}")
     } else {
-        format!("{} as {asked}\n    {fault}", question.query)
+        format!("{} as {query}\n    {fault}", question.query)
     }
 }
 
@@ -50,17 +50,17 @@ fn through_the_api(stage: &Stage, corpus: &Corpus) -> Result<()> {
     ensure!(corpus.questions.len() >= 400, "{} queries", corpus.questions.len());
     let mut wrong = Vec::new();
     for question in &corpus.questions {
-        let asked = stage.asked(&question.query)?;
-        let whole = stage.query(&asked)?;
-        let answer = Answer::of(&whole)?;
+        let query = stage.shift_query(&question.query)?;
+        let whole = stage.query(&query)?;
+        let result = Answer::of(&whole)?;
         let kinds = whole["facets"]["kind"].as_array().into_iter().flatten();
         let kinds: u64 = kinds.filter_map(|kind| kind["count"].as_u64()).sum();
-        let count = stage.get(&format!("count?q={}", utf8_percent_encode(&asked, NON_ALPHANUMERIC)))?;
-        let mut faults = answer.faults(question);
-        if kinds != answer.total || count["total"] != answer.total {
-            faults.push(format!("{} hits, {kinds} by kind, counted {}", answer.total, count["total"]));
+        let count = stage.get(&format!("count?q={}", utf8_percent_encode(&query, NON_ALPHANUMERIC)))?;
+        let mut faults = result.faults(question);
+        if kinds != result.total || count["total"] != result.total {
+            faults.push(format!("{} hits, {kinds} by kind, counted {}", result.total, count["total"]));
         }
-        wrong.extend(faults.iter().map(|said| fault(question, &asked, said)));
+        wrong.extend(faults.iter().map(|error| fault(question, &query, error)));
     }
     judged(&wrong, corpus.questions.len())
 }
@@ -70,17 +70,17 @@ fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
     let binary = binary()?;
     let mut wrong = Vec::new();
     for question in &corpus.questions {
-        let asked = stage.asked(&question.query)?;
+        let query = stage.shift_query(&question.query)?;
         let mut command = Command::new(&binary);
-        command.env("KUBECONFIG", &stage.kubeconfig).args(["search", "-o", "json", "--limit", "1000", "--", &asked]);
-        let said = CommandOutput::of(&command.output()?)?;
-        let answer = Answer::of(&serde_json::from_str(&said.out).with_context(|| format!("{asked}: {said:?}"))?)?;
-        let mut faults = answer.faults(question);
-        let notes: Vec<&str> = said.err.lines().filter_map(|line| line.strip_prefix("note: ")).collect();
-        if said.code != Some(5) || !said.err.contains("warning: member2: ") || notes != answer.remarks {
-            faults.push(format!("it says {:?} and ends with {:?}", said.err, said.code));
+        command.env("KUBECONFIG", &stage.kubeconfig).args(["search", "-o", "json", "--limit", "1000", "--", &query]);
+        let output = CommandOutput::of(&command.output()?)?;
+        let result = Answer::of(&serde_json::from_str(&output.out).with_context(|| format!("{query}: {output:?}"))?)?;
+        let mut faults = result.faults(question);
+        let notes: Vec<&str> = output.err.lines().filter_map(|line| line.strip_prefix("note: ")).collect();
+        if output.code != Some(5) || !output.err.contains("warning: member2: ") || notes != result.remarks {
+            faults.push(format!("it says {:?} and ends with {:?}", output.err, output.code));
         }
-        wrong.extend(faults.iter().map(|said| fault(question, &asked, said)));
+        wrong.extend(faults.iter().map(|error| fault(question, &query, error)));
     }
     judged(&wrong, corpus.questions.len())
 }
@@ -96,18 +96,19 @@ struct Shown {
 fn through_the_ui(stage: &Stage, corpus: &Corpus, folder: &Path) -> Result<()> {
     let questions = corpus.of_each_feature();
     ensure!(questions.len() >= 25, "{} queries", questions.len());
-    let asked = questions.iter().map(|question| stage.asked(&question.query)).collect::<Result<Vec<_>>>()?;
+    let queries = questions.iter().map(|question| stage.shift_query(&question.query)).collect::<Result<Vec<_>>>()?;
     let file = folder.join("queries.json");
-    std::fs::write(&file, serde_json::to_vec(&asked)?)?;
+    std::fs::write(&file, serde_json::to_vec(&queries)?)?;
     let (address, _) = stage.fleet.ui_url.split_once('#').context("an address with a token")?;
     let address = format!("{address}#token={}", stage.token);
-    let Some(said) = walk("corpus", &[address.as_ref(), file.as_ref()], &[])? else { return Ok(()) };
-    let shown: Vec<Shown> = serde_json::from_str(&said)?;
+    let Some(output) = walk("corpus", &[address.as_ref(), file.as_ref()], &[])? else { return Ok(()) };
+    let shown: Vec<Shown> = serde_json::from_str(&output)?;
     ensure!(shown.len() == questions.len(), "{} of {} queries were sent", shown.len(), questions.len());
     let mut wrong = Vec::new();
-    for ((question, asked), shown) in questions.iter().zip(&asked).zip(&shown) {
-        for (how, answer) in [("typed", &shown.typed), ("linked", &shown.linked)] {
-            wrong.extend(answer.faults(question).iter().map(|said| fault(question, asked, &format!("{how}: {said}"))));
+    for ((question, query), shown) in questions.iter().zip(&queries).zip(&shown) {
+        for (how, result) in [("typed", &shown.typed), ("linked", &shown.linked)] {
+            wrong
+                .extend(result.faults(question).iter().map(|error| fault(question, query, &format!("{how}: {error}"))));
         }
     }
     judged(&wrong, questions.len())

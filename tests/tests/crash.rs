@@ -183,7 +183,7 @@ impl Site {
     /// Waits for the desired state.
     fn settled(&self, writes: usize) -> Result<Found> {
         let desired = self.model.desired();
-        let patience = PATIENCE + Duration::from_millis(100) * u32::try_from(writes)?;
+        let timeout = PATIENCE + Duration::from_millis(100) * u32::try_from(writes)?;
         let began = Instant::now();
         loop {
             let found = self.runtime.block_on(self.looker.look())?;
@@ -193,7 +193,7 @@ impl Site {
             }
             let few: Vec<&String> = differences.iter().take(MOST).collect();
             let log = || self.up.running.as_ref().map(Fleet::log).unwrap_or_default();
-            ensure!(began.elapsed() < patience, "{} differences: {few:#?}\n{}", differences.len(), log());
+            ensure!(began.elapsed() < timeout, "{} differences: {few:#?}\n{}", differences.len(), log());
             std::thread::park_timeout(LOOK_EVERY);
         }
     }

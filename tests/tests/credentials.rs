@@ -26,9 +26,9 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     }
     for name in ["crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest.yaml", "crowsnest-agent.yaml"] {
         let file = manifests.join(name).display().to_string();
-        let said =
+        let output =
             kubectl.run(&["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", &file], "")?;
-        ensure!(said.code == Some(0) && !said.err.contains("Warning"), "{name}: {said:?}");
+        ensure!(output.code == Some(0) && !output.err.contains("Warning"), "{name}: {output:?}");
     }
     // The Job's list and account.
     let list =
@@ -36,8 +36,8 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     let job = Job::new(&fleet, &kubectl, dir.path(), &list)?;
     let several = [job.start()?, job.start()?, job.start()?];
     for child in several {
-        let said = CommandOutput::of(&child.wait_with_output()?)?;
-        ensure!(said.code == Some(0), "{said:?}");
+        let output = CommandOutput::of(&child.wait_with_output()?)?;
+        ensure!(output.code == Some(0), "{output:?}");
     }
     let made = secrets(&kubectl)?;
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
@@ -133,9 +133,9 @@ impl Job {
     }
 
     fn run(&self, more: &[&str]) -> Result<CommandOutput> {
-        let said = CommandOutput::of(&self.command(more)?.output()?)?;
-        ensure!(said.code == Some(0), "{said:?}");
-        Ok(said)
+        let output = CommandOutput::of(&self.command(more)?.output()?)?;
+        ensure!(output.code == Some(0), "{output:?}");
+        Ok(output)
     }
 }
 

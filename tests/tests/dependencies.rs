@@ -18,13 +18,13 @@ fn licences_and_sources_are_allowed() -> Result<()> {
     let allowed = section(&rules, "\nallow = [", "]")?;
     let excepted = section(&rules, "\nexceptions = [", "\n")?;
     let banned = section(&rules, "\ndeny = [", "\n]")?;
-    let said = Command::new(env!("CARGO"))
+    let output = Command::new(env!("CARGO"))
         // Including those of other platforms, which this build has not downloaded.
         .args(["metadata", "--locked", "--all-features", "--format-version", "1"])
         .current_dir(&root)
         .output()?;
-    ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let metadata: Value = serde_json::from_slice(&said.stdout)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let packages = metadata["packages"].as_array().context("no packages")?;
     ensure!(packages.len() > 300, "{}", packages.len());
     for package in packages {

@@ -82,18 +82,21 @@ fn requests_are_audited(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) 
         event["requestURI"].as_str().is_some_and(|uri| uri.contains("/pods/web/exec") && uri.contains("secret-plans"))
             && event["responseStatus"]["code"] == 101
     })?;
-    let (begun, ended) = (&exec[0], &exec[1]);
-    ensure!(begun["stage"] == "ResponseStarted" && ended["stage"] == "ResponseComplete", "{exec:#?}");
-    ensure!(begun["auditID"] == ended["auditID"] && exec.len() == 2, "{exec:#?}");
+    let (started, ended) = (&exec[0], &exec[1]);
+    ensure!(started["stage"] == "ResponseStarted" && ended["stage"] == "ResponseComplete", "{exec:#?}");
+    ensure!(started["auditID"] == ended["auditID"] && exec.len() == 2, "{exec:#?}");
     // The control plane has authenticated alice.
-    ensure!(begun["user"]["username"] == "system:admin", "{exec:#?}");
-    ensure!(begun["impersonatedUser"]["username"] == "alice", "{exec:#?}");
-    ensure!(begun["objectRef"]["resource"] == "clusters" && begun["objectRef"]["subresource"] == "proxy", "{exec:#?}");
-    ensure!(begun["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{exec:#?}");
-    let notes = &begun["annotations"];
-    let told = |key: &str| notes[format!("crowsnest.io/{key}")].as_str().unwrap_or_default().to_owned();
+    ensure!(started["user"]["username"] == "system:admin", "{exec:#?}");
+    ensure!(started["impersonatedUser"]["username"] == "alice", "{exec:#?}");
     ensure!(
-        ["cluster", "member-resource", "member-namespace", "member-name"].map(told)
+        started["objectRef"]["resource"] == "clusters" && started["objectRef"]["subresource"] == "proxy",
+        "{exec:#?}"
+    );
+    ensure!(started["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{exec:#?}");
+    let notes = &started["annotations"];
+    let annotation = |key: &str| notes[format!("crowsnest.io/{key}")].as_str().unwrap_or_default().to_owned();
+    ensure!(
+        ["cluster", "member-resource", "member-namespace", "member-name"].map(annotation)
             == ["member2", "pods/exec", "default", "web"],
         "{notes:#}"
     );
@@ -250,8 +253,8 @@ fn stranger() -> Result<(String, String)> {
 
 /// One request waits for its slow member; a second one exceeds the limit, except for system:masters.
 fn limits_requests_in_flight(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    let said = fleet.crowsnest(&["sim", "member2", "delay", "50000"])?;
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = fleet.crowsnest(&["sim", "member2", "delay", "50000"])?;
+    ensure!(output.code == Some(0), "{output:?}");
     let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
     let config = fs::read_to_string(fleet.kubeconfig("cp"))?;
     RUNTIME.block_on(async {

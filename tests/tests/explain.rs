@@ -27,28 +27,28 @@ fn the_fleet_is_explained_and_planned() -> Result<()> {
     // No state is stored, so a restart loses nothing.
     ensure!(fleet.stop()?.success());
     let fleet = Fleet::start(&data, &["--members", "3"])?;
-    let again = shows(&fleet, "explain deploy/web -n shop -o json", |said| said.code == Some(0))?;
+    let again = wait_for_output(&fleet, "explain deploy/web -n shop -o json", |output| output.code == Some(0))?;
     outcomes(&serde_json::from_str(&again.out)?)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
-    let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
+fn expect_output(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
+    let output = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
     ensure!(
-        said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {line} should exit with {code} and print {text:?}: {said:?}"
+        output.code == Some(code) && (output.out.contains(text) || output.err.contains(text)),
+        "crowsnest {line} should exit with {code} and print {text:?}: {output:?}"
     );
-    Ok(said)
+    Ok(output)
 }
 
-fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
+fn wait_for_output(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let args: Vec<&str> = line.split_whitespace().collect();
     let mut last = None;
     let shown = until(&format!("crowsnest {line}"), || {
-        let said = fleet.crowsnest(&args)?;
-        let done = accept(&said);
-        last = Some(said);
+        let output = fleet.crowsnest(&args)?;
+        let done = accept(&output);
+        last = Some(output);
         Ok(done)
     });
     shown.with_context(|| format!("last: {last:?}"))?;
@@ -61,9 +61,9 @@ fn plan(files: &[&str], more: &str) -> String {
     format!("plan {}{more}", files.collect::<String>())
 }
 
-fn answer(fleet: &Fleet, line: &str) -> Result<Value> {
-    let said = says(fleet, &format!("{line} -o json"), 0, "")?;
-    serde_json::from_str(&said.out).with_context(|| format!("{said:?}"))
+fn query_json(fleet: &Fleet, line: &str) -> Result<Value> {
+    let output = expect_output(fleet, &format!("{line} -o json"), 0, "")?;
+    serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))
 }
 
 fn find<'v>(list: &'v Value, field: &str, value: &str) -> Result<&'v Value> {
@@ -87,18 +87,22 @@ fn settle(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], RIGHTS).map(drop)
 }
 
-fn outcomes(told: &Value) -> Result<()> {
-    let outcome = |name: &str| Ok::<_, anyhow::Error>(find(&told["policies"], "name", name)?["outcome"].clone());
-    ensure!(outcome("web")? == "Claimed" && outcome("all")? == "NotPreempting", "{told}");
-    ensure!(outcome("everything")? == "NotPreempting", "{told}");
-    ensure!(told["policy"] == json!({"kind": "PropagationPolicy", "namespace": "shop", "name": "web"}), "{told}");
+fn outcomes(explanation: &Value) -> Result<()> {
+    let outcome = |name: &str| Ok::<_, anyhow::Error>(find(&explanation["policies"], "name", name)?["outcome"].clone());
+    ensure!(outcome("web")? == "Claimed" && outcome("all")? == "NotPreempting", "{explanation}");
+    ensure!(outcome("everything")? == "NotPreempting", "{explanation}");
+    ensure!(
+        explanation["policy"] == json!({"kind": "PropagationPolicy", "namespace": "shop", "name": "web"}),
+        "{explanation}"
+    );
     Ok(())
 }
 
 fn explained(fleet: &Fleet) -> Result<()> {
-    let is_quiet =
-        |said: &CommandOutput| said.code == Some(0) && said.out.contains("lost:") && !said.out.contains("WAITING");
-    let said = shows(fleet, "explain deployment/web -n shop", is_quiet)?;
+    let is_quiet = |output: &CommandOutput| {
+        output.code == Some(0) && output.out.contains("lost:") && !output.out.contains("WAITING")
+    };
+    let output = wait_for_output(fleet, "explain deployment/web -n shop", is_quiet)?;
     for text in [
         "follows PropagationPolicy shop/web",
         "ClusterPropagationPolicy everything   7          kind         lost: ",
@@ -106,11 +110,11 @@ fn explained(fleet: &Fleet) -> Result<()> {
         "/spec/template/spec/containers/0/image: nginx:1.25 -> nginx:1.27",
         "Healthy",
     ] {
-        ensure!(said.out.contains(text), "{text:?} is not in {}", said.out);
+        ensure!(output.out.contains(text), "{text:?} is not in {}", output.out);
     }
-    let told = answer(fleet, "explain deploy/web -n shop")?;
-    outcomes(&told)?;
-    let clusters = &told["scheduling"]["terms"][0]["clusters"];
+    let explanation = query_json(fleet, "explain deploy/web -n shop")?;
+    outcomes(&explanation)?;
+    let clusters = &explanation["scheduling"]["terms"][0]["clusters"];
     let mut replicas = 0;
     for name in ["member1", "member2"] {
         let cluster = find(clusters, "name", name)?;
@@ -123,81 +127,99 @@ fn explained(fleet: &Fleet) -> Result<()> {
         replicas == 3 && find(clusters, "name", "member3")?["rejected"]["filter"] == "ClusterAffinity",
         "{clusters}"
     );
-    ensure!(find(&told["targets"], "cluster", "member2")?["overrides"] == json!([]), "{told}");
+    ensure!(find(&explanation["targets"], "cluster", "member2")?["overrides"] == json!([]), "{explanation}");
     // An explanation can be requested for the binding as well as for its template.
-    let of_binding = answer(fleet, "explain rb/web-deployment -n shop")?;
-    ensure!(of_binding["metadata"] == told["metadata"], "{of_binding}");
+    let of_binding = query_json(fleet, "explain rb/web-deployment -n shop")?;
+    ensure!(of_binding["metadata"] == explanation["metadata"], "{of_binding}");
 
-    let said = shows(fleet, "explain cm/settings -n shop", |said| said.out.contains("WAITING FOR"))?;
+    let output = wait_for_output(fleet, "explain cm/settings -n shop", |output| output.out.contains("WAITING FOR"))?;
     for text in [
         "no, TaintToleration: cluster(s) had untolerated taint {reserved=ops:NoSchedule}",
         "DispatchingSuspended   member2   dispatching to member2 is suspended",
     ] {
-        ensure!(said.out.contains(text), "{text:?} is not in {}", said.out);
+        ensure!(output.out.contains(text), "{text:?} is not in {}", output.out);
     }
-    says(fleet, "explain cm/stuck -n shop", 0, "NotScheduled   -         NoClusterFit: 0/3 clusters are available: ")?;
-    says(fleet, "explain cm/free -n shop", 0, "NoPolicy      -         no policy selects the template")?;
-    says(fleet, "explain namespace/shop", 0, "follows no policy")?;
-    says(fleet, "explain cm/free -n shop -o yaml", 0, "name: configmaps:free")?;
-    says(fleet, "explain cm/nosuch -n shop", 1, "configmaps \"nosuch\" not found")?;
-    says(fleet, "explain nosuch/web", 1, "the control plane has no resource type \"nosuch\"")?;
-    says(
+    expect_output(
+        fleet,
+        "explain cm/stuck -n shop",
+        0,
+        "NotScheduled   -         NoClusterFit: 0/3 clusters are available: ",
+    )?;
+    expect_output(fleet, "explain cm/free -n shop", 0, "NoPolicy      -         no policy selects the template")?;
+    expect_output(fleet, "explain namespace/shop", 0, "follows no policy")?;
+    expect_output(fleet, "explain cm/free -n shop -o yaml", 0, "name: configmaps:free")?;
+    expect_output(fleet, "explain cm/nosuch -n shop", 1, "configmaps \"nosuch\" not found")?;
+    expect_output(fleet, "explain nosuch/web", 1, "the control plane has no resource type \"nosuch\"")?;
+    expect_output(
         fleet,
         "explain web",
         1,
         "no resource type \"web\"; `crowsnest api-resources` lists them, and KIND/NAME, such as",
     )?;
-    says(fleet, "explain pp/web -n shop", 1, "no propagated namespaced resource is named")?;
+    expect_output(fleet, "explain pp/web -n shop", 1, "no propagated namespaced resource is named")?;
     Ok(())
 }
 
 fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // A new policy claims unclaimed templates; a conflicting object in a member is reported.
-    let said = says(fleet, &plan(&["new.yaml"], ""), 0, "PropagationPolicy shop/free would be created")?;
+    let output = expect_output(fleet, &plan(&["new.yaml"], ""), 0, "PropagationPolicy shop/free would be created")?;
     for text in [
         "member1   added    -          resource(kind=ConfigMap, shop/free) already exists in the cluster member1",
         "member2   added    -",
         "member3   -        -          cluster(s) had untolerated taint {reserved=ops:NoSchedule}",
         "+  level: ours",
     ] {
-        ensure!(said.out.contains(text), "{text:?} is not in {}", said.out);
+        ensure!(output.out.contains(text), "{text:?} is not in {}", output.out);
     }
     kubectl.says(&["get", "pp", "free", "-n", "shop"], "", 1, "not found")?;
 
     // A changed policy moves replicas.
-    let told = answer(fleet, &plan(&["changed.yaml"], ""))?;
-    let clusters = &told["status"]["templates"][0]["clusters"];
+    let report = query_json(fleet, &plan(&["changed.yaml"], ""))?;
+    let clusters = &report["status"]["templates"][0]["clusters"];
     ensure!(find(clusters, "name", "member1")?["change"] == "Removed", "{clusters}");
     let stays = find(clusters, "name", "member2")?;
     ensure!(stays["change"] == "Changed" && stays["replicas"] == 3, "{clusters}");
     ensure!(find(&stays["differences"], "path", "/spec/replicas")?["after"] == 3, "{stays}");
-    let said =
-        says(fleet, &plan(&["changed.yaml"], "--fail-on-change"), 4, "PropagationPolicy shop/web would be changed")?;
-    ensure!(said.out.contains("+  replicas: 3") && said.out.contains("did not match the placement"), "{}", said.out);
-    says(fleet, &plan(&["changed.yaml"], "--brief"), 0, "member1   removed")?;
+    let output = expect_output(
+        fleet,
+        &plan(&["changed.yaml"], "--fail-on-change"),
+        4,
+        "PropagationPolicy shop/web would be changed",
+    )?;
+    ensure!(
+        output.out.contains("+  replicas: 3") && output.out.contains("did not match the placement"),
+        "{}",
+        output.out
+    );
+    expect_output(fleet, &plan(&["changed.yaml"], "--brief"), 0, "member1   removed")?;
 
     // Another override: one cluster returns to the original image, another one gets a new image.
-    let said = says(fleet, &plan(&["override.yaml"], ""), 0, "OverridePolicy shop/images would be changed")?;
-    let lines: Vec<String> = said.out.lines().map(|line| line.replace([' ', '-'], "")).collect();
+    let output = expect_output(fleet, &plan(&["override.yaml"], ""), 0, "OverridePolicy shop/images would be changed")?;
+    let lines: Vec<String> = output.out.lines().map(|line| line.replace([' ', '-'], "")).collect();
     for text in ["inmember1:", "+image:nginx:1.25", "inmember2:", "+image:nginx:1.29"] {
-        ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", said.out);
+        ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", output.out);
     }
     // Both together, on an object of the same plan.
-    let both = answer(fleet, &plan(&["changed.yaml", "override.yaml"], ""))?;
+    let both = query_json(fleet, &plan(&["changed.yaml", "override.yaml"], ""))?;
     let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
     // An unchanged object changes nothing.
-    let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would not change")?;
-    ensure!(!said.out.contains("would be"), "{}", said.out);
+    let output = expect_output(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would not change")?;
+    ensure!(!output.out.contains("would be"), "{}", output.out);
     kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
 }
 
 fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    says(fleet, &plan(&["wrong.yaml"], ""), 1, "spreadByLabel")?;
-    says(fleet, &plan(&["missing.yaml"], ""), 1, "missing.yaml")?;
-    says(fleet, &plan(&["changed.yaml"], "-n other"), 1, "does not match the namespace \"other\"")?;
-    says(fleet, &plan(&["changed.yaml"], "--limit 0"), 1, "spec.limit: Invalid value: 0: must be from 1 to 500")?;
-    says(fleet, &plan(&["changed.yaml", "changed.yaml"], ""), 1, "spec.objects[1]: Duplicate value: \"web\"")?;
+    expect_output(fleet, &plan(&["wrong.yaml"], ""), 1, "spreadByLabel")?;
+    expect_output(fleet, &plan(&["missing.yaml"], ""), 1, "missing.yaml")?;
+    expect_output(fleet, &plan(&["changed.yaml"], "-n other"), 1, "does not match the namespace \"other\"")?;
+    expect_output(
+        fleet,
+        &plan(&["changed.yaml"], "--limit 0"),
+        1,
+        "spec.limit: Invalid value: 0: must be from 1 to 500",
+    )?;
+    expect_output(fleet, &plan(&["changed.yaml", "changed.yaml"], ""), 1, "spec.objects[1]: Duplicate value: \"web\"")?;
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
     let metadata = json!({"name": "web-1", "namespace": "karmada-es-member1"});
     let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
@@ -219,14 +241,15 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     ann.says(&["get", "--raw", &password], "", 1, "secrets \"password\" is forbidden")?;
 
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
-    let told = |who: &Kubectl, body: &str| -> Result<Value> { Ok(serde_json::from_str(&who.ok(&create, body)?)?) };
+    let create_plan =
+        |who: &Kubectl, body: &str| -> Result<Value> { Ok(serde_json::from_str(&who.ok(&create, body)?)?) };
     let (secrets, own) = (include_str!("explain/secret.json"), include_str!("explain/own-secret.json"));
-    let all = told(kubectl, secrets)?;
+    let all = create_plan(kubectl, secrets)?;
     ensure!(all.to_string().contains("b3Blbi1zZXNhbWU="), "{all}");
-    let anns = told(&ann, secrets)?;
+    let anns = create_plan(&ann, secrets)?;
     ensure!(anns["status"]["withheld"].as_u64() > Some(0) && anns["status"]["templates"] == json!([]), "{anns}");
     ann.says(&create, own, 1, "secrets \"password\" is forbidden")?;
-    let carlas = told(&carla, own)?;
+    let carlas = create_plan(&carla, own)?;
     let cluster = &carlas["status"]["templates"][0]["clusters"][0];
     ensure!(cluster["manifest"]["data"] == json!({"user": "***"}), "{carlas}");
     ensure!(!carlas.to_string().contains("b3Blbi1zZXNhbWU="), "{carlas}");
@@ -286,8 +309,8 @@ fn nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     };
     until("no write between two reads", || {
         let before = revision()?;
-        says(fleet, "explain deploy/web -n shop", 0, "follows")?;
-        says(fleet, &plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief"), 0, "would be created")?;
+        expect_output(fleet, "explain deploy/web -n shop", 0, "follows")?;
+        expect_output(fleet, &plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief"), 0, "would be created")?;
         Ok(revision()? == before)
     })
 }

@@ -38,26 +38,26 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
 }
 
 /// Repeats a call until its output is accepted.
-fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
+fn wait_for_output(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let args: Vec<&str> = line.split_whitespace().collect();
     let mut last = None;
     let shown = until(&format!("crowsnest {line}"), || {
-        let said = fleet.crowsnest(&args)?;
-        let done = accept(&said);
-        last = Some(said);
+        let output = fleet.crowsnest(&args)?;
+        let done = accept(&output);
+        last = Some(output);
         Ok(done)
     });
     shown.with_context(|| format!("last: {last:?}"))?;
     last.context("an answer")
 }
 
-fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
-    let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
+fn expect_output(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
+    let output = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
     ensure!(
-        said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
-        "crowsnest {line}: {said:?}"
+        output.code == Some(code) && (output.out.contains(text) || output.err.contains(text)),
+        "crowsnest {line}: {output:?}"
     );
-    Ok(said)
+    Ok(output)
 }
 
 /// Name and cluster of each row.
@@ -68,99 +68,109 @@ fn rows(out: &str) -> Vec<(&str, &str)> {
 
 fn pods_are_listed(fleet: &Fleet) -> Result<()> {
     let all = [("both", "member1"), ("both", "member2"), ("lone", "member2")];
-    let has = |said: &CommandOutput| all.iter().all(|row| rows(&said.out).contains(row));
+    let has = |output: &CommandOutput| all.iter().all(|row| rows(&output.out).contains(row));
     // Until impersonation is allowed in the members.
-    let said = shows(fleet, "get pods", |said| said.code == Some(0) && has(said) && !said.out.contains("Pending"))?;
-    let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
-    ensure!(head == ["NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"] && said.err.is_empty(), "{said:?}");
-    let is_lone = |said: &CommandOutput| said.out.starts_with("default   lone   member2   1/1   ");
-    shows(fleet, "get po -A --clusters member2 --no-headers -l app=lone", is_lone)?;
-    says(fleet, "get pods -o wide --cluster member1", 0, "member1-node-")?;
-    says(fleet, "get pods --cluster nosuch", 1, "clusters.cluster.karmada.io \"nosuch\" not found")?;
-    says(fleet, "get nosuch", 1, "no server has a resource type \"nosuch\"")?;
-    let said = says(fleet, "get pods -n empty", 0, "No resources found in empty namespace.")?;
-    ensure!(said.out.is_empty(), "{said:?}");
+    let output = wait_for_output(fleet, "get pods", |output| {
+        output.code == Some(0) && has(output) && !output.out.contains("Pending")
+    })?;
+    let head: Vec<&str> = output.out.lines().next().unwrap_or_default().split_whitespace().collect();
+    ensure!(head == ["NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"] && output.err.is_empty(), "{output:?}");
+    let is_lone = |output: &CommandOutput| output.out.starts_with("default   lone   member2   1/1   ");
+    wait_for_output(fleet, "get po -A --clusters member2 --no-headers -l app=lone", is_lone)?;
+    expect_output(fleet, "get pods -o wide --cluster member1", 0, "member1-node-")?;
+    expect_output(fleet, "get pods --cluster nosuch", 1, "clusters.cluster.karmada.io \"nosuch\" not found")?;
+    expect_output(fleet, "get nosuch", 1, "no server has a resource type \"nosuch\"")?;
+    let output = expect_output(fleet, "get pods -n empty", 0, "No resources found in empty namespace.")?;
+    ensure!(output.out.is_empty(), "{output:?}");
     Ok(())
 }
 
 fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
     // From the cache once it has the objects, before that from the members.
     let choose = "choose one with --cluster, or all of them with --clusters all";
-    let said =
-        shows(fleet, "get pod both", |said| said.err.contains("ambiguous objects in clusters [member1, member2]"))?;
-    ensure!(said.code == Some(1) && said.err.contains(choose), "{said:?}");
-    says(fleet, "get deploy web", 1, "deployments.apps \"web\" is in clusters [member1, member2]; choose one")?;
-    let said = says(fleet, "get pod both --cluster member2", 0, "Running")?;
-    ensure!(rows(&said.out) == [("both", "member2")], "{said:?}");
-    let said = says(fleet, "get pod both --clusters all", 0, "Running")?;
-    ensure!(rows(&said.out) == [("both", "member1"), ("both", "member2")], "{said:?}");
-    let said = says(fleet, "get pod/lone", 0, "Running")?;
-    ensure!(rows(&said.out) == [("lone", "member2")], "{said:?}");
-    says(
+    let output = wait_for_output(fleet, "get pod both", |output| {
+        output.err.contains("ambiguous objects in clusters [member1, member2]")
+    })?;
+    ensure!(output.code == Some(1) && output.err.contains(choose), "{output:?}");
+    expect_output(
+        fleet,
+        "get deploy web",
+        1,
+        "deployments.apps \"web\" is in clusters [member1, member2]; choose one",
+    )?;
+    let output = expect_output(fleet, "get pod both --cluster member2", 0, "Running")?;
+    ensure!(rows(&output.out) == [("both", "member2")], "{output:?}");
+    let output = expect_output(fleet, "get pod both --clusters all", 0, "Running")?;
+    ensure!(rows(&output.out) == [("both", "member1"), ("both", "member2")], "{output:?}");
+    let output = expect_output(fleet, "get pod/lone", 0, "Running")?;
+    ensure!(rows(&output.out) == [("lone", "member2")], "{output:?}");
+    expect_output(
         fleet,
         "get pod nosuch",
         1,
         "pods \"nosuch\" not found; `crowsnest search 'name:=nosuch'` finds the clusters that have it\n",
     )?;
-    let said = says(fleet, "get pod nosuch --ignore-not-found", 0, "")?;
-    ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
+    let output = expect_output(fleet, "get pod nosuch --ignore-not-found", 0, "")?;
+    ensure!(output.out.is_empty() && output.err.is_empty(), "{output:?}");
     Ok(())
 }
 
 fn documents(fleet: &Fleet) -> Result<()> {
     for scope in ["", " --clusters all"] {
-        let said = says(fleet, &format!("get pods -l app=both -o json{scope}"), 0, "")?;
-        let list: Value = serde_json::from_str(&said.out)?;
+        let output = expect_output(fleet, &format!("get pods -l app=both -o json{scope}"), 0, "")?;
+        let list: Value = serde_json::from_str(&output.out)?;
         let clusters: Vec<&str> = list["items"]
             .as_array()
             .context("items")?
             .iter()
             .filter_map(|item| item["metadata"]["annotations"][CACHED_FROM].as_str())
             .collect();
-        ensure!(list["kind"] == "List" && clusters == MEMBERS, "{said:?}");
-        ensure!(list["items"][0]["kind"] == "Pod" && list["items"][0]["apiVersion"] == "v1", "{said:?}");
-        let said = says(fleet, &format!("get pods -l app=both -o name{scope}"), 0, "")?;
-        ensure!(said.out == "member1/default/pods/both\nmember2/default/pods/both\n", "{said:?}");
-        let said = says(fleet, &format!("get pod lone -o yaml{scope}"), 0, "kind: Pod\n")?;
-        ensure!(said.out.contains(&format!("{CACHED_FROM}: member2\n")), "{said:?}");
+        ensure!(list["kind"] == "List" && clusters == MEMBERS, "{output:?}");
+        ensure!(list["items"][0]["kind"] == "Pod" && list["items"][0]["apiVersion"] == "v1", "{output:?}");
+        let output = expect_output(fleet, &format!("get pods -l app=both -o name{scope}"), 0, "")?;
+        ensure!(output.out == "member1/default/pods/both\nmember2/default/pods/both\n", "{output:?}");
+        let output = expect_output(fleet, &format!("get pod lone -o yaml{scope}"), 0, "kind: Pod\n")?;
+        ensure!(output.out.contains(&format!("{CACHED_FROM}: member2\n")), "{output:?}");
     }
     Ok(())
 }
 
 /// Printed columns of the members, and a kind that only one of them serves.
 fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
-    let said = says(fleet, "get deployments.apps", 0, "AVAILABLE")?;
-    ensure!(rows(&said.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{said:?}");
+    let output = expect_output(fleet, "get deployments.apps", 0, "AVAILABLE")?;
+    ensure!(rows(&output.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{output:?}");
     member2.ok(&["apply", "-f", "-"], WIDGETS)?;
     member2.until(&["get", "widgets"], |_| true)?;
     member2.ok(&["apply", "-f", "-"], WIDGET)?;
-    let said = shows(fleet, "get wd", |said| said.code == Some(0))?;
-    let words: Vec<&str> = said.out.split_whitespace().collect();
-    ensure!(words == ["NAME", "CLUSTER", "SIZE", "big", "member2", "7"] && said.err.is_empty(), "{said:?}");
-    says(fleet, "get nodes", 0, "member2-node-1")?;
+    let output = wait_for_output(fleet, "get wd", |output| output.code == Some(0))?;
+    let words: Vec<&str> = output.out.split_whitespace().collect();
+    ensure!(words == ["NAME", "CLUSTER", "SIZE", "big", "member2", "7"] && output.err.is_empty(), "{output:?}");
+    expect_output(fleet, "get nodes", 0, "member2-node-1")?;
     Ok(())
 }
 
 fn workloads(fleet: &Fleet) -> Result<()> {
-    let ready = |said: &CommandOutput| said.out.contains(" 1/1 ");
-    shows(fleet, "get deploy shop", ready)?;
+    let ready = |output: &CommandOutput| output.out.contains(" 1/1 ");
+    wait_for_output(fleet, "get deploy shop", ready)?;
     for workload in ["deploy/shop", "svc/shop", "deployments.apps/shop"] {
-        let said = shows(fleet, &format!("exec {workload} -- sh -c hostname"), |said| said.code == Some(0))?;
-        ensure!(said.out.starts_with("shop-"), "{said:?}");
+        let output =
+            wait_for_output(fleet, &format!("exec {workload} -- sh -c hostname"), |output| output.code == Some(0))?;
+        ensure!(output.out.starts_with("shop-"), "{output:?}");
     }
-    let said = says(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters; choose one")?;
-    ensure!(said.err.contains("(member1, member2)"), "{said:?}");
-    shows(fleet, "exec --cluster member1 deploy/web -c side -- true", |said| said.code == Some(0))?;
-    says(fleet, "exec cm/web -- ls", 1, "cannot find the pods of a \"cm\"")?;
-    says(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has deployment default/nosuch that you can read")?;
+    let output =
+        expect_output(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters; choose one")?;
+    ensure!(output.err.contains("(member1, member2)"), "{output:?}");
+    wait_for_output(fleet, "exec --cluster member1 deploy/web -c side -- true", |output| output.code == Some(0))?;
+    expect_output(fleet, "exec cm/web -- ls", 1, "cannot find the pods of a \"cm\"")?;
+    expect_output(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has deployment default/nosuch that you can read")?;
     for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
         let line = format!("logs {workload} -n default -c nginx --tail 1");
-        let is_whole = |said: &CommandOutput| {
-            let mut told: Vec<&str> = said.out.lines().filter_map(|line| line.split(' ').next()).collect();
-            told.sort_unstable();
-            said.code == Some(0) && told == clusters
+        let is_whole = |output: &CommandOutput| {
+            let mut listed: Vec<&str> = output.out.lines().filter_map(|line| line.split(' ').next()).collect();
+            listed.sort_unstable();
+            output.code == Some(0) && listed == clusters
         };
-        shows(fleet, &line, is_whole)?;
+        wait_for_output(fleet, &line, is_whole)?;
     }
     Ok(())
 }
@@ -181,19 +191,19 @@ fn watched(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
 }
 
 fn without_a_member(fleet: &Fleet) -> Result<()> {
-    says(fleet, "sim member1 stop", 0, "")?;
-    let said = shows(fleet, "get pods --clusters all", |said| said.code == Some(5))?;
+    expect_output(fleet, "sim member1 stop", 0, "")?;
+    let output = wait_for_output(fleet, "get pods --clusters all", |output| output.code == Some(5))?;
     ensure!(
-        said.err.contains("warning: member1: ") && rows(&said.out).iter().all(|(_, of)| *of == "member2"),
-        "{said:?}"
+        output.err.contains("warning: member1: ") && rows(&output.out).iter().all(|(_, of)| *of == "member2"),
+        "{output:?}"
     );
-    says(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
-    says(fleet, "get pods --cluster member1", 1, "error: ")?;
-    says(fleet, "get pod nosuch --clusters all", 1, "finds the clusters that have it; results from member1")?;
+    expect_output(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
+    expect_output(fleet, "get pods --cluster member1", 1, "error: ")?;
+    expect_output(fleet, "get pod nosuch --clusters all", 1, "finds the clusters that have it; results from member1")?;
     // The cached state is shown, with its age.
-    let said = shows(fleet, "get pods", |said| said.code == Some(5))?;
-    ensure!(said.err.contains("warning: cluster member1 is shown as of "), "{said:?}");
-    ensure!(rows(&said.out).contains(&("both", "member1")), "{said:?}");
-    says(fleet, "sim member1 start", 0, "")?;
+    let output = wait_for_output(fleet, "get pods", |output| output.code == Some(5))?;
+    ensure!(output.err.contains("warning: cluster member1 is shown as of "), "{output:?}");
+    ensure!(rows(&output.out).contains(&("both", "member1")), "{output:?}");
+    expect_output(fleet, "sim member1 start", 0, "")?;
     Ok(())
 }

@@ -55,17 +55,17 @@ fn propagated(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
 fn explained(fleet: &Fleet) -> Result<()> {
     let (mut bindings, mut works) = (BTreeSet::new(), BTreeSet::new());
     for object in OBJECTS {
-        let mut told = Value::Null;
+        let mut explanation = Value::Null;
         until(&format!("{object} is applied"), || {
-            let said = fleet.crowsnest(&["explain", object, "-n", "f02", "-o", "json"])?;
-            told = serde_json::from_str(&said.out).with_context(|| format!("{said:?}"))?;
-            Ok(told["targets"][0]["applied"] == true)
+            let output = fleet.crowsnest(&["explain", object, "-n", "f02", "-o", "json"])?;
+            explanation = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
+            Ok(explanation["targets"][0]["applied"] == true)
         })
-        .with_context(|| format!("last: {told:#}"))?;
-        ensure!(told["waiting"].as_array().is_none_or(Vec::is_empty), "{told:#}");
+        .with_context(|| format!("last: {explanation:#}"))?;
+        ensure!(explanation["waiting"].as_array().is_none_or(Vec::is_empty), "{explanation:#}");
         let name = |of: &Value| of["name"].as_str().map(str::to_owned);
-        bindings.extend(name(&told["binding"]));
-        works.extend(name(&told["targets"][0]["work"]));
+        bindings.extend(name(&explanation["binding"]));
+        works.extend(name(&explanation["targets"][0]["work"]));
     }
     ensure!((bindings.len(), works.len()) == (OBJECTS.len(), OBJECTS.len()), "{bindings:?} {works:?}");
     ensure!(bindings.contains("web-service") && bindings.contains("f02.view-clusterrole"), "{bindings:?}");

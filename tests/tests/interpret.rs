@@ -57,16 +57,16 @@ fn holds(case: &Case, files: &BTreeMap<String, String>) -> Result<()> {
         fs::create_dir_all(path.parent().context("a folder")?)?;
         fs::write(path, text)?;
     }
-    let said = run(case, folder.path(), files)?;
-    ensure!(said.code == Some(case.exit), "{said:?}");
-    let out: Vec<&str> = said.out.lines().collect();
-    ensure!(out == case.out, "{}\ninstead of\n{}", said.out, case.out.join("\n"));
-    let is_as = |(said, expected): (&str, &String)| match expected.strip_suffix('*') {
-        Some(start) => said.starts_with(start),
-        None => said == expected,
+    let output = run(case, folder.path(), files)?;
+    ensure!(output.code == Some(case.exit), "{output:?}");
+    let out: Vec<&str> = output.out.lines().collect();
+    ensure!(out == case.out, "{}\ninstead of\n{}", output.out, case.out.join("\n"));
+    let is_as = |(line, expected): (&str, &String)| match expected.strip_suffix('*') {
+        Some(start) => line.starts_with(start),
+        None => line == expected,
     };
-    let same = said.err.lines().count() == case.err.len() && said.err.lines().zip(&case.err).all(is_as);
-    ensure!(same, "{}\ninstead of\n{}", said.err, case.err.join("\n"));
+    let same = output.err.lines().count() == case.err.len() && output.err.lines().zip(&case.err).all(is_as);
+    ensure!(same, "{}\ninstead of\n{}", output.err, case.err.join("\n"));
     for (name, text) in &case.after {
         let is = fs::read_to_string(folder.path().join(name))?;
         ensure!(is == *text, "{name} is\n{is}\ninstead of\n{text}");

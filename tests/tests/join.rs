@@ -57,16 +57,16 @@ fn a_cluster_is_observed() -> Result<()> {
     let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
     let file = theirs.kubeconfig("fleet").display().to_string();
     let joining = ["join", "east", "--cluster-kubeconfig", &file, "--cluster-context", "east", "--rights"];
-    let said = ours.crowsnest(&[&joining[..], &["observe"]].concat())?;
-    ensure!(said.out == "cluster(east) is joined successfully\n", "{said:?}");
-    let said = ours.crowsnest(&[&joining[..], &["observe"]].concat())?;
-    ensure!(said.code == Some(1) && said.err.contains("east"), "{said:?}");
+    let output = ours.crowsnest(&[&joining[..], &["observe"]].concat())?;
+    ensure!(output.out == "cluster(east) is joined successfully\n", "{output:?}");
+    let output = ours.crowsnest(&[&joining[..], &["observe"]].concat())?;
+    ensure!(output.code == Some(1) && output.err.contains("east"), "{output:?}");
 
     let east = kubectl.on(&theirs.kubeconfig("east"));
     let account = "system:serviceaccount:karmada-cluster:karmada-east";
     let may = |verb: &str, resource: &str, expected: bool| -> Result<()> {
-        let (code, answer) = if expected { (0, "yes") } else { (1, "no") };
-        east.says(&["auth", "can-i", verb, resource, "-A", "--as", account], "", code, answer).map(drop)
+        let (code, expected_output) = if expected { (0, "yes") } else { (1, "no") };
+        east.says(&["auth", "can-i", verb, resource, "-A", "--as", account], "", code, expected_output).map(drop)
     };
     may("list", "pods", true)?;
     may("watch", "deployments.apps", true)?;
@@ -90,8 +90,8 @@ fn a_cluster_is_observed() -> Result<()> {
     ensure!(!east.ok(&["get", "deployments", "-A", "-o", "name"], "")?.contains("web"));
 
     // Joined again with more permissions, objects are propagated to it.
-    let said = ours.crowsnest(&[&joining[..], &["steer:core,apps", "--refresh"]].concat())?;
-    ensure!(said.out == "cluster(east) is rejoined successfully\n", "{said:?}");
+    let output = ours.crowsnest(&[&joining[..], &["steer:core,apps", "--refresh"]].concat())?;
+    ensure!(output.out == "cluster(east) is rejoined successfully\n", "{output:?}");
     east.until(&["get", "pods", "-l", "app=web"], |out| out.contains("Running"))?;
     may("list", "secrets", false)?;
     is_unjoined(&ours, &kubectl, &east, &file)?;
@@ -101,11 +101,11 @@ fn a_cluster_is_observed() -> Result<()> {
 
 /// No object of Crowsnest is left in it, nor a propagated one.
 fn is_unjoined(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, file: &str) -> Result<()> {
-    let said = ours.crowsnest(&["unregister", "east"])?;
-    ensure!(said.code == Some(1) && said.err.contains("remove it with `crowsnest unjoin east`"), "{said:?}");
+    let output = ours.crowsnest(&["unregister", "east"])?;
+    ensure!(output.code == Some(1) && output.err.contains("remove it with `crowsnest unjoin east`"), "{output:?}");
     let leaving = ["unjoin", "east", "--cluster-kubeconfig", file, "--cluster-context", "east"];
-    let said = ours.crowsnest(&leaving)?;
-    ensure!(said.out == "cluster(east) is unjoined successfully\n" && said.err.is_empty(), "{said:?}");
+    let output = ours.crowsnest(&leaving)?;
+    ensure!(output.out == "cluster(east) is unjoined successfully\n" && output.err.is_empty(), "{output:?}");
     kubectl.says(&["get", "cluster", "east"], "", 1, "not found")?;
     east.until(&["get", "deploy", "-o", "name"], |out| !out.contains("web"))?;
     for name in ["karmada-controller-manager:karmada-east", "crowsnest-joined-impersonator"] {
@@ -113,8 +113,8 @@ fn is_unjoined(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, file: &str) -> R
         east.says(&["get", "clusterrolebinding", name], "", 1, "not found")?;
     }
     east.until(&["get", "namespaces", "-o", "name"], |out| !out.contains("namespace/karmada-cluster\n"))?;
-    let said = ours.crowsnest(&leaving)?;
-    ensure!(said.code == Some(1) && said.err == "error: cluster east is not registered\n", "{said:?}");
+    let output = ours.crowsnest(&leaving)?;
+    ensure!(output.code == Some(1) && output.err == "error: cluster east is not registered\n", "{output:?}");
     Ok(())
 }
 
@@ -134,9 +134,9 @@ fn steers_and_searches(ours: &Fleet, theirs: &Fleet, kubectl: &Kubectl) -> Resul
     kubectl.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
     let mut found = None;
     until("search to find their pods", || {
-        let said = ours.crowsnest(&["search", "kind:pod label:app=web status:Running", "-o", "name"])?;
-        let whole = ["east/", "west/"].iter().all(|m| said.out.lines().filter(|l| l.starts_with(m)).count() == 2);
-        found = Some(said);
+        let output = ours.crowsnest(&["search", "kind:pod label:app=web status:Running", "-o", "name"])?;
+        let whole = ["east/", "west/"].iter().all(|m| output.out.lines().filter(|l| l.starts_with(m)).count() == 2);
+        found = Some(output);
         Ok(whole)
     })
     .with_context(|| format!("{found:?}"))?;
@@ -144,8 +144,8 @@ fn steers_and_searches(ours: &Fleet, theirs: &Fleet, kubectl: &Kubectl) -> Resul
     let there = kubectl.ok(&["--server", &server, "get", "nodes", "-o", "name"], "")?;
     ensure!(there.contains("node/west-node-1"), "{there}");
     // The clusters belong to another owner and stay unchanged.
-    let said = ours.crowsnest(&["sim", "west", "stop"])?;
-    ensure!(said.err == "error: no member of this fleet is simulated\n", "{said:?}");
+    let output = ours.crowsnest(&["sim", "west", "stop"])?;
+    ensure!(output.err == "error: no member of this fleet is simulated\n", "{output:?}");
     Ok(())
 }
 
@@ -153,11 +153,11 @@ fn up(folder: &Path, args: &[&str]) -> Result<CommandOutput> {
     let data = folder.join("refused");
     let mut command = Command::new(binary()?);
     command.args(["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"]).arg(&data).args(args);
-    let said = CommandOutput::of(&command.output()?)?;
+    let output = CommandOutput::of(&command.output()?)?;
     if data.exists() {
         fs::remove_dir_all(&data)?;
     }
-    Ok(said)
+    Ok(output)
 }
 
 /// One line, exit code 1, with the cause or the remedy.
@@ -191,17 +191,17 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
         (&stranger, "east", "cannot join cluster east: "),
     ];
     for (file, contexts, text) in refusals {
-        let said = up(folder, &["--no-members", "--kubeconfig", file, "--contexts", contexts])?;
-        let errors: Vec<&str> = said.err.lines().filter(|l| !l.starts_with("  ")).collect();
-        ensure!(said.code == Some(1) && errors.len() == 1 && errors[0].contains(text), "{contexts}: {said:?}");
+        let output = up(folder, &["--no-members", "--kubeconfig", file, "--contexts", contexts])?;
+        let errors: Vec<&str> = output.err.lines().filter(|l| !l.starts_with("  ")).collect();
+        ensure!(output.code == Some(1) && errors.len() == 1 && errors[0].contains(text), "{contexts}: {output:?}");
     }
     for (args, text) in [
         (&["--kubeconfig", file] as &[&str], "--contexts"),
         (&["--contexts", "east"], "--kubeconfig"),
         (&["--members", "2", "--kubeconfig", file, "--contexts", "east"], "cannot be used with"),
     ] {
-        let said = up(folder, args)?;
-        ensure!(said.code == Some(2) && said.err.contains(text), "{args:?}: {said:?}");
+        let output = up(folder, args)?;
+        ensure!(output.code == Some(2) && output.err.contains(text), "{args:?}: {output:?}");
     }
     Ok(())
 }

@@ -21,8 +21,8 @@ fn the_journal_explains_moves() -> Result<()> {
     is_healthy_in(&kubectl, "m1")?;
     ensure!(read(&fleet, &WEB)?["entries"] == serde_json::json!([]), "the first placement is not a move");
 
-    let said = fleet.crowsnest(&["sim", "m1", "stop"])?;
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = fleet.crowsnest(&["sim", "m1", "stop"])?;
+    ensure!(output.code == Some(0), "{output:?}");
     is_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
     causes_form_a_chain(&fleet).with_context(|| fleet.log())?;
     queries_find_entries(&fleet).with_context(|| fleet.log())?;
@@ -42,9 +42,9 @@ fn is_healthy_in(kubectl: &Kubectl, cluster: &str) -> Result<()> {
 }
 
 fn read(fleet: &Fleet, args: &[&str]) -> Result<Value> {
-    let said = fleet.crowsnest(&[args, &["-o", "json"]].concat())?;
-    ensure!(said.code == Some(0), "{args:?}: {said:?}");
-    Ok(serde_json::from_str(&said.out)?)
+    let output = fleet.crowsnest(&[args, &["-o", "json"]].concat())?;
+    ensure!(output.code == Some(0), "{args:?}: {output:?}");
+    Ok(serde_json::from_str(&output.out)?)
 }
 
 fn entries(journal: &Value) -> &[Value] {
@@ -68,11 +68,11 @@ fn chain(journal: &Value) -> Vec<&str> {
 
 fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
     let mut journal = Value::Null;
-    let told = until("the whole chain to be recorded", || {
+    let result = until("the whole chain to be recorded", || {
         journal = read(fleet, &[&WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
         Ok(chain(&journal) == CHAIN && find(&journal, "EvictionEnded").is_some())
     });
-    told.with_context(|| format!("{journal:#}"))?;
+    result.with_context(|| format!("{journal:#}"))?;
     let messages: Vec<&str> = CHAIN.iter().filter_map(|action| find(&journal, action)?["message"].as_str()).collect();
     let expected = [
         "Ready is False now: ",
@@ -87,18 +87,21 @@ fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
     ensure!(moved["from"][0]["cluster"] == "m1" && moved["to"][0]["cluster"] == "m2", "{moved}");
 
     // As a table: causes before effects.
-    let said = fleet.crowsnest(&WEB)?;
-    let places: Vec<Option<usize>> = CHAIN.iter().map(|action| said.out.find(action)).collect();
-    ensure!(said.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{said:?}");
-    let said = fleet.crowsnest(&[&WEB[..], &["--at", "now-2h"]].concat())?;
+    let output = fleet.crowsnest(&WEB)?;
+    let places: Vec<Option<usize>> = CHAIN.iter().map(|action| output.out.find(action)).collect();
+    ensure!(output.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{output:?}");
+    let output = fleet.crowsnest(&[&WEB[..], &["--at", "now-2h"]].concat())?;
     ensure!(
-        said.code == Some(0) && said.out.is_empty() && said.err.contains("no entries found for deploy/web"),
-        "{said:?}"
+        output.code == Some(0) && output.out.is_empty() && output.err.contains("no entries found for deploy/web"),
+        "{output:?}"
     );
-    let said = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;
-    ensure!(said.out.contains("Rescheduled"), "a binding is its template: {said:?}");
-    let said = fleet.crowsnest(&["journal", "deploy/web", "-n", "shop", "--at", "tea"])?;
-    ensure!(said.code == Some(1) && said.err.contains("invalid at=\"tea\": expected a time such as 10:05"), "{said:?}");
+    let output = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;
+    ensure!(output.out.contains("Rescheduled"), "a binding is its template: {output:?}");
+    let output = fleet.crowsnest(&["journal", "deploy/web", "-n", "shop", "--at", "tea"])?;
+    ensure!(
+        output.code == Some(1) && output.err.contains("invalid at=\"tea\": expected a time such as 10:05"),
+        "{output:?}"
+    );
     Ok(())
 }
 
@@ -114,12 +117,12 @@ fn queries_find_entries(fleet: &Fleet) -> Result<()> {
     ];
     for (query, found) in cases {
         let query = ["search", query, "-o", "name", "--allow-partial"];
-        let mut said = String::new();
+        let mut output = String::new();
         until(&format!("{query:?} to find {found}"), || {
-            said = fleet.crowsnest(&query)?.out;
-            Ok(said.is_empty() != found)
+            output = fleet.crowsnest(&query)?.out;
+            Ok(output.is_empty() != found)
         })
-        .with_context(|| said.clone())?;
+        .with_context(|| output.clone())?;
     }
     Ok(())
 }
@@ -136,11 +139,11 @@ fn quota_refusals_contain_amounts(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
     kubectl.until(&used, |out| out == "200m")?;
     kubectl.ok(&["apply", "-f", "-"], BIG)?;
     let mut journal = Value::Null;
-    let told = until("the refusal to be recorded", || {
+    let result = until("the refusal to be recorded", || {
         journal = read(fleet, &["journal", "deploy/big", "-n", "shop"])?;
         Ok(find(&journal, "QuotaDenied").is_some())
     });
-    told.with_context(|| format!("{journal:#}"))?;
+    result.with_context(|| format!("{journal:#}"))?;
     let denied = find(&journal, "QuotaDenied").context("it is there")?;
     let effect = &denied["effect"];
     // Used: 2 x 100m; requested: 5 x 500m.
@@ -153,18 +156,18 @@ fn quota_refusals_contain_amounts(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
 
 fn entries_require_permissions(kubectl: &Kubectl) -> Result<()> {
     let path = "/apis/search.crowsnest.io/v1alpha1/journal?about=deploy/shop/web";
-    let told = |user: &str| -> Result<Value> {
-        let said =
+    let read_as = |user: &str| -> Result<Value> {
+        let output =
             kubectl.with(&["--as", user, "--as-group", "system:authenticated"]).ok(&["get", "--raw", path], "")?;
-        Ok(serde_json::from_str(&said)?)
+        Ok(serde_json::from_str(&output)?)
     };
-    let ann = told("ann")?;
+    let ann = read_as("ann")?;
     let seen: Vec<bool> = CHAIN.iter().map(|action| find(&ann, action).is_some()).collect();
     ensure!(seen == [false, false, true, true], "{ann:#}");
     // A cause that she cannot read is still named in the message of the entry.
     let evicted = find(&ann, "Evicted").context("it is there")?;
     ensure!(evicted["cause"]["text"].as_str().is_some_and(|text| text.contains("Ready is False")), "{evicted:#}");
-    ensure!(entries(&told("bob")?).is_empty(), "a user without permission to read Events gets no entries");
+    ensure!(entries(&read_as("bob")?).is_empty(), "a user without permission to read Events gets no entries");
     Ok(())
 }
 
@@ -173,8 +176,9 @@ fn entries_outlive_their_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> 
         kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
     }
     until("the cache to have seen the deletion of the Events", || {
-        let said = fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
-        Ok(said.out.is_empty())
+        let output =
+            fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
+        Ok(output.out.is_empty())
     })?;
     let times: [&[&str]; 2] = [&[], &["--at", "now", "--within", "15m"]];
     for when in times {

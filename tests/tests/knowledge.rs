@@ -40,8 +40,8 @@ fn raw(kubectl: &Kubectl, path: &str) -> Result<String> {
 }
 
 fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
-    let answer: Value = serde_json::from_str(&raw(kubectl, &path("count", query, ""))?)?;
-    answer["total"].as_u64().context("a count")
+    let response: Value = serde_json::from_str(&raw(kubectl, &path("count", query, ""))?)?;
+    response["total"].as_u64().context("a count")
 }
 
 /// The same server with this user's credentials only.
@@ -72,6 +72,7 @@ fn doors() -> Vec<String> {
         ["name:r", "name:", "label:r", "ann:r", "kind:", "ns:", "cluster:", "region:", "zone:", "provider:", "r"];
     doors.extend(written.map(|written| path("suggest", written, "")));
     doors.extend([path("count", "", ""), path("logs", "kind:pod", "&tail=1"), format!("{SEARCH}/status")]);
+    doors.extend(["*", "configmap%20--%3E%20*"].map(|pattern| format!("{SEARCH}/paths?p={pattern}")));
     doors.extend(["journal?about=x", "journal?about=clusters"].map(|journal| format!("{SEARCH}/{journal}")));
     doors
 }
@@ -80,14 +81,14 @@ fn doors() -> Vec<String> {
 fn learns_nothing(reader: &Kubectl, version: &str) -> Result<()> {
     for door in doors() {
         // Responses that refuse the request are checked as well.
-        let said = reader.run(&["get", "--raw", &door], "")?;
-        let answer = format!("{}{}", said.out, said.err);
+        let output = reader.run(&["get", "--raw", &door], "")?;
+        let text = format!("{}{}", output.out, output.err);
         for word in [RESTRICTED, "member1", "member2", version] {
-            ensure!(!answer.contains(word), "{word} is disclosed at {door}: {answer}");
+            ensure!(!text.contains(word), "{word} is disclosed at {door}: {text}");
         }
     }
     ensure!(total(reader, RESTRICTED)? == 0 && total(reader, "cluster:member1")? == 0);
-    for one in ["history", "graph", "diff"] {
+    for one in ["history", "graph", "diff", "blastradius"] {
         reader.says(&["get", "--raw", &format!("{SEARCH}/{one}?{OBJECT}")], "", 1, "not found")?;
     }
     Ok(())
@@ -151,8 +152,8 @@ fn namesakes(kubectl: &Kubectl, member: &Kubectl, version: &str) -> Result<()> {
     changed("seen-by-nobody")?;
     until("the change to be found", || Ok(total(kubectl, "content:seen-by-nobody")? == 1))?;
     // The event with counts follows changes, so no later event can reveal the object.
-    let told = live.expect("event: counts")?;
-    ensure!(!told.contains(RESTRICTED) && !told.contains("event: changed"), "{told}");
+    let event = live.expect("event: counts")?;
+    ensure!(!event.contains(RESTRICTED) && !event.contains("event: changed"), "{event}");
     drop(live);
     // Another user with the account's groups is treated like the account.
     let groups = ["system:serviceaccounts", "system:serviceaccounts:monitoring", "system:authenticated"];
@@ -175,11 +176,11 @@ fn names(kubectl: &Kubectl, version: &str) -> Result<()> {
     let known = format!("{SEARCH}/history?{OBJECT}");
     until("fay to get what she knows", || Ok(fay.run(&["get", "--raw", &known], "")?.code == Some(0)))?;
     for door in doors() {
-        let said = fay.run(&["get", "--raw", &door], "")?;
-        let answer = format!("{}{}", said.out, said.err);
+        let output = fay.run(&["get", "--raw", &door], "")?;
+        let text = format!("{}{}", output.out, output.err);
         // The user has a right in member1 and none in member2.
         for word in [RESTRICTED, "member2"] {
-            ensure!(!answer.contains(word), "{word} is disclosed at {door}: {answer}");
+            ensure!(!text.contains(word), "{word} is disclosed at {door}: {text}");
         }
     }
     ensure!(total(&fay, "kind:configmap")? == 0 && total(&fay, "name:restricted*")? == 0, "{version}");
@@ -227,8 +228,8 @@ fn copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         )?,
         fleet.crowsnest(&["search", "name:copied"])?.out,
     ];
-    for answer in &everything {
-        ensure!(!answer.contains(MARKER) && !answer.contains(&base64), "{answer}");
+    for text in &everything {
+        ensure!(!text.contains(MARKER) && !text.contains(&base64), "{text}");
     }
     ensure!(everything[0].contains("payments-3f2e"), "what is harmless stays: {}", everything[0]);
     Ok(())

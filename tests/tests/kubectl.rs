@@ -80,16 +80,16 @@ fn prints_karmadas_columns(kubectl: &Kubectl) -> Result<()> {
 
 /// Clients and RBAC roles depend on the advertised verbs.
 fn discovers_search(kubectl: &Kubectl) -> Result<()> {
-    let told = kubectl.ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
-    let told: serde_json::Value = serde_json::from_str(&told)?;
-    let resources = told["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let resource_list = kubectl.ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
+    let resource_list: serde_json::Value = serde_json::from_str(&resource_list)?;
+    let resources = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
     for (name, verbs) in [
         ("proxying", json!(["create", "delete", "get", "patch", "update"])),
         ("proxying/proxy", json!(["create", "delete", "get", "patch", "update"])),
         ("search", json!(["get"])),
     ] {
         let found = resources.iter().find(|resource| resource["name"] == name);
-        ensure!(found.is_some_and(|resource| resource["verbs"] == verbs), "{name}: {told}");
+        ensure!(found.is_some_and(|resource| resource["verbs"] == verbs), "{name}: {resource_list}");
     }
     let nothing = ["get", "--raw", "/apis/search.karmada.io/v1alpha1/search/opensearch/api/v1/pods"];
     ensure!(kubectl.ok(&nothing, "")?.trim().is_empty());
@@ -108,9 +108,9 @@ fn explains_and_describes(own: &Kubectl) -> Result<()> {
         (&["describe", "pp", "web"], &["Cluster Names:", "Resource Selectors:"]),
     ];
     for (args, texts) in sayings {
-        let said = own.ok(args, "")?;
+        let output = own.ok(args, "")?;
         for text in texts {
-            ensure!(said.contains(text), "{args:?}: no {text}: {said}");
+            ensure!(output.contains(text), "{args:?}: no {text}: {output}");
         }
     }
     Ok(())

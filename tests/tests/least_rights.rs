@@ -23,7 +23,7 @@ use serde::Deserialize;
 use granted::{Identity, Rbac};
 use pods::Charts;
 use used::{Record, Records};
-use verdict::{Account, judge};
+use verdict::{Account, check_account};
 use world::{Server, World};
 
 const ACCOUNTS: &str = "tests/tests/least_rights/accounts.yaml";
@@ -58,14 +58,14 @@ fn rights_are_used_or_explained() -> Result<()> {
     let mut findings = Vec::new();
     for (at, server) in &world.servers {
         let accounts: Vec<&Account> = accounts_file.accounts.iter().filter(|account| account.at == *at).collect();
-        findings.extend(judge_all(&accounts, &accounts_file.others, server, &rbac[at])?);
+        findings.extend(check_accounts(&accounts, &accounts_file.others, server, &rbac[at])?);
     }
     ensure!(findings.is_empty(), "{} rights are neither used nor explained:\n{}", findings.len(), findings.join("\n"));
     Ok(())
 }
 
 /// Evaluates the accounts at one API server, and bindings there that belong to no account.
-fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &Rbac) -> Result<Vec<String>> {
+fn check_accounts(accounts: &[&Account], others: &[Others], server: &Server, rbac: &Rbac) -> Result<Vec<String>> {
     let (records, nobody) = (server.records()?, Record::default());
     let mut ignored = server.defaults.clone();
     ignored.extend(others.iter().flat_map(|others| others.bindings.iter().cloned()));
@@ -77,7 +77,7 @@ fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &R
         }
         let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
         let (grants, by) = rbac.grants(&identity, &ignored);
-        findings.extend(judge(account, &grants, &record.uses));
+        findings.extend(check_account(account, &grants, &record.uses));
         report(account, record)?;
         known.extend(by);
     }

@@ -79,22 +79,22 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     let watches = Watches::default();
     let mut users = runtime.block_on(begin(&fleet, &watches))?;
     ensure!(watches.lock().len() == CLIENTS * KINDS.len() * 2, "{} watches", watches.lock().len());
-    let told = |member: &str, round: u32| told(&watches, member, round).with_context(|| fleet.log());
+    let wait_for = |member: &str, round: u32| wait_for_round(&watches, member, round).with_context(|| fleet.log());
     annotate(&fleet, &kubectl, "member1", 1)?;
     annotate(&fleet, &kubectl, "member3", 1)?;
-    told("member1", 1)?;
-    told("member3", 1)?;
+    wait_for("member1", 1)?;
+    wait_for("member3", 1)?;
 
     // It delays requests beyond all timeouts, and closes open watches.
     let delay = HELD.as_millis().to_string();
     for fault in [&["sim", "member3", "delay", &delay][..], &["sim", "member3", "drop-watches"]] {
-        let said = fleet.crowsnest(fault)?;
-        ensure!(said.code == Some(0), "{said:?}");
+        let output = fleet.crowsnest(fault)?;
+        ensure!(output.code == Some(0), "{output:?}");
     }
     annotate(&fleet, &kubectl, "member1", 2)?;
     annotate(&fleet, &kubectl, "member2", 2)?;
-    told("member1", 2)?;
-    told("member2", 2)?;
+    wait_for("member1", 2)?;
+    wait_for("member2", 2)?;
     kubectl.on(&fleet.kubeconfig("member3")).says(&["get", "nodes", "--request-timeout=1s"], "", 1, "exceeded")?;
     // No list waits for it.
     let newcomer = runtime.block_on(client(&fleet))?;
@@ -107,10 +107,10 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     };
     runtime.block_on(async { tokio::time::timeout(HELD, lists).await }).context("a list waits for the member")??;
 
-    let said = fleet.crowsnest(&["sim", "member3", "delay", "0"])?;
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = fleet.crowsnest(&["sim", "member3", "delay", "0"])?;
+    ensure!(output.code == Some(0), "{output:?}");
     annotate(&fleet, &kubectl, "member3", 3)?;
-    told("member3", 3)?;
+    wait_for("member3", 3)?;
     users.abort_all();
     drop((users, newcomer, runtime));
     ensure!(fleet.stop()?.success());
@@ -128,7 +128,7 @@ fn annotate(fleet: &Fleet, kubectl: &Kubectl, member: &str, round: u32) -> Resul
 }
 
 /// Waits until every watch has delivered a round of a member; none may have ended.
-fn told(watches: &Watches, member: &str, round: u32) -> Result<()> {
+fn wait_for_round(watches: &Watches, member: &str, round: u32) -> Result<()> {
     let mut waiting = Vec::new();
     let all = until(&format!("all watches to see round {round} of {member}"), || {
         let watches = watches.lock();
@@ -165,8 +165,8 @@ async fn begin(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
             }
         }
     }
-    while let Some(begun) = beginnings.join_next().await {
-        let (client, which, path, accept, version) = begun??;
+    while let Some(result) = beginnings.join_next().await {
+        let (client, which, path, accept, version) = result??;
         watches.lock().insert(which, Seen::default());
         let watches = Arc::clone(watches);
         users.spawn(async move {

@@ -28,24 +28,24 @@ fn logs_and_sessions_reach_the_whole_fleet() -> Result<()> {
 /// Waits until a number of pods with a label are found and running.
 fn running(fleet: &Fleet, label: &str, pods: usize) -> Result<()> {
     until(&format!("{pods} pods {label}"), || {
-        let said = fleet.crowsnest(&["search", &format!("kind:pod label:{label} status:Running"), "-o", "name"])?;
-        Ok(said.out.lines().count() == pods)
+        let output = fleet.crowsnest(&["search", &format!("kind:pod label:{label} status:Running"), "-o", "name"])?;
+        Ok(output.out.lines().count() == pods)
     })
 }
 
 /// The lines of all members, ordered by time.
 fn merged(fleet: &Fleet) -> Result<()> {
-    let mut said = None;
+    let mut output = None;
     // A member that has just joined may not allow impersonation yet; its refusal is reported.
     until("logs of all members", || {
         let now = fleet.crowsnest(&["logs", "-n", "default", "-l", "app=web", "--tail", "-1", "-o", "json"])?;
         let complete = now.code == Some(0);
         ensure!(complete || now.code == Some(5) && now.err.contains("cannot impersonate"), "{now:?}");
-        said = Some(now);
+        output = Some(now);
         Ok(complete)
     })?;
-    let said = said.context("an answer")?;
-    let lines = said.out.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+    let output = output.context("an answer")?;
+    let lines = output.out.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
     let times: Vec<&str> = lines.iter().filter_map(|line| line["time"].as_str()).collect();
     ensure!(times.len() == lines.len() && times.is_sorted(), "{times:?}");
     for member in MEMBERS {
@@ -53,19 +53,20 @@ fn merged(fleet: &Fleet) -> Result<()> {
         let texts: Vec<&str> = of.filter_map(|line| line["text"].as_str()).collect();
         ensure!(texts.iter().any(|text| text.starts_with("nginx starting")), "{member}: {texts:?}");
     }
-    let said = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member2", "--include", "^ready$"])?;
-    ensure!(said.out == "member2 default/web nginx | ready\n" && said.err.is_empty(), "{said:?}");
-    let said = fleet.crowsnest(&["logs", "label:app=web", "--max-log-requests", "2"])?;
+    let output = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member2", "--include", "^ready$"])?;
+    ensure!(output.out == "member2 default/web nginx | ready\n" && output.err.is_empty(), "{output:?}");
+    let output = fleet.crowsnest(&["logs", "label:app=web", "--max-log-requests", "2"])?;
     ensure!(
-        said.code == Some(1) && said.err.contains("3 pods with 3 logs were found, and at most 2 can be read at once"),
-        "{said:?}"
+        output.code == Some(1)
+            && output.err.contains("3 pods with 3 logs were found, and at most 2 can be read at once"),
+        "{output:?}"
     );
-    let said = fleet.crowsnest(&["logs", "label:app=web", "--include", "("])?;
-    ensure!(said.code == Some(1) && said.err.contains("include: Invalid value"), "{said:?}");
-    let said = fleet.crowsnest(&["logs", "label:app=web", "--previous", "--cluster", "member1"])?;
-    ensure!(said.code == Some(5) && said.err.contains("previous terminated container"), "{said:?}");
-    let said = fleet.crowsnest(&["logs", "label:app=nosuch"])?;
-    ensure!(said.code == Some(0) && said.err == "no pods found\n", "{said:?}");
+    let output = fleet.crowsnest(&["logs", "label:app=web", "--include", "("])?;
+    ensure!(output.code == Some(1) && output.err.contains("include: Invalid value"), "{output:?}");
+    let output = fleet.crowsnest(&["logs", "label:app=web", "--previous", "--cluster", "member1"])?;
+    ensure!(output.code == Some(5) && output.err.contains("previous terminated container"), "{output:?}");
+    let output = fleet.crowsnest(&["logs", "label:app=nosuch"])?;
+    ensure!(output.code == Some(0) && output.err == "no pods found\n", "{output:?}");
     Ok(())
 }
 
@@ -76,8 +77,8 @@ fn followed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         logs.expect(" default/web nginx | ")?;
     }
     let say = "echo said later > /proc/1/fd/1";
-    let said = fleet.crowsnest(&["exec", "--cluster", "member3", "web", "--", "sh", "-c", say])?;
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = fleet.crowsnest(&["exec", "--cluster", "member3", "web", "--", "sh", "-c", say])?;
+    ensure!(output.code == Some(0), "{output:?}");
     logs.expect("member3 default/web nginx | said later\n")?;
     let member2 = kubectl.on(&fleet.kubeconfig("member2"));
     member2.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "late"))?;
@@ -88,18 +89,18 @@ fn followed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 fn commands(fleet: &Fleet) -> Result<()> {
     running(fleet, "app=late", 1)?;
     let script = "echo out; echo err >&2; exit 3";
-    let said = fleet.crowsnest(&["exec", "late", "--", "sh", "-c", script])?;
-    ensure!(said.code == Some(3) && said.out == "out\n" && said.err == "err\n", "{said:?}");
-    let said = fleet.crowsnest(&["exec", "web", "--", "ls"])?;
+    let output = fleet.crowsnest(&["exec", "late", "--", "sh", "-c", script])?;
+    ensure!(output.code == Some(3) && output.out == "out\n" && output.err == "err\n", "{output:?}");
+    let output = fleet.crowsnest(&["exec", "web", "--", "ls"])?;
     let text = "pod default/web is in several clusters; choose one with --cluster (member1, member2, member3)";
-    ensure!(said.code == Some(1) && said.err.contains(text), "{said:?}");
-    let said = fleet.crowsnest(&["exec", "nosuch", "--", "ls"])?;
+    ensure!(output.code == Some(1) && output.err.contains(text), "{output:?}");
+    let output = fleet.crowsnest(&["exec", "nosuch", "--", "ls"])?;
     ensure!(
-        said.code == Some(1) && said.err.contains("no cluster has pod default/nosuch that you can read"),
-        "{said:?}"
+        output.code == Some(1) && output.err.contains("no cluster has pod default/nosuch that you can read"),
+        "{output:?}"
     );
-    let said = fleet.crowsnest(&["exec", "--cluster", "member1", "nosuch", "--", "ls"])?;
-    ensure!(said.code == Some(1) && said.err.contains("pods \"nosuch\" not found"), "{said:?}");
+    let output = fleet.crowsnest(&["exec", "--cluster", "member1", "nosuch", "--", "ls"])?;
+    ensure!(output.code == Some(1) && output.err.contains("pods \"nosuch\" not found"), "{output:?}");
 
     let mut typing = fleet.crowsnest_stream(&["exec", "-i", "--cluster", "member1", "web", "--", "cat"])?;
     typing.type_in("typed\n")?;
@@ -125,12 +126,12 @@ fn forbidden(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["annotate", "cluster", "member1", "proxy.crowsnest.io/exec=disabled"], "")?;
     let exec = |member: &str| fleet.crowsnest(&["exec", "--cluster", member, "web", "--", "true"]);
     until("exec to be forbidden", || {
-        let said = exec("member1")?;
-        Ok(said.code == Some(1) && said.err.contains("proxy.crowsnest.io/exec: \"disabled\" forbids exec"))
+        let output = exec("member1")?;
+        Ok(output.code == Some(1) && output.err.contains("proxy.crowsnest.io/exec: \"disabled\" forbids exec"))
     })?;
     ensure!(exec("member2")?.code == Some(0));
-    let said = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member1", "--tail", "1"])?;
-    ensure!(said.code == Some(0) && said.out.starts_with("member1 default/web nginx | "), "{said:?}");
+    let output = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member1", "--tail", "1"])?;
+    ensure!(output.code == Some(0) && output.out.starts_with("member1 default/web nginx | "), "{output:?}");
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api/v1/namespaces/default/pods/late/proxy/";
     kubectl.says(&["get", "--raw", path], "", 0, "Hello from pod default/late")?;
     kubectl.ok(&["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=enabled"], "")?;

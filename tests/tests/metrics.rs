@@ -104,7 +104,7 @@ fn one_of_them(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// (object, value), without times.
-fn told(list: &Value) -> Vec<(&str, &str)> {
+fn metric_values(list: &Value) -> Vec<(&str, &str)> {
     let items = list["items"].as_array().into_iter().flatten();
     items.filter_map(|item| Some((item["describedObject"]["name"].as_str()?, item["value"].as_str()?))).collect()
 }
@@ -113,7 +113,7 @@ fn values(kubectl: &Kubectl) -> Result<()> {
     let of = |path: &str| raw(kubectl, &format!("{CUSTOM}/{path}"));
     let all = of("v1beta2/namespaces/default/pods/*/qps?labelSelector=app%3Dweb")?;
     ensure!(all["kind"] == "MetricValueList" && all["apiVersion"] == "custom.metrics.k8s.io/v1beta2", "{all}");
-    ensure!(told(&all) == [("only-member1", "1500m"), ("only-member2", "1500m"), ("same", "4")], "{all}");
+    ensure!(metric_values(&all) == [("only-member1", "1500m"), ("only-member2", "1500m"), ("same", "4")], "{all}");
     let mut item = all["items"][0].clone();
     ensure!(item["timestamp"].take().is_string(), "{item}");
     let object = json!({"kind": "Pod", "namespace": "default", "name": "only-member1", "apiVersion": "/v1"});
@@ -122,13 +122,13 @@ fn values(kubectl: &Kubectl) -> Result<()> {
         "{item}"
     );
     let old = of("v1beta1/namespaces/default/pods/*/qps?metricLabelSelector=verb%3DPOST")?;
-    ensure!(told(&old) == [("same", "4")] && old["apiVersion"] == "custom.metrics.k8s.io/v1beta1", "{old}");
+    ensure!(metric_values(&old) == [("same", "4")] && old["apiVersion"] == "custom.metrics.k8s.io/v1beta1", "{old}");
     ensure!(old["items"][0]["metricName"] == "qps" && old["items"][0].get("metric").is_none(), "{old}");
     ensure!(old["items"][0]["selector"]["matchLabels"]["verb"] == "POST", "{old}");
 
-    ensure!(told(&of("v1beta2/namespaces/default/deployments.apps/queue/lag")?) == [("queue", "42")]);
-    ensure!(told(&of("v1beta1/namespaces/default/metrics/gauge")?) == [("default", "42")]);
-    ensure!(told(&of("v1beta2/namespaces/default/pods/only-member2/qps")?) == [("only-member2", "1500m")]);
+    ensure!(metric_values(&of("v1beta2/namespaces/default/deployments.apps/queue/lag")?) == [("queue", "42")]);
+    ensure!(metric_values(&of("v1beta1/namespaces/default/metrics/gauge")?) == [("default", "42")]);
+    ensure!(metric_values(&of("v1beta2/namespaces/default/pods/only-member2/qps")?) == [("only-member2", "1500m")]);
     let refusals = [
         ("v1beta2/namespaces/default/pods/*/nosuch", "the server could not find the metric nosuch for pods"),
         ("v1beta1/namespaces/default/deployments.apps/queue/qps", "could not find the metric qps for deployments.apps"),
@@ -195,20 +195,20 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
 /// Members that fail are named, and metrics of the others are returned.
 fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let sim = |args: &[&str]| -> Result<()> {
-        let said = fleet.crowsnest(&[&["sim", "member2"], args].concat())?;
-        ensure!(said.code == Some(0), "{said:?}");
+        let output = fleet.crowsnest(&[&["sim", "member2"], args].concat())?;
+        ensure!(output.code == Some(0), "{output:?}");
         Ok(())
     };
     let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb")];
     let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
     sim(&["delay", "60000"])?;
-    let said = kubectl.says(&pods, "", 0, "cluster member2")?;
-    ensure!(said.err.contains("no answer within 10 s") || said.err.contains("is not ready"), "{said:?}");
+    let output = kubectl.says(&pods, "", 0, "cluster member2")?;
+    ensure!(output.err.contains("no answer within 10 s") || output.err.contains("is not ready"), "{output:?}");
     sim(&["stop"])?;
     for what in [&pods, &values] {
-        let said = kubectl.says(what, "", 0, "only-member1")?;
-        ensure!(said.err.contains("Warning: ") && said.err.contains("cluster member2"), "{said:?}");
-        ensure!(!said.out.contains("only-member2"), "{said:?}");
+        let output = kubectl.says(what, "", 0, "only-member1")?;
+        ensure!(output.err.contains("Warning: ") && output.err.contains("cluster member2"), "{output:?}");
+        ensure!(!output.out.contains("only-member2"), "{output:?}");
     }
     let gone = format!("{USAGE}/namespaces/default/pods/only-member2");
     kubectl.says(&["get", "--raw", &gone], "", 1, "pods \"only-member2\" not found")?;

@@ -156,15 +156,15 @@ async fn acts_as_the_signed_in_user(stage: &Stage) -> Result<()> {
 /// A new key is fetched, at a limited rate.
 async fn keys_change(stage: &Stage) -> Result<()> {
     stage.provider.rotate();
-    let asked = stage.provider.asked_for_keys();
+    let requests_before = stage.provider.key_requests();
     stage.alice().await?;
-    ensure!(stage.provider.asked_for_keys() == asked + 1);
+    ensure!(stage.provider.key_requests() == requests_before + 1);
     for _ in 0..20 {
         let refused = who(stage, &stage.provider.id_token(Twist::UnknownKey)).await;
         ensure!(refused.is_err(), "{refused:?}");
     }
-    let asked_since = stage.provider.asked_for_keys() - asked;
-    ensure!(asked_since < 5, "asked {asked_since} times");
+    let requests_since = stage.provider.key_requests() - requests_before;
+    ensure!(requests_since < 5, "asked {requests_since} times");
     Ok(())
 }
 
@@ -184,8 +184,8 @@ async fn id_tokens_authenticate_kubectl(stage: &Stage) -> Result<()> {
     ensure!(got == alice, "{got}");
     let reviews: Api<TokenReview> = Api::all(admin(&stage.fleet).await?);
     let review = async |twist: Twist| -> Result<Value> {
-        let asked = serde_json::from_value(json!({"spec": {"token": stage.provider.id_token(twist)}}))?;
-        let answered = reviews.create(&PostParams::default(), &asked).await?;
+        let request = serde_json::from_value(json!({"spec": {"token": stage.provider.id_token(twist)}}))?;
+        let answered = reviews.create(&PostParams::default(), &request).await?;
         Ok(serde_json::to_value(answered.status)?)
     };
     let good = review(Twist::Nothing).await?;
@@ -240,9 +240,9 @@ async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
     }
     // A callback that this browser did not request, and one that has been used.
     let mut alice = stage.alice().await?;
-    let answer = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
+    let callback = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
     for browser in [&mut stage.browser()?, &mut alice] {
-        let page = browser.open(&answer).await?;
+        let page = browser.open(&callback).await?;
         ensure!(page.status == 400 && page.text.contains("has not started a sign-in here"), "{page:?}");
     }
     Ok(())
@@ -253,13 +253,13 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
     stage.provider.lifetime(5);
     let mut browser = stage.alice().await?;
     let before = stage.provider.renewals();
-    let asking = (0..8).map(|_| {
+    let requests = (0..8).map(|_| {
         let mut browser = browser.clone();
         async move { browser.ask(Method::GET, CONFIG_MAPS).await }
     });
-    for answer in futures::future::join_all(asking).await {
-        let (status, answer) = answer?;
-        ensure!(status == 200, "{answer}");
+    for body in futures::future::join_all(requests).await {
+        let (status, body) = body?;
+        ensure!(status == 200, "{body}");
     }
     ensure!(stage.provider.renewals() > before);
     // Valid ones are kept.
@@ -283,8 +283,11 @@ async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
         }
         let (status, ended) = browser.ask(Method::GET, "/ui/session").await?;
         stage.provider.twist(Twist::Nothing);
-        let said = ended["message"].as_str().unwrap_or_default();
-        ensure!(status == 401 && said.contains(expected) && said.ends_with("; sign in again"), "{twist:?}: {ended}");
+        let message = ended["message"].as_str().unwrap_or_default();
+        ensure!(
+            status == 401 && message.contains(expected) && message.ends_with("; sign in again"),
+            "{twist:?}: {ended}"
+        );
         let (_, over) = browser.ask(Method::GET, CONFIG_MAPS).await?;
         ensure!(over["message"] == "your session has ended; sign in again", "{over}");
     }
@@ -336,8 +339,8 @@ fn an_unavailable_provider_is_reported() -> Result<()> {
     let args = ["--no-members", "--oidc-issuer-url", nowhere, "--oidc-client-id", CLIENT];
     let fleet = Fleet::start(&dir.path().join("data"), &args)?;
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
-    let told = format!("sign-in with {nowhere} is not available yet");
-    until("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&told)))?;
+    let warning = format!("sign-in with {nowhere} is not available yet");
+    until("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&warning)))?;
     RUNTIME.block_on(async {
         let page = reqwest::get(format!("{ui}/ui/oidc/login")).await?;
         ensure!(page.status() == 502, "{page:?}");
@@ -345,8 +348,8 @@ fn an_unavailable_provider_is_reported() -> Result<()> {
         ensure!(page.contains("Cannot connect to the identity provider: "), "{page}");
         ensure!(page.contains("--oidc-ca-file, the address and the CA"), "{page}");
         let request = reqwest::Client::new().post(format!("{ui}/ui/session")).header("x-crowsnest-client", "test");
-        let answer = request.json(&json!({"token": token})).send().await?;
-        ensure!(answer.status() == 200, "{answer:?}");
+        let response = request.json(&json!({"token": token})).send().await?;
+        ensure!(response.status() == 200, "{response:?}");
         Ok(())
     })?;
     ensure!(fleet.stop()?.success());

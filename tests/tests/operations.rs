@@ -80,9 +80,9 @@ impl Walk<'_> {
         ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
         everywhere.says(&["top", "pod", "nosuch"], "", 1, "\"nosuch\" not found")?;
         // The control plane serves usage there, with Karmada's error messages.
-        let said = format!("nodes \"{shared}\": the node({shared}) found in more than one clusters");
+        let message = format!("nodes \"{shared}\": the node({shared}) found in more than one clusters");
         let path = format!("{EVERYWHERE}/apis/metrics.k8s.io/v1beta1/nodes/{shared}");
-        self.kubectl.says(&["get", "--raw", &path], "", 1, &said)?;
+        self.kubectl.says(&["get", "--raw", &path], "", 1, &message)?;
         // Exactly one of them.
         let usage = self.kubectl.ok(&["get", "--raw", &format!("{path}?cluster=member2")], "")?;
         ensure!(usage.contains("NodeMetrics") && usage.contains(&shared), "{usage}");
@@ -93,10 +93,10 @@ impl Walk<'_> {
     fn describe(&self) -> Result<()> {
         let (two, own) = (self.named("two"), self.named("own"));
         for kubectl in [self.through("member2"), self.everywhere()] {
-            let told = kubectl.until(&["describe", "pod", &two], |out| out.contains("Started container nginx"))?;
-            ensure!(told.contains("Events:") && told.contains(&self.named("shared")), "{told}");
-            let told = kubectl.ok(&["describe", "node", &own], "")?;
-            ensure!(told.contains(&self.named("three")) && told.contains("Allocated resources:"), "{told}");
+            let output = kubectl.until(&["describe", "pod", &two], |out| out.contains("Started container nginx"))?;
+            ensure!(output.contains("Events:") && output.contains(&self.named("shared")), "{output}");
+            let output = kubectl.ok(&["describe", "node", &own], "")?;
+            ensure!(output.contains(&self.named("three")) && output.contains("Allocated resources:"), "{output}");
         }
         let text = "ambiguous objects in clusters [member1, member2]";
         self.everywhere().says(&["describe", "node", &self.named("shared")], "", 1, text)?;

@@ -47,10 +47,10 @@ fn through(kubectl: &Kubectl, server: &str, member: &str) -> Kubectl {
 
 fn runs_commands(member: &Kubectl, pod: &str) -> Result<()> {
     let sh = |script: &'static str| ["exec", "-i", pod, "--", "sh", "-c", script];
-    let said = member.ok(&sh("cat; echo $HOSTNAME"), "typed\n")?;
-    ensure!(said == format!("typed\n{pod}\n"), "{said:?}");
-    let said = member.says(&sh("echo out; echo err >&2; exit 3"), "", 3, "command terminated with exit code 3")?;
-    ensure!(said.out == "out\n" && said.err.starts_with("err\n"), "{said:?}");
+    let output = member.ok(&sh("cat; echo $HOSTNAME"), "typed\n")?;
+    ensure!(output == format!("typed\n{pod}\n"), "{output:?}");
+    let output = member.says(&sh("echo out; echo err >&2; exit 3"), "", 3, "command terminated with exit code 3")?;
+    ensure!(output.out == "out\n" && output.err.starts_with("err\n"), "{output:?}");
     member.says(&["exec", pod, "--", "nosuch"], "", 1, "executable file not found in $PATH")?;
     member.says(&["exec", "nosuch", "--", "ls"], "", 1, "pods \"nosuch\" not found")?;
     Ok(())
@@ -78,9 +78,9 @@ fn forwards_ports(member: &Kubectl, pod: &str, cluster: &str) -> Result<()> {
     for _ in 0..3 {
         let mut connection = TcpStream::connect(("127.0.0.1", port))?;
         connection.write_all(b"GET /x HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        ensure!(answer.contains(&format!("Hello from pod default/{pod} on node {cluster}-node-")), "{answer}");
+        let mut response = String::new();
+        connection.read_to_string(&mut response)?;
+        ensure!(response.contains(&format!("Hello from pod default/{pod} on node {cluster}-node-")), "{response}");
     }
     Ok(())
 }
@@ -120,8 +120,8 @@ fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str
 
     let there = through(&alice, server, "member2");
     there.until(&["get", "pod", pod], |out| out.contains("Running"))?;
-    let said = there.ok(&["exec", pod, "--", "sh", "-c", "echo hello"], "")?;
-    ensure!(said == "hello\n", "{said}");
+    let output = there.ok(&["exec", pod, "--", "sh", "-c", "echo hello"], "")?;
+    ensure!(output == "hello\n", "{output}");
     let refusals: [(&[&str], String); 3] = [
         (
             &["get", "secrets"],
@@ -143,8 +143,8 @@ fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str
         ),
     ];
     for (args, text) in refusals {
-        let said = there.says(args, "", 1, &text)?;
-        ensure!(said.err.starts_with("Error from server (Forbidden): "), "{said:?}");
+        let output = there.says(args, "", 1, &text)?;
+        ensure!(output.err.starts_with("Error from server (Forbidden): "), "{output:?}");
     }
     let text = format!(
         "clusters.cluster.karmada.io \"member1\" is forbidden: User \"{user}\" cannot get resource \"clusters/proxy\""
@@ -177,7 +177,30 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
     through(kubectl, server, "member1").ok(&["apply", "-f", "-"], &WEB.replace("NAME", pod))?;
     watch.expect("member1")?;
     let text = "ambiguous objects in clusters [member1, member2]";
-    until_ambiguous(&everywhere, pod, text)
+    until_ambiguous(&everywhere, pod, text)?;
+    reads_all_members(kubectl, server, pod)
+}
+
+/// The members are read live, in pages and by a watch, as one cluster.
+fn reads_all_members(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
+    let all = through(kubectl, server, "*");
+    let selector = format!("app={pod}");
+    for paging in [None, Some("--chunk-size=1")] {
+        let mut get = vec!["get", "pods", "-A", "-l", selector.as_str()];
+        get.extend(paging);
+        let table = all.ok(&get, "")?;
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        let clusters: Vec<&str> = rows[1..].iter().map(|row| row[2]).collect();
+        ensure!(rows[0][..4] == ["NAMESPACE", "NAME", "CLUSTER", "READY"], "{table}");
+        ensure!(clusters == ["member1", "member2"], "{table}");
+    }
+    let mut watch = all.stream(&["get", "pods", "-A", "-l", &selector, "-w"])?;
+    watch.expect("member2")?;
+    through(kubectl, server, "member2").ok(&["label", "--overwrite", "pod", pod, "app=other"], "")?;
+    watch.expect("member2")?;
+    through(kubectl, server, "member2").ok(&["label", "--overwrite", "pod", pod, &selector], "")?;
+    watch.expect("member2")?;
+    Ok(())
 }
 
 /// Common operations on a pod without a cluster.
@@ -203,7 +226,7 @@ fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
 
 fn until_ambiguous(everywhere: &Kubectl, pod: &str, text: &str) -> Result<()> {
     until("two pods of one name to be refused", || {
-        let said = everywhere.run(&["get", "pod", pod], "")?;
-        Ok(said.code == Some(1) && said.err.contains(text))
+        let output = everywhere.run(&["get", "pod", pod], "")?;
+        Ok(output.code == Some(1) && output.err.contains(text))
     })
 }

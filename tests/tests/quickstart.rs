@@ -105,13 +105,13 @@ fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     )?;
     let logs = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "logs", &pod, "--tail", "2"], "")?;
     assert_eq!(logs.lines().count(), 2, "{logs}");
-    let said = fleet.kubectl_ok(
+    let output = fleet.kubectl_ok(
         kubectl,
         "cp",
         &["--server", &member, "exec", "-i", &pod, "--", "sh", "-c", "cat; echo $HOSTNAME"],
         "hello\n",
     )?;
-    assert_eq!(said, format!("hello\n{pod}\n"));
+    assert_eq!(output, format!("hello\n{pod}\n"));
     Ok(())
 }
 

@@ -55,15 +55,15 @@ fn a_refused_template_waits(kubectl: &Kubectl) -> Result<()> {
         let requests = format!("--requests=cpu={cpu}");
         kubectl.ok(&["set", "resources", "deployment/web-0", "-n", "shop", &requests], "").map(drop)
     };
-    let said = "FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 2630m, limit 2.";
+    let message = "FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 2630m, limit 2.";
     ask(&format!("{LIMIT}m"))?;
     let scheduled = r#"jsonpath={.status.conditions[?(@.type=="Scheduled")]}"#;
     let binding = ["get", "rb", "web-0-deployment", "-n", "shop", "-o", scheduled];
-    kubectl.until(&binding, |out| out.contains("QuotaExceeded") && out.contains(said))?;
+    kubectl.until(&binding, |out| out.contains("QuotaExceeded") && out.contains(message))?;
     for kind in ["Deployment", "ResourceBinding"] {
         let of = format!("involvedObject.kind={kind},reason=SyncWorkFailed");
         let events = ["get", "events", "-n", "shop", "--field-selector", &of, "-o", "jsonpath={..message}"];
-        kubectl.until(&events, |out| out.contains("waiting for quota: ") && out.contains(said))?;
+        kubectl.until(&events, |out| out.contains("waiting for quota: ") && out.contains(message))?;
     }
     ask(&format!("{REPLICA}m"))?;
     kubectl.until(&binding, |out| out.contains("\"Success\"")).map(drop)

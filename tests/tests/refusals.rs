@@ -15,11 +15,11 @@ fn up(data_dir: &Path, args: &[&str]) -> Result<Output> {
 }
 
 fn refused(output: &Output, text: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let errors: Vec<&str> = said.lines().filter(|l| l.starts_with("error: ")).collect();
-    assert_eq!(errors.len(), 1, "{said}");
-    assert!(errors[0].contains(text), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let errors: Vec<&str> = stderr.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{stderr}");
+    assert!(errors[0].contains(text), "{stderr}");
 }
 
 #[test]

@@ -35,23 +35,23 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     let Some(kubectl) = ours.any_kubectl()? else { return Ok(()) };
     let east = theirs.kubeconfig("east");
     let walk = || -> Result<()> {
-        let said = ours.crowsnest(&["token", "create", "--print-register-command"])?;
-        let words: Vec<&str> = said.out.split_whitespace().skip(1).collect();
-        ensure!(words.first() == Some(&"register"), "{said:?}");
+        let output = ours.crowsnest(&["token", "create", "--print-register-command"])?;
+        let words: Vec<&str> = output.out.split_whitespace().skip(1).collect();
+        ensure!(words.first() == Some(&"register"), "{output:?}");
         refuses_strangers(&words, &east)?;
         keeps_existing_secrets(&words, &kubectl.on(&east), &east)?;
 
         let _agent = Agent(start(&words, &east, dir.path())?);
-        let told = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
+        let read_log = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
         until("cluster oslo to be ready", || {
             let shown = ["get", "cluster", "oslo", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}"];
             Ok(kubectl.run(&shown, "")?.out == "True")
         })
-        .with_context(told)?;
+        .with_context(read_log)?;
         let server = ours.server()?;
-        let place = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/oslo/proxy");
+        let proxy_url = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/oslo/proxy");
         kubectl
-            .with(&["--server", &place])
+            .with(&["--server", &proxy_url])
             .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         has_minimal_permissions(&kubectl, dir.path())?;
         gets_its_next_certificate(&kubectl, dir.path())?;
@@ -78,10 +78,10 @@ fn refuses_strangers(words: &[&str], member: &Path) -> Result<()> {
         words[at] = to;
         CommandOutput::of(&register(&words, member, &["--run"])?.output()?)
     };
-    let said = changed("--token", "abcdef.0123456789abcdef")?;
-    ensure!(said.code == Some(1) && said.err.contains("is not signed with token abcdef"), "{said:?}");
-    let said = changed("--discovery-token-ca-cert-hash", &format!("sha256:{}", "0".repeat(64)))?;
-    ensure!(said.code == Some(1) && said.err.contains("wrong control plane"), "{said:?}");
+    let output = changed("--token", "abcdef.0123456789abcdef")?;
+    ensure!(output.code == Some(1) && output.err.contains("is not signed with token abcdef"), "{output:?}");
+    let output = changed("--discovery-token-ca-cert-hash", &format!("sha256:{}", "0".repeat(64)))?;
+    ensure!(output.code == Some(1) && output.err.contains("wrong control plane"), "{output:?}");
     Ok(())
 }
 
@@ -118,8 +118,8 @@ fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
         });
         agent.ok(&["create", "-f", "-"], &request.to_string())?;
     }
-    let told = agent.until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
-    ensure!(told.contains("Auto approving self karmada agent certificate"), "{told}");
+    let csr = agent.until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
+    ensure!(csr.contains("Auto approving self karmada agent certificate"), "{csr}");
     let stolen = agent.ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
     ensure!(stolen == "{}" || stolen.is_empty(), "an agent has got another's certificate: {stolen}");
     kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
@@ -136,8 +136,8 @@ fn renews_its_certificate(kubectl: &Kubectl, member: &Path, folder: &Path) -> Re
     command.args(["--cert-rotation-remaining-time-threshold", "0.9999999999"]);
     let log = File::create(folder.join("renewing.log"))?;
     let _agent = Agent(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
-    let told = || std::fs::read_to_string(folder.join("renewing.log")).unwrap_or_default();
-    until("another certificate", || Ok(std::fs::read_to_string(&kept)? != before)).with_context(told)?;
+    let read_log = || std::fs::read_to_string(folder.join("renewing.log")).unwrap_or_default();
+    until("another certificate", || Ok(std::fs::read_to_string(&kept)? != before)).with_context(read_log)?;
     let agent = kubectl.on(&kept);
     agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
     agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
@@ -161,24 +161,24 @@ fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
     let log = folder.join("kept.log");
     let agent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
     let _agent = Agent(agent);
-    let told = || std::fs::read_to_string(&log).unwrap_or_default();
+    let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
     let kept = || -> Result<String> {
         let shown = ["get", "secret", "kept", "-n", "default", "-o", "jsonpath={.data.agent\\.kubeconfig}"];
         Ok(String::from_utf8(STANDARD.decode(east.ok(&shown, "")?)?)?)
     };
-    until("another certificate in the Secret", || Ok(kept()? != before)).with_context(told)?;
+    until("another certificate in the Secret", || Ok(kept()? != before)).with_context(read_log)?;
     ensure!(std::fs::read_to_string(&mounted)? == before, "the file was written, too");
     let next = folder.join("kept.kubeconfig");
     std::fs::write(&next, kept()?)?;
     kubectl.on(&next).says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
 
-    until("the tunnel to be open", || Ok(got(&health, "/readyz")?.ends_with("\r\n\r\nok"))).with_context(told)?;
+    until("the tunnel to be open", || Ok(got(&health, "/readyz")?.ends_with("\r\n\r\nok"))).with_context(read_log)?;
     let figures = got(&metrics, "/metrics")?;
     for figure in ["karmada_build_info{", "rest_client_requests_total{code=\"101\"", "crowsnest_agent_tunnel_open 1\n"]
     {
         ensure!(figures.contains(figure), "{figure}: {figures}");
     }
-    for line in told().lines() {
+    for line in read_log().lines() {
         let line: serde_json::Value = serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))?;
         ensure!(line["message"].is_string() && line["level"].is_string() && line["timestamp"].is_string(), "{line}");
     }
@@ -191,11 +191,11 @@ fn free_address() -> Result<String> {
 
 /// A response with its head; empty while nothing listens.
 fn got(address: &str, path: &str) -> Result<String> {
-    let mut answer = String::new();
-    let Ok(mut stream) = TcpStream::connect(address) else { return Ok(answer) };
+    let mut response = String::new();
+    let Ok(mut stream) = TcpStream::connect(address) else { return Ok(response) };
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
 /// An existing agent's Secret is not overwritten.
@@ -205,19 +205,19 @@ fn keeps_existing_secrets(words: &[&str], in_member: &Kubectl, member: &Path) ->
     in_member.ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
     let try_it =
         || CommandOutput::of(&register(words, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?);
-    let said = try_it()?;
+    let output = try_it()?;
     let expected = "secret karmada-system/karmada-kubeconfig exists and was not created by";
-    ensure!(said.code == Some(1) && said.err.contains(expected), "{said:?}");
+    ensure!(output.code == Some(1) && output.err.contains(expected), "{output:?}");
     in_member.ok(&["delete", "secret", "karmada-kubeconfig", "-n", "karmada-system"], "")?;
-    let said = try_it()?;
-    ensure!(said.code == Some(0) && said.out.contains("would be registered"), "{said:?}");
+    let output = try_it()?;
+    ensure!(output.code == Some(0) && output.out.contains("would be registered"), "{output:?}");
     in_member.ok(&["delete", "namespace", "karmada-system"], "").map(drop)
 }
 
 /// A request with a token for the name of an existing cluster.
 fn an_existing_name_is_not_approved(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
-    let said = CommandOutput::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
-    ensure!(said.code == Some(1) && said.err.contains("certificate signing request oslo-"), "{said:?}");
+    let output = CommandOutput::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
+    ensure!(output.code == Some(1) && output.err.contains("certificate signing request oslo-"), "{output:?}");
     let open = kubectl.ok(&["get", "csr"], "")?;
     ensure!(open.matches("Pending").count() == 1, "{open}");
     Ok(())

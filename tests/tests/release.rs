@@ -19,9 +19,9 @@ const MANIFESTS: [&str; 4] =
 
 /// Runs a command that must succeed; returns its standard output.
 fn ok(command: &mut Command) -> Result<String> {
-    let said = CommandOutput::of(&command.output().with_context(|| format!("{command:?}"))?)?;
-    ensure!(said.code == Some(0), "{command:?}: {said:?}");
-    Ok(said.out)
+    let output = CommandOutput::of(&command.output().with_context(|| format!("{command:?}"))?)?;
+    ensure!(output.code == Some(0), "{command:?}: {output:?}");
+    Ok(output.out)
 }
 
 fn json(path: &Path) -> Result<Value> {

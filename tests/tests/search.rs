@@ -29,8 +29,8 @@ fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
     raw(kubectl, &path("count", query, ""))?["total"].as_u64().context("a count")
 }
 
-fn names(answer: &Value) -> Vec<String> {
-    let hits = answer["hits"].as_array().into_iter().flatten();
+fn names(response: &Value) -> Vec<String> {
+    let hits = response["hits"].as_array().into_iter().flatten();
     hits.map(|hit| format!("{}/{}", hit["cluster"].as_str().unwrap_or(""), hit["name"].as_str().unwrap_or("")))
         .collect()
 }
@@ -150,9 +150,9 @@ fn relations(kubectl: &Kubectl) -> Result<()> {
     let object = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout&depth=2";
     let graph = raw(kubectl, &format!("{ROOT}/graph?{object}"))?;
     let nodes = graph["nodes"].as_array().context("nodes")?;
-    let place = |kind: &str| nodes.iter().position(|node| node["kind"] == kind);
+    let index_of = |kind: &str| nodes.iter().position(|node| node["kind"] == kind);
     let (Some(deployment), Some(set), Some(pod), Some(settings)) =
-        (place("Deployment"), place("ReplicaSet"), place("Pod"), place("ConfigMap"))
+        (index_of("Deployment"), index_of("ReplicaSet"), index_of("Pod"), index_of("ConfigMap"))
     else {
         anyhow::bail!("{graph}")
     };

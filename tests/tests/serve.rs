@@ -70,8 +70,8 @@ fn serves_http2(world: &World) -> Result<()> {
 #[test]
 fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
-    let said = world.install()?;
-    ensure!(said.ok && said.out.contains("apiservice/v1alpha1.cluster.karmada.io applied"), "{said:?}");
+    let output = world.install()?;
+    ensure!(output.ok && output.out.contains("apiservice/v1alpha1.cluster.karmada.io applied"), "{output:?}");
     let sick = world.crowsnest(&["doctor"])?;
     ensure!(!sick.ok && sick.out.contains("check that `crowsnest serve` runs with the role aggregated"), "{sick:?}");
 
@@ -84,15 +84,15 @@ fn replicas_may_be_killed_suspended_and_cut_off() -> Result<()> {
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     let mut wrong = String::new();
     until("all metrics to be served", || {
-        let told = replicas.iter().map(Replica::metrics).collect::<Result<Vec<_>>>()?;
-        wrong = figures::wrong(&told)?;
+        let metrics = replicas.iter().map(Replica::metrics).collect::<Result<Vec<_>>>()?;
+        wrong = figures::wrong(&metrics)?;
         Ok(wrong.is_empty())
     })
     .context(wrong)?;
     // A second installation applies the same objects and writes nothing.
     let before = world.versions()?;
     let again = world.crowsnest(&["install"])?;
-    ensure!(again.ok && again.out == said.out, "{again:?}");
+    ensure!(again.ok && again.out == output.out, "{again:?}");
     let after = world.versions()?;
     ensure!(before == after, "before {before:?}, after {after:?}");
 
@@ -159,20 +159,20 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
     std::fs::write(&settings, "kubeconfig: /nowhere/kubeconfig\nroles: [webhook]\nlisten: 127.0.0.1:0\n")?;
     let file = settings.display().to_string();
     let serve = |more: &[&str]| site::run(&[&["serve", "--config", &file][..], more].concat());
-    let said = serve(&[])?;
-    ensure!(!said.ok && said.err.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""), "{said:?}");
-    let said = serve(&["--kubeconfig", "/elsewhere"])?;
-    ensure!(!said.ok && said.err.contains("cannot read the kubeconfig \"/elsewhere\""), "{said:?}");
+    let output = serve(&[])?;
+    ensure!(!output.ok && output.err.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""), "{output:?}");
+    let output = serve(&["--kubeconfig", "/elsewhere"])?;
+    ensure!(!output.ok && output.err.contains("cannot read the kubeconfig \"/elsewhere\""), "{output:?}");
     // A misspelled environment variable is reported, without its value.
     let slip = std::process::Command::new(crowsnest_tests::binary()?)
         .args(["serve", "--config", &file])
         .env("CROWSNEST_LISTN", "open-sesame")
         .output()?;
-    let told = String::from_utf8(slip.stderr)?;
+    let stderr = String::from_utf8(slip.stderr)?;
     let expected = "unknown environment variable CROWSNEST_LISTN: did you mean CROWSNEST_LISTEN?\n";
-    ensure!(slip.status.code() == Some(2) && told.contains(expected) && !told.contains("sesame"), "{told}");
+    ensure!(slip.status.code() == Some(2) && stderr.contains(expected) && !stderr.contains("sesame"), "{stderr}");
     std::fs::write(&settings, "role: [webhook]\n")?;
-    let said = serve(&[])?;
-    ensure!(!said.ok && said.err.contains("unknown key \"role\""), "{said:?}");
+    let output = serve(&[])?;
+    ensure!(!output.ok && output.err.contains("unknown key \"role\""), "{output:?}");
     Ok(())
 }

@@ -58,9 +58,9 @@ fn run(fleet: &Fleet, kubectl: &std::path::Path, command: &str) -> Result<Comman
         .env("CROWSNEST_DATA_DIR", &fleet.data_dir)
         .output()
         .with_context(|| command.to_owned())?;
-    let said = CommandOutput::of(&output)?;
-    ensure!(said.code == Some(0), "{command}: {said:?}");
-    Ok(said)
+    let output = CommandOutput::of(&output)?;
+    ensure!(output.code == Some(0), "{command}: {output:?}");
+    Ok(output)
 }
 
 fn json(kubectl: &Kubectl, args: &[&str]) -> Result<Value> {
@@ -206,9 +206,9 @@ fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Res
     through.says(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
     let nodes = format!("{proxy}/api/v1/nodes");
-    let own = "users \"ops\" is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate resource \"users\"";
-    let said = ops.says(&["get", "--raw", &nodes], "", 1, own)?;
-    ensure!(said.err.contains(&warning), "{said:?}");
+    let own = "is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate";
+    let output = ops.says(&["get", "--raw", &nodes], "", 1, own)?;
+    ensure!(output.err.contains(&warning), "{output:?}");
     let (_, command) = grant.split_once(' ').context("a command")?;
     ops.ok(&command.split(' ').collect::<Vec<_>>(), "")?;
     through.until(&["get", "pods", "-A"], |_| true)?;
@@ -242,8 +242,8 @@ fn another_shape_is_applied(data: &std::path::Path) -> Result<()> {
         ensure!(allocatable["cpu"] == "2" && allocatable.get("nvidia.com/gpu").is_none(), "{allocatable}");
         ensure!((labels["mine"] == "yes") == (node["metadata"]["name"] == "gpu-node-1"), "{labels}");
     }
-    let place = "jsonpath={.spec.provider}/{.spec.region}/{.spec.zones}";
-    cp.until(&["get", "cluster", "gpu", "-o", place], |out| out == "sim//[\"moon\"]")?;
+    let format = "jsonpath={.spec.provider}/{.spec.region}/{.spec.zones}";
+    cp.until(&["get", "cluster", "gpu", "-o", format], |out| out == "sim//[\"moon\"]")?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

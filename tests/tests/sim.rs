@@ -30,9 +30,9 @@ fn members_fail_and_recover() -> Result<()> {
 }
 
 fn sim(fleet: &Fleet, args: &[&str]) -> Result<String> {
-    let said = fleet.crowsnest(&[&["sim"], args].concat())?;
-    ensure!(said.code == Some(0), "sim {args:?}: {said:?}");
-    Ok(said.out)
+    let output = fleet.crowsnest(&[&["sim"], args].concat())?;
+    ensure!(output.code == Some(0), "sim {args:?}: {output:?}");
+    Ok(output.out)
 }
 
 fn refuses_unknown_members(fleet: &Fleet) -> Result<()> {
@@ -45,8 +45,8 @@ fn refuses_unknown_members(fleet: &Fleet) -> Result<()> {
         (&["m1", "state", "--data-dir", "/nowhere"], "error: no data of `crowsnest up` found in /nowhere"),
     ];
     for (args, text) in refusals {
-        let said = fleet.crowsnest(&[&["sim"], args].concat())?;
-        ensure!(said.code != Some(0) && said.err.contains(text), "{args:?}: {said:?}");
+        let output = fleet.crowsnest(&[&["sim"], args].concat())?;
+        ensure!(output.code != Some(0) && output.err.contains(text), "{args:?}: {output:?}");
     }
     Ok(())
 }
@@ -79,16 +79,16 @@ fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> R
     ensure!(described.contains("cluster is not reachable"), "{described}");
     ensure!(sim(fleet, &["m2", "state"])?.contains("\"reachable\": false"));
 
-    let said = everywhere.run(&["get", "pods", "-l", "app=web"], "")?;
-    ensure!(said.out.matches("Running").count() == 9, "{said:?}");
-    ensure!(said.err.contains("m2"), "the age of m2 is not reported: {said:?}");
+    let output = everywhere.run(&["get", "pods", "-l", "app=web"], "")?;
+    ensure!(output.out.matches("Running").count() == 9, "{output:?}");
+    ensure!(output.err.contains("m2"), "the age of m2 is not reported: {output:?}");
     let mut found = None;
     until("search to report that m2 is left out", || {
-        let said = fleet.crowsnest(&["search", "kind:pod label:app=web"])?;
-        let told = said.code == Some(5) && said.err.contains("warning: m2: ");
-        let whole = said.out.matches("Running").count() == 9;
-        found = Some(said);
-        Ok(told && whole)
+        let output = fleet.crowsnest(&["search", "kind:pod label:app=web"])?;
+        let is_reported = output.code == Some(5) && output.err.contains("warning: m2: ");
+        let whole = output.out.matches("Running").count() == 9;
+        found = Some(output);
+        Ok(is_reported && whole)
     })
     .with_context(|| format!("{found:?}"))?;
     // A change in another member still arrives.

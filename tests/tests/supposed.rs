@@ -50,13 +50,13 @@ fn stored(kubectl: &Kubectl) -> Result<String> {
 /// `plan` of a fixture, with additional flags.
 fn planned(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<CommandOutput> {
     let path = format!("{}/../tests/tests/supposed/{file}", env!("CARGO_MANIFEST_DIR"));
-    let said = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
-    ensure!(said.code == Some(code), "plan of {file} should exit with {code}: {said:?}");
-    Ok(said)
+    let output = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
+    ensure!(output.code == Some(code), "plan of {file} should exit with {code}: {output:?}");
+    Ok(output)
 }
 
-fn tells(said: &CommandOutput, texts: &[&str]) -> Result<()> {
-    let all = format!("{}{}", said.out, said.err);
+fn expect_texts(output: &CommandOutput, texts: &[&str]) -> Result<()> {
+    let all = format!("{}{}", output.out, output.err);
     let words: Vec<String> = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for text in texts {
         ensure!(words.iter().any(|line| line.contains(text)), "{text:?} is not in {all}");
@@ -64,25 +64,25 @@ fn tells(said: &CommandOutput, texts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn template<'v>(answer: &'v Value, kind: &str, name: &str) -> Result<&'v Value> {
-    let templates = answer["status"]["templates"].as_array().into_iter().flatten();
+fn template<'v>(response: &'v Value, kind: &str, name: &str) -> Result<&'v Value> {
+    let templates = response["status"]["templates"].as_array().into_iter().flatten();
     let mut found = templates.filter(|one| one["template"]["kind"] == kind && one["template"]["name"] == name);
-    found.next().with_context(|| format!("no {kind} {name} in {answer:#}"))
+    found.next().with_context(|| format!("no {kind} {name} in {response:#}"))
 }
 
 fn clusters(fleet: &Fleet) -> Result<()> {
-    let said = planned(fleet, "taint.yaml", &["--brief"], 0)?;
-    tells(
-        &said,
+    let output = planned(fleet, "taint.yaml", &["--brief"], 0)?;
+    expect_texts(
+        &output,
         &[
             "Cluster member1 would be changed",
             "member1 removed 1 -> 0 its taints are not tolerated; the copy is kept until it is replaced",
             "member2 changed 1 -> 2",
         ],
     )?;
-    let said = planned(fleet, "label.yaml", &["--brief"], 0)?;
-    tells(
-        &said,
+    let output = planned(fleet, "label.yaml", &["--brief"], 0)?;
+    expect_texts(
+        &output,
         &[
             "# ConfigMap shop/notice",
             "member1 removed - cluster(s) did not match the placement cluster affinity constraint",
@@ -91,16 +91,19 @@ fn clusters(fleet: &Fleet) -> Result<()> {
             "member1 unchanged 1",
         ],
     )?;
-    let said = planned(fleet, "label.yaml", &["--brief", "--delete"], 0)?;
-    tells(&said, &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 is being removed"])?;
-    let said = planned(fleet, "unknown.yaml", &[], 1)?;
-    tells(&said, &["the APIs and capacity of a cluster are unknown before it has joined"])
+    let output = planned(fleet, "label.yaml", &["--brief", "--delete"], 0)?;
+    expect_texts(
+        &output,
+        &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 is being removed"],
+    )?;
+    let output = planned(fleet, "unknown.yaml", &[], 1)?;
+    expect_texts(&output, &["the APIs and capacity of a cluster are unknown before it has joined"])
 }
 
 fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    let said = planned(fleet, "policy.yaml", &["--delete"], 0)?;
-    tells(
-        &said,
+    let output = planned(fleet, "policy.yaml", &["--delete"], 0)?;
+    expect_texts(
+        &output,
         &[
             "PropagationPolicy shop/workloads would be deleted",
             "follows no policy, previously PropagationPolicy shop/workloads",
@@ -108,23 +111,26 @@ fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
             "NoPolicy - no policy selects the template",
         ],
     )?;
-    let said = planned(fleet, "web.yaml", &["--delete", "--fail-on-change"], 4)?;
-    tells(&said, &["Deployment shop/web would be deleted", "member1 removed 1 -> 0", "member2 removed 1 -> 0"])?;
-    let said = planned(fleet, "rebalancer.yaml", &["--delete"], 1)?;
-    tells(&said, &["workloadrebalancers.apps.karmada.io \"again\" not found"])?;
+    let output = planned(fleet, "web.yaml", &["--delete", "--fail-on-change"], 4)?;
+    expect_texts(
+        &output,
+        &["Deployment shop/web would be deleted", "member1 removed 1 -> 0", "member2 removed 1 -> 0"],
+    )?;
+    let output = planned(fleet, "rebalancer.yaml", &["--delete"], 1)?;
+    expect_texts(&output, &["workloadrebalancers.apps.karmada.io \"again\" not found"])?;
     // Deletion protection is checked.
     kubectl.ok(&["create", "namespace", "precious"], "")?;
     kubectl.ok(&["label", "namespace", "precious", "resourcetemplate.karmada.io/deletion-protected=Always"], "")?;
-    let said = planned(fleet, "protected.yaml", &["--delete"], 1)?;
-    tells(&said, &["This resource is protected"])?;
+    let output = planned(fleet, "protected.yaml", &["--delete"], 1)?;
+    expect_texts(&output, &["This resource is protected"])?;
     kubectl.ok(&["get", "namespace", "precious"], "").map(drop)
 }
 
 /// Capacity assigned to the first is not available to the second.
 fn rivals(fleet: &Fleet) -> Result<()> {
-    let said = planned(fleet, "rivals.yaml", &["-o", "json"], 1)?;
-    let answer: Value = serde_json::from_str(&said.out)?;
-    let (first, second) = (template(&answer, "StatefulSet", "first")?, template(&answer, "StatefulSet", "second")?);
+    let output = planned(fleet, "rivals.yaml", &["-o", "json"], 1)?;
+    let response: Value = serde_json::from_str(&output.out)?;
+    let (first, second) = (template(&response, "StatefulSet", "first")?, template(&response, "StatefulSet", "second")?);
     ensure!(first["clusters"][0]["replicas"] == 2, "{first:#}");
     ensure!(second["scheduling"]["decision"] == "Fail" && second["clusters"] == serde_json::json!([]), "{second:#}");
     let cluster = second["scheduling"]["terms"][0]["clusters"].as_array().into_iter().flatten();
@@ -134,9 +140,9 @@ fn rivals(fleet: &Fleet) -> Result<()> {
 }
 
 fn others(fleet: &Fleet) -> Result<()> {
-    let said = planned(fleet, "quota.yaml", &["--brief"], 0)?;
-    tells(
-        &said,
+    let output = planned(fleet, "quota.yaml", &["--brief"], 0)?;
+    expect_texts(
+        &output,
         &[
             "FederatedResourceQuota shop/cpus would be created",
             "QuotaExceeded - FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 400m, limit 150m.",
@@ -144,17 +150,23 @@ fn others(fleet: &Fleet) -> Result<()> {
             "member1 changed 1",
         ],
     )?;
-    let said = planned(fleet, "rebalancer.yaml", &["-o", "json"], 0)?;
-    let answer: Value = serde_json::from_str(&said.out)?;
-    let web = template(&answer, "Deployment", "web")?;
+    let output = planned(fleet, "rebalancer.yaml", &["-o", "json"], 0)?;
+    let response: Value = serde_json::from_str(&output.out)?;
+    let web = template(&response, "Deployment", "web")?;
     ensure!(web["scheduling"]["trigger"] == "RescheduleRequested", "{web:#}");
-    ensure!(answer["status"]["notices"].to_string().contains("Deployment shop/nosuch has no binding"), "{answer:#}");
+    ensure!(
+        response["status"]["notices"].to_string().contains("Deployment shop/nosuch has no binding"),
+        "{response:#}"
+    );
     // Dependencies are planned as well, with their owner.
-    let said = planned(fleet, "along.yaml", &["-o", "json"], 0)?;
-    let answer: Value = serde_json::from_str(&said.out)?;
-    let settings = template(&answer, "ConfigMap", "web-settings")?;
+    let output = planned(fleet, "along.yaml", &["-o", "json"], 0)?;
+    let response: Value = serde_json::from_str(&output.out)?;
+    let settings = template(&response, "ConfigMap", "web-settings")?;
     ensure!(settings["requiredBy"][0]["name"] == "web-deployment" && settings["change"] == "Added", "{settings:#}");
     let clusters = settings["clusters"].as_array().context("clusters")?;
     ensure!(clusters.len() == 2 && clusters.iter().all(|one| one["replicas"].is_null()), "{settings:#}");
-    tells(&planned(fleet, "along.yaml", &["--brief"], 0)?, &["dependency of ResourceBinding shop/web-deployment"])
+    expect_texts(
+        &planned(fleet, "along.yaml", &["--brief"], 0)?,
+        &["dependency of ResourceBinding shop/web-deployment"],
+    )
 }

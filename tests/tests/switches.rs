@@ -14,10 +14,10 @@ fn unknown_gates_and_controllers_are_refused() -> Result<()> {
         [("--feature-gates", "Nope=true", "FederatedQuotaEnforcement"), ("--controllers", "*,-nope", "bindingStatus")]
     {
         let output = Command::new(binary()?).args(["up", flag, value]).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{said}");
-        ensure!(said.contains("nope") || said.contains("Nope"), "{said}");
-        ensure!(said.contains(flag) && said.contains(known), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{stderr}");
+        ensure!(stderr.contains("nope") || stderr.contains("Nope"), "{stderr}");
+        ensure!(stderr.contains(flag) && stderr.contains(known), "{stderr}");
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 //!
 //! They are one program because each of them mostly waits: as one program, they wait at the same time.
 
+mod access;
 mod agent;
+mod aggregated_admission;
 mod attacks;
 mod audit;
 mod backends;
@@ -32,9 +34,11 @@ mod kubectl;
 mod least_rights;
 mod load;
 mod logs;
+mod mcp;
 mod metrics;
 mod oidc;
 mod operations;
+mod paths;
 mod proxies;
 mod quickstart;
 mod quotas;

@@ -19,15 +19,15 @@ fn clusters_are_tainted_and_unjoined() -> Result<()> {
 }
 
 /// A command that succeeds, and its output.
-fn says(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
-    let said = fleet.crowsnest(args)?;
-    ensure!(said.code == Some(0) && said.out == expected, "{args:?}: {said:?}");
+fn expect_output(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
+    let output = fleet.crowsnest(args)?;
+    ensure!(output.code == Some(0) && output.out == expected, "{args:?}: {output:?}");
     Ok(())
 }
 
 fn refused(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
-    let said = fleet.crowsnest(args)?;
-    ensure!(said.code == Some(1) && said.err.contains(expected), "{args:?}: {said:?}");
+    let output = fleet.crowsnest(args)?;
+    ensure!(output.code == Some(1) && output.err.contains(expected), "{args:?}: {output:?}");
     Ok(())
 }
 
@@ -37,21 +37,25 @@ fn taints(kubectl: &Kubectl, cluster: &str) -> Result<String> {
 }
 
 fn cordoned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    says(fleet, &["cordon", "m1", "--dry-run"], "m1 cluster cordoned (dry run)\n")?;
+    expect_output(fleet, &["cordon", "m1", "--dry-run"], "m1 cluster cordoned (dry run)\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
-    says(fleet, &["cordon", "m1"], "m1 cluster cordoned\n")?;
+    expect_output(fleet, &["cordon", "m1"], "m1 cluster cordoned\n")?;
     ensure!(taints(kubectl, "m1")? == "cluster.karmada.io/unschedulable=:NoSchedule ");
-    says(fleet, &["cordon", "m1"], "m1 cluster already cordoned\n")?;
-    says(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
+    expect_output(fleet, &["cordon", "m1"], "m1 cluster already cordoned\n")?;
+    expect_output(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
-    says(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
+    expect_output(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
     refused(fleet, &["cordon", "m9"], "error: cluster m9 not found\n")
 }
 
 fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let both = ["taint", "clusters", "m1", "m2", "team=a:NoSchedule", "slow:NoExecute"];
-    says(fleet, &[&both[..], &["--dry-run"]].concat(), "cluster/m1 tainted (dry run)\ncluster/m2 tainted (dry run)\n")?;
-    says(fleet, &both, "cluster/m1 tainted\ncluster/m2 tainted\n")?;
+    expect_output(
+        fleet,
+        &[&both[..], &["--dry-run"]].concat(),
+        "cluster/m1 tainted (dry run)\ncluster/m2 tainted (dry run)\n",
+    )?;
+    expect_output(fleet, &both, "cluster/m1 tainted\ncluster/m2 tainted\n")?;
     for cluster in ["m1", "m2"] {
         ensure!(taints(kubectl, cluster)? == "team=a:NoSchedule slow=:NoExecute ");
     }
@@ -61,9 +65,9 @@ fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         &again,
         "cluster m1 already has team:NoSchedule taint(s) with same effect(s) and --overwrite is false",
     )?;
-    says(fleet, &[&again[..], &["--overwrite"]].concat(), "cluster/m1 modified\n")?;
+    expect_output(fleet, &[&again[..], &["--overwrite"]].concat(), "cluster/m1 modified\n")?;
     ensure!(taints(kubectl, "m1")? == "slow=:NoExecute team=b:NoSchedule ");
-    says(fleet, &["taint", "clusters", "m1", "team:NoSchedule-", "slow-"], "cluster/m1 untainted\n")?;
+    expect_output(fleet, &["taint", "clusters", "m1", "team:NoSchedule-", "slow-"], "cluster/m1 untainted\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
     refused(fleet, &["taint", "clusters", "m1", "team-"], "cluster m1: taint \"team\" not found")?;
     refused(fleet, &["taint", "nodes", "m1", "a:NoSchedule"], "invalid resource type nodes")?;
@@ -76,12 +80,12 @@ fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // In addition to its own Work there are four with the RBAC objects for impersonation.
     let whole = |out: &str| out.contains("/mine-") && out.lines().count() == 5;
     kubectl.until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], whole)?;
-    says(fleet, &["unjoin", "m2", "--dry-run"], "cluster(m2) would be unjoined, with 5 Works (dry run)\n")?;
+    expect_output(fleet, &["unjoin", "m2", "--dry-run"], "cluster(m2) would be unjoined, with 5 Works (dry run)\n")?;
     kubectl.ok(&["get", "cluster", "m2"], "")?;
     let waits =
         "error: cluster m2 still exists after 15 s: it waits for 1 bindings: default/mine (it has no placement)\n";
     refused(fleet, &["unjoin", "m2", "--wait", "15s"], waits)?;
-    let said = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
-    ensure!(said.code == Some(0) && said.out == "cluster(m2) is unjoined successfully\n", "{said:?}");
+    let output = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
+    ensure!(output.code == Some(0) && output.out == "cluster(m2) is unjoined successfully\n", "{output:?}");
     kubectl.says(&["get", "cluster", "m2"], "", 1, "not found").map(drop)
 }

@@ -160,9 +160,9 @@ fn a_receiver_gets_traces() -> Result<()> {
         (TraceContext::new(1), TraceContext::new(2), TraceContext::new(3), TraceContext::new(4));
     let mut last = String::new();
     crowsnest_tests::until("the member's API to respond", || {
-        let answer = client.send("GET", &format!("{member}/pods"), &unsampled.header("00"), String::new());
-        last = answer.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
-        Ok(answer.is_ok())
+        let result = client.send("GET", &format!("{member}/pods"), &unsampled.header("00"), String::new());
+        last = result.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(result.is_ok())
     })
     .context(last)?;
     client.send(
@@ -210,9 +210,10 @@ fn a_receiver_gets_traces() -> Result<()> {
     ensure!(of(&unsampled, SERVER).is_err(), "a request that its caller does not sample was traced");
 
     // The member receives the span of its request.
-    let asked = spans.iter().filter(|span| span.kind == CLIENT);
-    let asked: Vec<String> = asked.map(|span| format!("00-{}-{}-01", echo_context.trace, hex(&span.span_id))).collect();
-    ensure!(asked.contains(&received_context), "{received_context}: {asked:#?}");
+    let contexts = spans.iter().filter(|span| span.kind == CLIENT);
+    let contexts: Vec<String> =
+        contexts.map(|span| format!("00-{}-{}-01", echo_context.trace, hex(&span.span_id))).collect();
+    ensure!(contexts.contains(&received_context), "{received_context}: {contexts:#?}");
     for begins in ["reconcile ", "list "] {
         ensure!(spans.iter().any(|span| span.name.starts_with(begins)), "no span {begins}");
     }
@@ -240,9 +241,9 @@ fn echoes(fleet: &Fleet, client: &TracedClient<'_>, context: &TraceContext) -> R
     kubectl.ok(&["apply", "-f", "-"], &documents)?;
     let mut response = String::new();
     crowsnest_tests::until("the echoing member to respond", || {
-        let answer =
+        let result =
             client.send("GET", &format!("{CLUSTERS}/echo/proxy/api/v1/nodes"), &context.header("01"), String::new());
-        response = answer.unwrap_or_else(|error| format!("{error:#}"));
+        response = result.unwrap_or_else(|error| format!("{error:#}"));
         Ok(response.contains("traceparent"))
     })
     .with_context(|| response.clone())?;

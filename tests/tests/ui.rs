@@ -102,9 +102,14 @@ impl Ui {
     }
 
     fn sign_in(&self) -> Result<String> {
-        let answer = self.ask("POST /ui/session", &self.own(&[]), &json!({"token": self.token}).to_string())?;
-        ensure!(answer.status() == 200 && answer.body.contains("system:admin"), "{}\n{}", answer.head, answer.body);
-        answer.cookie()
+        let response = self.ask("POST /ui/session", &self.own(&[]), &json!({"token": self.token}).to_string())?;
+        ensure!(
+            response.status() == 200 && response.body.contains("system:admin"),
+            "{}\n{}",
+            response.head,
+            response.body
+        );
+        response.cookie()
     }
 }
 
@@ -137,8 +142,8 @@ fn the_ui_is_isolated_from_other_origins() -> Result<()> {
     );
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let again = Ui::of(&fleet)?;
-    let answer = again.ask("GET /ui/session", &again.own(&[&cookie]), "")?;
-    ensure!(answer.status() == 200 && answer.body.contains("system:admin"), "{}\n{}", answer.head, answer.body);
+    let response = again.ask("GET /ui/session", &again.own(&[&cookie]), "")?;
+    ensure!(response.status() == 200 && response.body.contains("system:admin"), "{}\n{}", response.head, response.body);
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -175,8 +180,8 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
     ensure!(status(&there, &cookie)? == 200, "the other replica does not know the session");
     // Only the host name of the proxy in front of the UI is accepted.
     for (host, expected) in [("fleet.example", 200), ("Fleet.Example:443", 200), ("evil.example", 421)] {
-        let answer = here.ask("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
-        ensure!(answer.status() == expected, "{host}: {}", answer.head);
+        let response = here.ask("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
+        ensure!(response.status() == expected, "{host}: {}", response.head);
     }
     // While the old key is listed after the new one, its cookies are valid; after its removal they are not.
     fs::write(&key, format!("{second}\n{first}\n"))?;
@@ -205,21 +210,25 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
 /// origin are dropped.
 fn member_headers_do_not_affect_the_origin(fleet: &Fleet, ui: &Ui, cookie: &str) -> Result<()> {
     let path = format!("GET {MEMBER}{PAGE}");
-    let mut answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
+    let mut response = ui.ask(&path, &ui.own(&[cookie]), "")?;
     // The fleet's watch may be delayed.
     until("the member's page", || {
-        answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
-        Ok(answer.status() == 200)
+        response = ui.ask(&path, &ui.own(&[cookie]), "")?;
+        Ok(response.status() == 200)
     })
-    .with_context(|| format!("{}\n{}", answer.head, answer.body))?;
-    ensure!(answer.body.contains(DOCUMENT), "{}", answer.body);
+    .with_context(|| format!("{}\n{}", response.head, response.body))?;
+    ensure!(response.body.contains(DOCUMENT), "{}", response.body);
     for (name, value) in HOSTILE {
-        ensure!(!answer.values(name).contains(&value), "{name} reached the browser:\n{}", answer.head);
+        ensure!(!response.values(name).contains(&value), "{name} reached the browser:\n{}", response.head);
     }
-    let policy = answer.values("content-security-policy");
+    let policy = response.values("content-security-policy");
     ensure!(policy.len() == 1 && policy[0].starts_with("default-src 'none'; sandbox;"), "{policy:?}");
-    ensure!(answer.values("x-content-type-options") == ["nosniff"], "{}", answer.head);
-    ensure!(answer.values("content-type") == ["text/html"] && answer.values("etag") == ["\"kept\""], "{}", answer.head);
+    ensure!(response.values("x-content-type-options") == ["nosniff"], "{}", response.head);
+    ensure!(
+        response.values("content-type") == ["text/html"] && response.values("etag") == ["\"kept\""],
+        "{}",
+        response.head
+    );
 
     let direct = RUNTIME.block_on(member::through_the_control_plane(fleet, &format!("{MEMBER}{PAGE}")))?;
     for name in ["set-cookie", "clear-site-data", "strict-transport-security", "access-control-allow-origin"] {
@@ -254,9 +263,9 @@ fn websockets_are_for_own_pages(ui: &Ui, cookie: &str) -> Result<()> {
         ];
         let headers =
             if expected == 101 { headers.to_vec() } else { [&headers[..], &["Connection: close".to_owned()]].concat() };
-        let answer = ui.ask(&path, &headers, "")?;
-        ensure!(answer.status() == expected, "{origin} at {host}: {}\n{}", answer.head, answer.body);
-        ensure!(answer.values("set-cookie").is_empty(), "{}", answer.head);
+        let response = ui.ask(&path, &headers, "")?;
+        ensure!(response.status() == expected, "{origin} at {host}: {}\n{}", response.head, response.body);
+        ensure!(response.values("set-cookie").is_empty(), "{}", response.head);
     }
     Ok(())
 }
@@ -283,10 +292,10 @@ fn pages_of_other_sites_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
         ("GET /", lines(&["Host: localhost:9999"]), 200),
     ];
     for (target, headers, expected) in cases {
-        let answer = ui.ask(target, &headers, &body)?;
-        ensure!(answer.status() == expected, "{target} {headers:?}: {}\n{}", answer.head, answer.body);
-        ensure!(answer.values("access-control-allow-origin").is_empty(), "{}", answer.head);
-        ensure!(expected == 200 || answer.values("set-cookie").is_empty(), "{}", answer.head);
+        let response = ui.ask(target, &headers, &body)?;
+        ensure!(response.status() == expected, "{target} {headers:?}: {}\n{}", response.head, response.body);
+        ensure!(response.values("access-control-allow-origin").is_empty(), "{}", response.head);
+        ensure!(expected == 200 || response.values("set-cookie").is_empty(), "{}", response.head);
     }
     // The session is unchanged.
     ensure!(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status() == 200);
@@ -302,8 +311,8 @@ fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
                 1 => format!("Cookie: crowsnest-identity={n:043}"),
                 _ => format!("Cookie: crowsnest-session={n:0400}"),
             };
-            let answer = ui.ask("GET /api/v1/secrets", &ui.own(&[&made_up]), "")?;
-            ensure!(answer.status() == 401, "{made_up}: {}", answer.head);
+            let response = ui.ask("GET /api/v1/secrets", &ui.own(&[&made_up]), "")?;
+            ensure!(response.status() == 401, "{made_up}: {}", response.head);
         }
         Ok(())
     };
@@ -377,9 +386,9 @@ fn hello(address: &str, version: u8) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.write_all(&record)?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(answer)
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response)?;
+    Ok(response)
 }
 
 /// Other users of the machine can open no file or folder of the data directory, including keys and kubeconfigs.

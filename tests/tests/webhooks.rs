@@ -106,8 +106,8 @@ fn nothing_happened(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let status = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed}"];
     let used = kubectl.ok(&status, "")?;
     ensure!(used.is_empty() || used == "{}", "the quota has recorded {used}");
-    let told = fleet.crowsnest(&["journal", "federatedresourcequota/cpus", "-n", "shop", "-o", "json"])?;
-    ensure!(!told.out.contains("QuotaDenied"), "{told:?}");
+    let output = fleet.crowsnest(&["journal", "federatedresourcequota/cpus", "-n", "shop", "-o", "json"])?;
+    ensure!(!output.out.contains("QuotaDenied"), "{output:?}");
     let events = kubectl.ok(&["get", "events", "-n", "shop", "-o", "json"], "")?;
     ensure!(!events.contains("exceeded for resource"), "{events}");
     let honest = serde_json::to_string(&binding("honest", "2"))?;
@@ -174,16 +174,16 @@ fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
     let (mut process, url) = serve(&fleet, &dir.path().join("open"), &[])?;
     for dry_run in [true, false] {
         for (cpu, allowed) in [("1500m", true), ("1500m", true), ("3", false)] {
-            let (status, answer) = runtime.block_on(post(&url, None, &forged("made-up", cpu, dry_run)))?;
-            ensure!(status == 200 && answer["response"]["allowed"] == allowed, "{status} {answer}");
+            let (status, response_body) = runtime.block_on(post(&url, None, &forged("made-up", cpu, dry_run)))?;
+            ensure!(status == 200 && response_body["response"]["allowed"] == allowed, "{status} {response_body}");
         }
     }
     nothing_happened(&fleet, &kubectl)?;
     let malformed =
         [json!({}), json!([]), json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})];
     for body in malformed {
-        let (status, answer) = runtime.block_on(post(&url, None, &body))?;
-        ensure!(status == 400 && answer["reason"] == "BadRequest", "{status} {answer}");
+        let (status, response_body) = runtime.block_on(post(&url, None, &body))?;
+        ensure!(status == 400 && response_body["reason"] == "BadRequest", "{status} {response_body}");
     }
     let large = json!({"x": "x".repeat(9 << 20)});
     ensure!(runtime.block_on(post(&url, None, &large)).is_ok_and(|(status, _)| status == 400));
@@ -204,8 +204,9 @@ fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
         (Some(own.client("apiserver")?), 200),
     ];
     for (identity, expected) in &cases {
-        let (status, answer) = runtime.block_on(post(&url, identity.as_deref(), &forged("made-up", "3", false)))?;
-        ensure!(status == *expected, "{status} instead of {expected}: {answer}");
+        let (status, response_body) =
+            runtime.block_on(post(&url, identity.as_deref(), &forged("made-up", "3", false)))?;
+        ensure!(status == *expected, "{status} instead of {expected}: {response_body}");
         let convert = url.replace("validate-resourcebinding", "convert");
         let (status, _) = runtime.block_on(post(&convert, identity.as_deref(), &json!({})))?;
         ensure!(status == 400, "{status} of conversion");

@@ -115,8 +115,8 @@ export async function hanging(page, origin, problems, shot) {
     await page.goto(`${origin}/drift?${WEB}&cluster=member3`)
     await page.getByRole('alert').getByText(/member3 did not respond|member3 does not respond/).waitFor()
     await shot('hanging')
-    await page.getByRole('link', { name: 'member2' }).click()
-    await page.getByText('The live object matches the desired state.').waitFor()
+    await page.getByRole('navigation', { name: 'Cluster', exact: true }).getByRole('link', { name: 'member2' }).click()
+    await page.getByText('In sync').waitFor()
     // The cached revisions of an object there are shown without the member.
     const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
     await page.goto(origin + at('member3', 'overview'))

@@ -90,6 +90,19 @@ export async function signedIn(address, steps, options) {
   )
 }
 
+/** Chooses a preference in the account menu, by the label of its list. */
+export async function prefer(page, name, option) {
+  await page.locator('.who').click()
+  await page.getByRole('combobox', { name, exact: true }).selectOption(option)
+  await page.keyboard.press('Escape')
+}
+
+/** Signs out by the account menu. */
+export async function signOut(page) {
+  await page.locator('.who').click()
+  await page.getByRole('button', { name: 'Sign out' }).click()
+}
+
 /** Pastes text at the cursor of an editor. */
 export async function paste(content, text) {
   await content.evaluate((element, text) => {

@@ -6,23 +6,43 @@ import { signedIn } from './browser.mjs'
 
 const [address, file] = process.argv.slice(2)
 
-/** Hits, their number and notices, once the response is complete and all its rows are rendered. */
-async function shown(page) {
+/** Waits until the response is complete and all its rows are rendered. */
+async function complete(page) {
   await page.waitForFunction(() => {
     const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
     // Including the header row.
     const wanted = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
     return !status.startsWith('Searching') && document.querySelectorAll('.hits .row').length >= wanted
   })
+}
+
+/** Shows the column with the kind, which a query for one kind hides. */
+async function showKind(page) {
+  const head = page.getByRole('columnheader', { name: 'Kind', exact: true })
+  if ((await head.count()) > 0 || (await page.locator('.hits .row:not(.head)').count()) === 0) return
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('checkbox', { name: 'Kind', exact: true }).check()
+  await page.keyboard.press('Escape')
+  await head.waitFor()
+}
+
+/** Hits, their number and notices. */
+async function shown(page) {
+  await complete(page)
+  await showKind(page)
+  await complete(page)
   return page.evaluate(() => {
-    const texts = (root, selector) => [...root.querySelectorAll(selector)].map((element) => element.textContent)
+    // The order of columns depends on the kind, and those without a value are hidden.
+    const identity = ['cluster', 'kind', 'namespace', 'name']
+    const text = (row, column) => row.querySelector(`[role=gridcell][data-column=${column}]`)?.textContent.trim() ?? ''
     const hits = [...document.querySelectorAll('.hits .row:not(.head)')].map((row) =>
-      texts(row, '[role=gridcell]').slice(0, 4).filter((text) => text !== '').join('/'),
+      identity.map((column) => text(row, column)).filter((part) => part !== '').join('/'),
     )
     const status = document.querySelector('.summary [role=status]').textContent
     const total = /^([\d,]+) objects? in [\d.]+ ms$/.exec(status)?.[1]
     if (total === undefined) throw new Error(`it says ${status}`)
-    return { hits, total: Number(total.replaceAll(',', '')), remarks: texts(document, '.summary .notice') }
+    const remarks = [...document.querySelectorAll('.summary .notice')].map((notice) => notice.textContent)
+    return { hits, total: Number(total.replaceAll(',', '')), remarks }
   })
 }
 
@@ -30,7 +50,7 @@ const answers = []
 await signedIn(address, async (page, origin) => {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
     // Start from another page each time, so that no earlier result is left.
-    await page.getByRole('link', { name: 'Search', exact: true }).click()
+    await page.getByRole('link', { name: 'Home', exact: true }).click()
     await page.locator('.summary').waitFor({ state: 'detached' })
     await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)
     await page.keyboard.press('Enter')

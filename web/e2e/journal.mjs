@@ -2,13 +2,13 @@
 // As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { accessible, signedIn } from './browser.mjs'
+import { accessible, prefer, signedIn } from './browser.mjs'
 
 /** Actions, from the root cause on. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
 const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web', tab: 'journal' }
 
-const tableOf = (page, name = 'Moves and their causes') => page.getByRole('table', { name })
+const tableOf = (page, name = 'Placement history') => page.getByRole('table', { name })
 const entryOf = (page, action) => tableOf(page).locator(`tr[data-entry=${action}]`).first()
 
 /** The chain of causes of an entry, as shown in its row. */
@@ -61,13 +61,13 @@ async function journal(page, origin) {
 
   // Of the copy, the binding, and the cluster.
   await show({ ...WEB, cluster: 'm2' })
-  await page.getByText('this is the journal of the template of this copy').waitFor()
+  await page.getByText('this is the one of the template of this copy').waitFor()
   await entry('Rescheduled').waitFor()
   await show({ ...WEB, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', name: 'web-deployment' })
   await entry('Rescheduled').waitFor()
   await entry('ClusterFlipped').getByRole('link', { name: 'm1' }).click()
   await page.waitForURL(`${origin}/cluster/m1`)
-  await page.getByRole('link', { name: 'Moves and their causes' }).click()
+  await page.getByRole('link', { name: 'Placement history' }).click()
   await page.waitForURL(/tab=journal/)
   await entry('ClusterTainted').waitFor()
 
@@ -81,8 +81,8 @@ async function journal(page, origin) {
   await page.getByRole('combobox', { name: 'Time' }).selectOption('15m')
   await page.waitForURL(/last=15m/)
   await page.screenshot({ path: join(pictures, 'journal-failover.png'), fullPage: true })
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
-  await page.getByRole('table', { name: '发生了哪些变动，原因是什么' }).waitFor()
+  await prefer(page, 'Language', 'zh-CN')
+  await page.getByRole('table', { name: '放置历史' }).waitFor()
 }
 
 await signedIn(address, journal, { pictures, fine: (problem) => /status of 400/.test(problem) })

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { accessible, api, expected, isMain, paste, signedIn } from './browser.mjs'
+import { accessible, api, expected, isMain, paste, prefer, signedIn } from './browser.mjs'
 
 const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
@@ -51,7 +51,7 @@ const isParameter = (page, name, value) => page.waitForURL((url) => url.searchPa
 
 async function overview(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod })
-  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready ✓ True/ }).waitFor()
+  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready True/ }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('link', { name: 'nginx:1.25' }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('cell', { name: '80/TCP' }).waitFor()
   await page.getByText('podIP').waitFor()
@@ -179,7 +179,11 @@ async function secret(page, origin, pictures) {
   const body = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'hidden' }, stringData: { password: 'correct-horse' } }
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/secrets`, body)
   const query = encodeURIComponent('kind:secret name:=hidden')
-  for (let found = 0; found === 0; ) found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
+  const end = Date.now() + 60_000
+  for (let found = 0; found === 0; ) {
+    found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
+    assert.ok(found > 0 || Date.now() < end, 'the Secret is not found')
+  }
   const asked = []
   const answers = []
   const note = async (response) => {
@@ -251,6 +255,17 @@ async function history(page, origin, pictures) {
   await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'history.png') })
+  // Each version has its change in a line; an earlier one is restored after a dry run.
+  await versions.getByRole('cell', { name: /colour red → blue/ }).waitFor()
+  await versions.getByRole('row').last().getByRole('button', { name: 'Restore…' }).click()
+  const restore = page.getByRole('dialog', { name: `Restore ${EDITED}` })
+  await restore.getByText('The cluster accepts this (dry run).').waitFor()
+  await restore.getByRole('table', { name: 'Changes by the restore' }).getByRole('row', { name: /data\.colour green red/ }).waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'restore.png') })
+  await restore.getByRole('button', { name: 'Restore in member1' }).click()
+  await page.getByRole('status').getByText('Restored.').waitFor()
+  assert.equal((await api(page, 'GET', `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`)).data.colour, 'red')
   // Against another cluster, whose override sets another image.
   await show(page, origin, { ...WEB, tab: 'history' })
   await page.getByRole('combobox', { name: 'Compare with' }).selectOption('member2')
@@ -290,6 +305,8 @@ async function logs(page, origin, pod, pictures) {
   await page.locator('.line[aria-selected=true]').waitFor()
   assert.equal(await page.locator('.whole pre').textContent(), chosen)
   await page.keyboard.press('Tab')
+  // Lines are counted over time.
+  await page.getByRole('img', { name: /^[\d,]+ lines over time, \d+ errors, \d+ warnings$/ }).waitFor()
   // The server applies the filters.
   const word = /\w{3,}/.exec(chosen)[0]
   await page.getByRole('textbox', { name: 'Exclude' }).fill('.*')
@@ -447,6 +464,9 @@ async function actions(page, origin, pictures, problems) {
   await scale.getByRole('button', { name: 'Scale' }).click()
   await page.getByText('Scaled to 3.').waitFor()
   assert.equal((await read()).spec.replicas, 3)
+  await page.getByRole('button', { name: 'Undo' }).click()
+  await page.getByText('Scaled to 1.').waitFor()
+  assert.equal((await read()).spec.replicas, 1)
 
   await page.getByRole('button', { name: 'Restart' }).click()
   await page.getByRole('dialog').getByText('The cluster accepts this (dry run).').waitFor()
@@ -495,10 +515,10 @@ async function refusals(page, origin, pod) {
 
 async function languages(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod })
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await prefer(page, 'Language', 'zh-CN')
   await page.getByRole('link', { name: '关联' }).waitFor()
   await page.getByRole('table', { name: '容器' }).waitFor()
-  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
+  await prefer(page, '语言', 'en')
   await page.getByRole('link', { name: 'Related' }).waitFor()
 }
 

@@ -1,6 +1,6 @@
 // Signs in at an identity provider, and out again: node e2e/oidc.mjs <address> <issuer>
 import assert from 'node:assert/strict'
-import { walk } from './browser.mjs'
+import { signOut, walk } from './browser.mjs'
 
 const [address, issuer] = process.argv.slice(2)
 const provider = new URL(issuer).origin
@@ -21,7 +21,7 @@ async function signInAndOut(page, origin) {
   const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }]))
   assert.ok(readable.startsWith('["",') && !readable.includes('eyJ'), readable)
 
-  await page.getByRole('button', { name: 'Sign out' }).click()
+  await signOut(page)
   const elsewhere = page.getByRole('link', { name: 'Sign out of 127.0.0.1, too' })
   assert.equal(await elsewhere.getAttribute('href'), `${issuer}/logout?client_id=crowsnest`)
   await elsewhere.click()

@@ -5,13 +5,14 @@ import { signedIn } from './browser.mjs'
 import { home } from './home.mjs'
 import { object } from './object.mjs'
 import { manyRows } from './scroll.mjs'
+import { shell } from './shell.mjs'
 import { steer } from './steer.mjs'
 
 /** The first pages of a new user. */
 async function firstPages(page) {
   // Fleet: three clusters, live counts.
   for (const member of ['member1', 'member2', 'member3']) {
-    await page.locator(`tr[data-cluster="${member}"] td.good`).waitFor()
+    await page.locator(`[data-cluster="${member}"] .pill.good`).waitFor()
   }
   assert.ok(!page.url().includes('token='), 'the token stays in the address')
   await page.screenshot({ path: join(pictures, 'fleet.png') })
@@ -47,6 +48,7 @@ await signedIn(
     await steer(page, origin, pictures, problems)
     await object(page, origin, pictures, problems)
     await home(page, origin, pictures)
+    await shell(page, origin, pictures)
     await manyRows(page, origin)
   },
   { pictures },

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { isMain, signedIn } from './browser.mjs'
 
 const ROWS = 100_000
-const ROW = 30
+const ROW = 28
 const HEAP = 150 << 20
 /** Limit of rows in the document. */
 const RENDERED = 120

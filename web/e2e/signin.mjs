@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { accessible, follow, walk } from './browser.mjs'
+import { accessible, follow, signOut, walk } from './browser.mjs'
 
 /** The policy of proxied responses. */
 const PASSED = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
@@ -59,7 +59,7 @@ async function link(page, origin) {
   const [{ name, value, httpOnly, sameSite }, ...others] = await cookies()
   assert.deepEqual([name, httpOnly, sameSite, others.length], ['crowsnest-session', true, 'Strict', 0])
   assert.ok(!value.includes(token), 'the token lies in the cookie')
-  await page.getByRole('button', { name: 'Sign out' }).click()
+  await signOut(page)
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await cookies(), [])
 }
@@ -86,7 +86,7 @@ async function over(page, origin) {
   await editor.getByText('PropagationPolicy', { exact: true }).waitFor()
   const other = await page.context().newPage()
   await other.goto(origin)
-  await other.getByRole('button', { name: 'Sign out' }).click()
+  await signOut(other)
   await file(other).waitFor()
   await editor.click()
   await page.keyboard.press('Control+End')
@@ -160,7 +160,7 @@ async function signingIn(page, origin) {
   await certificate(page, origin)
   await over(page, origin)
   await policy(page, origin)
-  await page.getByRole('button', { name: 'Sign out' }).click()
+  await signOut(page)
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await page.context().cookies(), [])
 }

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import { partOf } from './paths'
 
 it.each([
-  ['/', 'search'],
+  ['/', 'home'],
   ['/search', 'search'],
   ['/object', 'object'],
   ['/saved', 'saved'],

@@ -1,9 +1,10 @@
 // Addresses of views, by the section of the UI that they belong to.
 
-export type Section = 'search' | 'object' | 'fleet' | 'steering' | 'saved'
+export type Section = 'home' | 'search' | 'object' | 'fleet' | 'steering' | 'saved'
 
 const SECTIONS: readonly (readonly [Section, RegExp])[] = [
-  ['search', /^\/(search)?$/],
+  ['home', /^\/$/],
+  ['search', /^\/search$/],
   ['object', /^\/object$/],
   ['saved', /^\/saved$/],
   ['fleet', /^\/(fleet(\/(nodes|events|join))?|cluster\/[^/]+)$/],

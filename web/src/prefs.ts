@@ -1,22 +1,30 @@
-// Preferences stored in this browser only: theme, language, columns, previous queries. All are optional, so a browser that
+// Preferences stored in this browser only: theme, language, density, columns, recent queries. All are optional, so a browser that
 // stores nothing is not an error.
 import { useSyncExternalStore } from 'react'
 
 export type Theme = 'auto' | 'light' | 'dark'
 export type Locale = 'en' | 'zh-CN'
+export type Density = 'compact' | 'comfortable'
+export type Rail = 'wide' | 'narrow'
 
 export interface Prefs {
   theme: Theme
   /** Absent: the browser's. */
   locale?: Locale | undefined
+  density: Density
+  /** Width of the navigation. */
+  rail: Rail
+  /** Columns of results of several kinds. */
   columns?: string[] | undefined
+  /** Columns of results of one kind, by kind. */
+  columnsOf: Record<string, string[]>
   /** Queries by user, newest first. */
   asked: Record<string, string[]>
 }
 
 const KEY = 'crowsnest'
 const MOST_ASKED = 50
-const DEFAULT: Prefs = { theme: 'auto', asked: {} }
+const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, asked: {} }
 
 function load(): Prefs {
   try {
@@ -40,7 +48,7 @@ export function setPrefs(changed: Partial<Prefs>): void {
   } catch {
     // Kept in memory until the page is closed.
   }
-  applyTheme()
+  applyLook()
   readers.forEach((reader) => reader())
 }
 
@@ -53,17 +61,19 @@ function subscribe(reader: () => void): () => void {
   return () => readers.delete(reader)
 }
 
-function applyTheme(): void {
-  document.documentElement.dataset.theme = prefs.theme
+function applyLook(): void {
+  const { dataset } = document.documentElement
+  dataset.theme = prefs.theme
+  dataset.density = prefs.density
 }
 
 /** Applies them to the page, also when another tab changes them. */
 export function startPrefs(): void {
-  applyTheme()
+  applyLook()
   window.addEventListener('storage', (event) => {
     if (event.key !== KEY) return
     prefs = load()
-    applyTheme()
+    applyLook()
     readers.forEach((reader) => reader())
   })
 }

@@ -18,7 +18,7 @@ export function Views() {
   return (
     <Suspense fallback={<p className="empty">{t.loading}</p>}>
       {/* One component for both, so that the box keeps its cursor when typing leads from one to the other. */}
-      {part === 'search' ? (
+      {part === 'home' || part === 'search' ? (
         <Search />
       ) : part === 'object' ? (
         <Resource />
@@ -44,7 +44,7 @@ function NoSuchPage() {
     <div className="page">
       <h1>{t.noSuchPage}</h1>
       <p>
-        <Link href="/">{t.search}</Link> · <Link href="/fleet">{t.fleet}</Link> · <Link href="/steer">{t.steering}</Link>
+        <Link href="/">{t.home}</Link> · <Link href="/fleet">{t.fleet}</Link> · <Link href="/steer">{t.steering}</Link>
       </p>
     </div>
   )

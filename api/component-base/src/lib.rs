@@ -1,9 +1,10 @@
-//! Mechanisms that all components share: retries, kubeconfig files, TLS of outgoing requests, bodies of
+//! Mechanisms that all components share: retries, detection of bursts, kubeconfig files, TLS of outgoing requests, bodies of
 //! bounded size, owned tasks, client metrics and spans.
 //!
 //! This crate does not depend on Karmada's API types.
 
 pub mod body;
+pub mod burst;
 pub mod client_errors;
 pub mod kubeconfig;
 pub mod metrics;
@@ -12,3 +13,4 @@ pub mod retry;
 pub mod spans;
 pub mod tasks;
 pub mod tls;
+pub mod user_agent;

@@ -12,6 +12,7 @@ use tower::util::MapRequestLayer;
 use tracing::Span;
 
 use crate::requests::CountRequests;
+use crate::user_agent;
 
 /// Target of all exported spans. No log line has this target.
 pub const SPANS: &str = "crowsnest::spans";
@@ -24,10 +25,11 @@ pub fn inject_trace_context(headers: &mut HeaderMap) {
     }
 }
 
-/// A client whose requests carry the current span and are counted. Must be called inside a tokio runtime.
+/// A client whose requests carry the current span and this program's `User-Agent` and are counted. Must be called inside a tokio runtime.
 pub fn client(config: kube::Config, counted: &CountRequests) -> Result<kube::Client, kube::Error> {
     let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
         inject_trace_context(request.headers_mut());
+        user_agent::set(request.headers_mut());
         request
     });
     Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(counted).build())

@@ -1,13 +1,18 @@
 //! TLS of outgoing requests: trusted roots, client certificates, and error texts in the words of Go's HTTP client.
 
+mod bundle;
+
 use std::error::Error;
 use std::sync::Arc;
 
+use kube::client::ConfigExt;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+pub use self::bundle::verifier;
 
 /// Files in which distributions keep the trusted roots.
 const SYSTEM_ROOTS: &[&str] = &[
@@ -24,6 +29,28 @@ pub struct Identity {
     pub key: Vec<u8>,
 }
 
+/// TLS settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+/// TLS settings of a `kube` client, whose server is verified as by [`client_config`].
+pub fn kube_client_config(config: &kube::Config) -> Result<ClientConfig, ConfigError> {
+    let mut tls = config.rustls_client_config()?;
+    let bundle = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
+    let bundle: Vec<CertificateDer<'static>> = bundle.collect();
+    // A file of certificates is read again when it changes, by a verifier of its own.
+    if !bundle.is_empty() && !config.accept_invalid_certs && config.root_cert_file.is_none() {
+        let verifier = verifier(bundle, Arc::clone(tls.crypto_provider()))?;
+        tls.dangerous().set_certificate_verifier(verifier);
+    }
+    Ok(tls)
+}
+
 /// TLS settings of a client. An empty `ca_bundle` means the system's roots; `insecure` accepts every server.
 pub fn client_config(
     ca_bundle: &[u8],
@@ -32,12 +59,13 @@ pub fn client_config(
 ) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let builder = if insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer {
-            algorithms: provider.signature_verification_algorithms,
-        }))
-    } else {
-        builder.with_root_certificates(roots(ca_bundle)?)
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = match (insecure, ca_bundle.is_empty()) {
+        (true, _) => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer { algorithms })),
+        (false, true) => builder.with_root_certificates(system_roots()),
+        (false, false) => {
+            builder.dangerous().with_custom_certificate_verifier(verifier(certificates(ca_bundle)?, provider)?)
+        }
     };
     match identity {
         Some(identity) => {
@@ -52,24 +80,22 @@ pub fn client_config(
     }
 }
 
-fn roots(ca_bundle: &[u8]) -> Result<RootCertStore, rustls::Error> {
+fn system_roots() -> RootCertStore {
+    let pem = SYSTEM_ROOTS.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default();
     let mut store = RootCertStore::empty();
-    let system;
-    let pem = if ca_bundle.is_empty() {
-        system = SYSTEM_ROOTS.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default();
-        system.as_slice()
-    } else {
-        ca_bundle
-    };
+    store.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
+    store
+}
+
+fn certificates(ca_bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
     let certificates: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
-    if certificates.is_empty() && !ca_bundle.is_empty() {
-        return Err(rustls::Error::General(
-            "unable to load root certificates: unable to parse bytes as PEM block".into(),
-        ));
+        CertificateDer::pem_slice_iter(ca_bundle).filter_map(Result::ok).collect();
+    match certificates.is_empty() {
+        true => {
+            Err(rustls::Error::General("unable to load root certificates: unable to parse bytes as PEM block".into()))
+        }
+        false => Ok(certificates),
     }
-    store.add_parsable_certificates(certificates);
-    Ok(store)
 }
 
 /// Accepts every server, for `insecureSkipTLSVerify`.
@@ -151,9 +177,10 @@ fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> 
 fn certificate(why: &rustls::CertificateError) -> String {
     match why {
         rustls::CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
-        rustls::CertificateError::Expired | rustls::CertificateError::ExpiredContext { .. } => {
-            "certificate has expired or is not yet valid".into()
-        }
+        rustls::CertificateError::Expired
+        | rustls::CertificateError::ExpiredContext { .. }
+        | rustls::CertificateError::NotValidYet
+        | rustls::CertificateError::NotValidYetContext { .. } => "certificate has expired or is not yet valid".into(),
         rustls::CertificateError::NotValidForNameContext { expected, presented } => {
             name_mismatch(&expected.to_str(), matches!(expected, ServerName::IpAddress(_)), presented)
         }

@@ -81,13 +81,13 @@ mod tests {
     fn differences_are_reported_by_path() {
         let before = json!({"metadata": {"resourceVersion": "1", "uid": "a", "labels": {"a/b": "1"}}, "spec": {"list": [1, {"x": 1}]}});
         let after = json!({"metadata": {"resourceVersion": "2", "uid": "b"}, "spec": {"list": [1, {"x": 2}, 3]}});
-        let told = |compared| {
+        let paths = |compared| {
             let (found, more) = differences(&before, &after, compared);
             assert!(!more);
             found.into_iter().map(|one| one.path).collect::<Vec<_>>()
         };
-        assert_eq!(told(Compared::Versions), ["/metadata/labels", "/metadata/uid", "/spec/list/1/x", "/spec/list/2"]);
-        assert_eq!(told(Compared::Clusters), ["/metadata/labels", "/spec/list/1/x", "/spec/list/2"]);
+        assert_eq!(paths(Compared::Versions), ["/metadata/labels", "/metadata/uid", "/spec/list/1/x", "/spec/list/2"]);
+        assert_eq!(paths(Compared::Clusters), ["/metadata/labels", "/spec/list/1/x", "/spec/list/2"]);
     }
 
     fn manifest() -> impl Strategy<Value = Value> {

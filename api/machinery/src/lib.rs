@@ -17,6 +17,7 @@ pub mod nesting;
 pub mod printers;
 pub mod quantity;
 pub mod rbac;
+pub mod references;
 pub mod refusal;
 pub mod request;
 pub mod secret_copies;

@@ -149,7 +149,7 @@ mod tests {
     use rstest::rstest;
 
     /// The error of a query string whose values need no decoding.
-    fn said(query: &str, watch_list: bool) -> String {
+    fn parsed(query: &str, watch_list: bool) -> String {
         let pairs: Vec<(&str, &str)> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let first = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         match ListOptions::read(first) {
@@ -197,7 +197,7 @@ mod tests {
          sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
     )]
     fn lists(#[case] query: &str, #[case] expected: &str) {
-        assert_eq!(said(query, true), expected);
+        assert_eq!(parsed(query, true), expected);
     }
 
     const BEGIN: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -228,7 +228,7 @@ mod tests {
          resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
     )]
     fn watches(#[case] query: &str, #[case] watch_list: bool, #[case] expected: &str) {
-        assert_eq!(said(query, watch_list), expected);
+        assert_eq!(parsed(query, watch_list), expected);
     }
 
     #[rstest]

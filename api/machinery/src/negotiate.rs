@@ -92,11 +92,12 @@ pub enum Offer {
     Merged,
     /// A watch merged from those of several clusters. JSON only.
     MergedStream,
-    /// A list with the items of the lists of several clusters, which are concatenated without being decoded. JSON only, no tables.
-    Joined,
 }
 
-/// Media types in error messages. They include protobuf as in Kubernetes, although responses never use it.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// Media types in error messages for clients that want protobuf.
+const SERVED: &str = "application/json, application/yaml";
+/// Media types in other error messages. They include protobuf as in Kubernetes, although responses never use it.
 const MEDIA: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
@@ -107,7 +108,7 @@ impl Offer {
             Self::Object | Self::Untabled | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
             Self::Collection => Some(format!("{MEDIA}, {STREAMS}")),
             Self::Version => Some("application/json".to_owned()),
-            Self::Custom | Self::Groups | Self::Document | Self::Merged | Self::MergedStream | Self::Joined => None,
+            Self::Custom | Self::Groups | Self::Document | Self::Merged | Self::MergedStream => None,
         }
     }
 
@@ -120,25 +121,20 @@ impl Offer {
     }
 
     fn is_merged(self) -> bool {
-        matches!(self, Self::Merged | Self::MergedStream | Self::Joined)
+        matches!(self, Self::Merged | Self::MergedStream)
     }
 
     fn has_table(self) -> bool {
-        !self.is_discovery() && !matches!(self, Self::Untabled | Self::Joined)
+        !self.is_discovery() && self != Self::Untabled
     }
 
     /// Media types in the message of a 406 for a known media type with parameters (`as`, `g`, `v`) that are not offered.
     fn media(self) -> &'static str {
         match self {
-            Self::Merged | Self::Joined => "application/json",
+            Self::Merged => "application/json",
             Self::MergedStream => "application/json;stream=watch",
             _ => MEDIA,
         }
-    }
-
-    /// Returns true for versions of `meta.k8s.io` that tables and metadata are available in.
-    fn has_version(self, version: &str) -> bool {
-        version == "v1" || (version == "v1beta1" && !self.is_merged())
     }
 }
 
@@ -158,6 +154,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
     if offer == Offer::Version {
         return Ok(Accepted::default());
     }
+    let declines_protobuf = wanted.iter().any(|range| range.kind == PROTOBUF);
     let mut declined = offer.produced().is_some();
     for range in wanted {
         let encoding = match range.kind {
@@ -171,13 +168,9 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
             return Ok(Accepted { encoding, shape, beta });
         }
     }
-    // A client that accepts protobuf only gets the refusal of the route, although `MEDIA` names protobuf.
-    Err(if declined { not_acceptable(MEDIA) } else { transforms(offer.media()) })
-}
-
-/// 406 for clients that do not accept JSON on paths that serve JSON only.
-pub fn takes_no_json() -> ApiError {
-    not_acceptable(MEDIA)
+    let known = |media: &'static str| if declines_protobuf && media == MEDIA { SERVED } else { media };
+    // A client that accepts protobuf only gets the refusal of the route.
+    Err(if declined { not_acceptable(known(MEDIA)) } else { transforms(known(offer.media())) })
 }
 
 /// 406 for a watch of a kind without watches.
@@ -206,7 +199,8 @@ fn transforms(media: &str) -> ApiError {
 
 fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
     let (target, group, version) = (range.get("as"), range.get("g"), range.get("v"));
-    let (has_metadata, aggregated) = (!offer.is_discovery() && offer.has_version(version), offer.is_aggregated());
+    let (has_metadata, aggregated) =
+        (!offer.is_discovery() && matches!(version, "v1" | "v1beta1"), offer.is_aggregated());
     match (target, group, version) {
         ("", "", "") => Some(Shape::Object),
         ("Table", "meta.k8s.io", _) if has_metadata && offer.has_table() => Some(Shape::Table),
@@ -279,6 +273,11 @@ mod tests {
         const FORM: &str = "only the following media types are accepted: ";
         let refused = [
             (Offer::Object, "text/plain", format!("{ROUTE}{MEDIA}")),
+            (
+                Offer::Object,
+                "application/vnd.kubernetes.protobuf",
+                format!("{ROUTE}application/json, application/yaml"),
+            ),
             (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA}, {STREAMS}")),
             (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA}")),
             (Offer::Untabled, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
@@ -294,7 +293,6 @@ mod tests {
                 format!("{FORM}application/json"),
             ),
             (Offer::MergedStream, "text/plain", format!("{FORM}application/json;stream=watch")),
-            (Offer::Joined, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}application/json")),
         ];
         for (offer, header, text) in refused {
             assert_eq!(accept(Some(header), offer).map_err(|e| e.message), Err(text), "{offer:?} {header}");
@@ -307,6 +305,11 @@ mod tests {
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", metadata),
         ] {
             assert_eq!(accept(Some(header), Offer::Untabled), Ok(expected), "{header}");
+        }
+        let old = Accepted { beta: true, ..table };
+        for offer in [Offer::Object, Offer::Custom, Offer::Merged, Offer::MergedStream] {
+            let header = "application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json";
+            assert_eq!(accept(Some(header), offer), Ok(old), "{offer:?}");
         }
         for (offer, header) in taken {
             assert_eq!(accept(Some(header), offer), Ok(object), "{offer:?} {header}");

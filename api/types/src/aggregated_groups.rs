@@ -25,6 +25,7 @@ pub const CLUSTER: ApiGroup = ApiGroup::new("cluster.karmada.io");
 pub const SEARCH: ApiGroup = ApiGroup::new("search.karmada.io");
 pub const CROWSNEST_SEARCH: ApiGroup = ApiGroup::new("search.crowsnest.io");
 pub const CROWSNEST_PROPAGATION: ApiGroup = ApiGroup::new("propagation.crowsnest.io");
+pub const CROWSNEST_ACCESS: ApiGroup = ApiGroup::new("access.crowsnest.io");
 /// Priorities as Karmada registers its metrics adapter.
 pub const METRICS: ApiGroup =
     ApiGroup { versions: &[("v1beta1", 10)], of_metrics: true, ..ApiGroup::new("metrics.k8s.io") };
@@ -39,7 +40,7 @@ pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
 
 /// The groups; those of the metrics adapter only if `metrics` is true.
 pub fn aggregated_groups(metrics: bool) -> impl Iterator<Item = &'static ApiGroup> {
-    const GROUPS: [&ApiGroup; 6] =
-        [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &METRICS, &CUSTOM_METRICS];
+    const GROUPS: [&ApiGroup; 7] =
+        [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &CROWSNEST_ACCESS, &METRICS, &CUSTOM_METRICS];
     GROUPS.into_iter().filter(move |group| metrics || !group.of_metrics)
 }

@@ -24,6 +24,7 @@ pub mod object_identity;
 pub mod permanent_id;
 pub mod policy;
 pub mod propagation;
+pub mod references;
 pub mod remedy;
 pub mod role;
 pub mod search;

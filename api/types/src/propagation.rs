@@ -1,8 +1,10 @@
 //! Propagation facts in Karmada's bindings, Works and federated quotas.
 
 use crate::constants::{annotation, condition, eviction};
+use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::Source;
 use crowsnest_apimachinery::printers::borrowed::{Str, null_as_default};
+use crowsnest_apimachinery::references::group_of;
 use crowsnest_apimachinery::views;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -38,12 +40,10 @@ pub struct Propagation {
 }
 
 /// An object in a member cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberCopy {
     pub cluster: String,
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
+    pub object: ObjectKey,
 }
 
 type Text<'a> = Option<Str<'a>>;
@@ -62,7 +62,7 @@ views! {
     Condition { #[serde(rename = "type")] type_: Str<'a>, status: Str<'a>, message: Text<'a> }
     Eviction { from_cluster: Str<'a>, reason: Str<'a>, producer: Str<'a> }
     Workload { manifests: Vec<Manifest<'a>> }
-    Manifest { kind: Str<'a>, metadata: Metadata<'a> }
+    Manifest { api_version: Str<'a>, kind: Str<'a>, metadata: Metadata<'a> }
     Status { aggregated_status: Vec<Item<'a>>, manifest_statuses: Vec<Item<'a>>, conditions: Vec<Condition<'a>> }
     Item { health: Text<'a>, applied: bool, applied_message: Text<'a> }
     Quota { metadata: Metadata<'a>, spec: QuotaSpec<'a> }
@@ -116,9 +116,12 @@ fn work(work: Object<'_>) -> Propagation {
     let template = manifests.iter().find_map(|of| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID));
     let copy = |(cluster, of): (&str, &Manifest<'_>)| MemberCopy {
         cluster: cluster.to_owned(),
-        kind: of.kind.to_string(),
-        namespace: of.metadata.namespace.as_deref().unwrap_or_default().to_owned(),
-        name: of.metadata.name.to_string(),
+        object: ObjectKey::new(
+            group_of(&of.api_version),
+            &of.kind,
+            of.metadata.namespace.as_deref().unwrap_or_default(),
+            &of.metadata.name,
+        ),
     };
     let failed = status.conditions.iter().find(|c| c.type_ == condition::APPLIED && c.status == "False");
     Propagation {
@@ -139,11 +142,10 @@ fn work(work: Object<'_>) -> Propagation {
 
 fn quota(quota: Quota<'_>) -> Propagation {
     let Quota { metadata, spec, .. } = quota;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let copy = |assignment: &Assignment<'_>| MemberCopy {
         cluster: assignment.cluster_name.to_string(),
-        kind: "ResourceQuota".to_owned(),
-        namespace: metadata.namespace.as_deref().unwrap_or_default().to_owned(),
-        name: metadata.name.to_string(),
+        object: ObjectKey::new("", "ResourceQuota", namespace, &metadata.name),
     };
     Propagation {
         copies: spec.static_assignments.iter().map(copy).collect(),
@@ -210,8 +212,8 @@ mod tests {
         Propagation { template: "u1".into(), ..Propagation::default() }
     }
 
-    fn copied(kind: &str) -> Vec<MemberCopy> {
-        vec![MemberCopy { cluster: "m1".into(), kind: kind.into(), namespace: "a".into(), name: "b".into() }]
+    fn copied(group: &str, kind: &str) -> Vec<MemberCopy> {
+        vec![MemberCopy { cluster: "m1".into(), object: ObjectKey::new(group, kind, "a", "b") }]
     }
 
     #[rstest]
@@ -251,18 +253,18 @@ mod tests {
         Propagation { overrides: all(&["a/near", "near", "wide"]), ..of() })]
     #[case::not_json(json!({"policy.karmada.io/applied-overrides": "near"}), json!({}), of())]
     fn facts_of_works(#[case] annotations: Value, #[case] status: Value, #[case] expected: Propagation) {
-        let manifest = json!({"kind": "Mill", "metadata": {"namespace": "a", "name": "b",
+        let manifest = json!({"apiVersion": "farm.example/v1", "kind": "Mill", "metadata": {"namespace": "a", "name": "b",
             "annotations": {"resourcetemplate.karmada.io/uid": "u1"}}});
         let object = json!({"metadata": {"namespace": "karmada-es-m1", "annotations": annotations},
             "spec": {"workload": {"manifests": [manifest]}}, "status": status});
-        let expected = Propagation { on: all(&["m1"]), copies: copied("Mill"), ..expected };
+        let expected = Propagation { on: all(&["m1"]), copies: copied("farm.example", "Mill"), ..expected };
         assert_eq!(propagation("work.karmada.io", "Work", &object), Some(expected));
     }
 
     #[rstest]
     #[case::of_all_clusters(json!({"overall": {"cpu": "1"}}), Propagation { limits: true, ..Propagation::default() })]
     #[case::of_some(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
-        Propagation { copies: copied("ResourceQuota"), ..Propagation::default() })]
+        Propagation { copies: copied("", "ResourceQuota"), ..Propagation::default() })]
     fn facts_of_quotas(#[case] spec: Value, #[case] expected: Propagation) {
         let object = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec});
         assert_eq!(propagation("policy.karmada.io", "FederatedResourceQuota", &object), Some(expected));

@@ -55,10 +55,13 @@ const VALIDATING: [Hook; 14] = [
     namespaced("federatedhpa.karmada.io", "/validate-federatedhpa", AUTOSCALING, "federatedhpas"),
     namespaced("cronfederatedhpa.karmada.io", "/validate-cronfederatedhpa", AUTOSCALING, "cronfederatedhpas"),
     namespaced("multiclusterservice.karmada.io", "/validate-multiclusterservice", NETWORKING, "multiclusterservices"),
-    Hook { scope: "*", operations: &["DELETE"], ..cluster("resourcedeletionprotection.karmada.io", "/validate-resourcedeletionprotection", "*", "*") },
+    Hook { scope: "*", operations: &["DELETE"], ..cluster("resourcedeletionprotection.karmada.io", DELETION_PROTECTION, "*", "*") },
     namespaced("resourcebinding.karmada.io", "/validate-resourcebinding", WORK, "resourcebindings"),
     cluster("clustertaintpolicy.karmada.io", "/validate-clustertaintpolicy", POLICY, "clustertaintpolicies"),
 ];
+
+/// Path of the webhook that protects objects of all kinds from deletion.
+pub const DELETION_PROTECTION: &str = "/validate-resourcedeletionprotection";
 
 const TIMEOUT_SECONDS: u32 = 3;
 /// For compiling Lua and reading all other customizations.
@@ -85,7 +88,7 @@ impl Hook {
             "/validate-resourceinterpretercustomization" => hook["timeoutSeconds"] = LONG_TIMEOUT_SECONDS.into(),
             // It records usage in quotas.
             "/validate-resourcebinding" => hook["sideEffects"] = "NoneOnDryRun".into(),
-            "/validate-resourcedeletionprotection" => {
+            DELETION_PROTECTION => {
                 hook["objectSelector"] =
                     json!({ "matchExpressions": [{ "key": label::DELETION_PROTECTED, "operator": "Exists" }] });
             }

@@ -67,11 +67,11 @@ pub fn with_thresholds(
     let ready = observed.status == "True";
     let Some(last) = last else { return (observed, Observed { ready, since: None }) };
     let Some(shown) = shown else { return (observed, last) };
-    let remembered = if last.ready == ready { last } else { Observed { ready, since: Some(now) } };
+    let tracked = if last.ready == ready { last } else { Observed { ready, since: Some(now) } };
     let threshold = if ready { thresholds.success } else { thresholds.failure };
     let flips = ready != (shown.status == "True");
-    let waits = flips && remembered.since.is_some_and(|since| now.saturating_sub(since) < threshold);
-    (if waits { shown.clone() } else { observed }, remembered)
+    let waits = flips && tracked.since.is_some_and(|since| now.saturating_sub(since) < threshold);
+    (if waits { shown.clone() } else { observed }, tracked)
 }
 
 /// Taints of a cluster for its current `Ready` condition: `not-ready` and `unreachable` clusters get a NoSchedule
@@ -190,13 +190,16 @@ mod tests {
 
     #[test]
     fn unsupported_annotations_are_reported() {
-        let said = |annotations: serde_json::Value| {
+        let condition_of = |annotations: serde_json::Value| {
             let cluster = serde_json::json!({"metadata": {"name": "m1", "annotations": annotations}, "spec": {"syncMode": "Push"}});
             let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
             annotations_condition(&cluster, Timestamp::UNIX_EPOCH)
         };
-        assert_eq!(said(serde_json::json!({"proxy.crowsnest.io/exec": "disabled", "example.com/x": "y"})), None);
-        let condition = said(serde_json::json!({
+        assert_eq!(
+            condition_of(serde_json::json!({"proxy.crowsnest.io/exec": "disabled", "example.com/x": "y"})),
+            None
+        );
+        let condition = condition_of(serde_json::json!({
             "proxy.crowsnest.io/exec": "off", "fleet.crowsnest.io/reached-through": "pigeon",
         }));
         let condition = condition.expect("a condition");

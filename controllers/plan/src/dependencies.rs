@@ -21,7 +21,7 @@ pub struct Parent<'a> {
     pub name: &'a str,
     pub permanent_id: &'a str,
     pub clusters: &'a [TargetCluster],
-    pub wishes: DependencySettings,
+    pub settings: DependencySettings,
 }
 
 /// Conflict resolution and preservation that a parent binding sets for its dependencies. The defaults are `Abort` and
@@ -51,8 +51,8 @@ impl DependencySettings {
     /// The merged of several parents' settings: `Overwrite` and preserve win.
     fn merged(all: &[DependencySettings]) -> Self {
         DependencySettings {
-            overwrite: all.iter().any(|wishes| wishes.overwrite),
-            preserve: all.iter().any(|wishes| wishes.preserve),
+            overwrite: all.iter().any(|settings| settings.overwrite),
+            preserve: all.iter().any(|settings| settings.preserve),
         }
     }
 
@@ -65,9 +65,11 @@ impl DependencySettings {
 
 /// Describes in Karmada's words which settings of several parents conflict.
 fn conflict(all: &[DependencySettings]) -> Option<String> {
-    let differ = |wish: fn(&DependencySettings) -> bool| all.iter().any(wish) && !all.iter().all(wish);
-    let resolution = differ(|wishes| wishes.overwrite).then_some("ConflictResolution conflicted (Overwrite vs Abort)");
-    let preserve = differ(|wishes| wishes.preserve).then_some("PreserveResourcesOnDeletion conflicted (true vs false)");
+    let differ = |setting: fn(&DependencySettings) -> bool| all.iter().any(setting) && !all.iter().all(setting);
+    let resolution =
+        differ(|settings| settings.overwrite).then_some("ConflictResolution conflicted (Overwrite vs Abort)");
+    let preserve =
+        differ(|settings| settings.preserve).then_some("PreserveResourcesOnDeletion conflicted (true vs false)");
     let reasons: Vec<&str> = resolution.into_iter().chain(preserve).collect();
     (!reasons.is_empty()).then(|| format!("Dependency policy conflict detected: {}.", reasons.join("; ")))
 }
@@ -124,8 +126,8 @@ pub fn attach<'a>(
     let mut updated = existing.clone();
     unstructured::set_label(&mut updated, &parent.label(), parent.permanent_id);
     let mut required: Vec<BindingSnapshot> = required_by(existing);
-    let mut wishes = vec![parent.wishes];
-    wishes.extend(
+    let mut settings = vec![parent.settings];
+    settings.extend(
         required
             .iter()
             .filter(|known| known.namespace != snapshot.namespace || known.name != snapshot.name)
@@ -145,8 +147,8 @@ pub fn attach<'a>(
     unstructured::set(&mut updated, &["spec", "resource"], resource);
     let mut disagreement = None;
     if has_no_policy(existing) {
-        DependencySettings::merged(&wishes).write(&mut updated);
-        disagreement = conflict(&wishes);
+        DependencySettings::merged(&settings).write(&mut updated);
+        disagreement = conflict(&settings);
     }
     let same = unstructured::semantically_equal(existing, &updated);
     Attached { plan: if same { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }, conflict: disagreement }
@@ -188,7 +190,7 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, new
             "requiredBy": [snapshot],
         },
     });
-    parent.wishes.write(&mut binding);
+    parent.settings.write(&mut binding);
     binding
 }
 
@@ -211,7 +213,7 @@ pub fn detach<'a>(
     let mut updated = existing.clone();
     unstructured::remove(&mut updated, &["metadata", "labels", &label]);
     if has_no_policy(existing) {
-        let wishes: Vec<DependencySettings> = required
+        let settings: Vec<DependencySettings> = required
             .iter()
             .filter_map(|known| parent_of(&known.namespace, &known.name))
             .map(DependencySettings::of_binding)
@@ -220,7 +222,7 @@ pub fn detach<'a>(
             unstructured::remove(&mut updated, &["spec", "conflictResolution"]);
             unstructured::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
         } else {
-            DependencySettings::merged(&wishes).write(&mut updated);
+            DependencySettings::merged(&settings).write(&mut updated);
         }
     }
     if required.is_empty() {
@@ -238,8 +240,8 @@ mod tests {
 
     const NEW: NewBinding<'_> = NewBinding { name: "settings-configmap", permanent_id: "id" };
 
-    fn parent<'a>(name: &'a str, wishes: DependencySettings) -> Parent<'a> {
-        Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], wishes }
+    fn parent<'a>(name: &'a str, settings: DependencySettings) -> Parent<'a> {
+        Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], settings }
     }
 
     fn wishing(resolution: Option<&str>, preserve: Option<bool>) -> Value {
@@ -350,8 +352,8 @@ mod tests {
     fn binding_with_a_policy_keeps_its_own_settings() {
         let (mut binding, _) = attached((None, None), (None, None));
         unstructured::set(&mut binding, &["spec", "placement"], json!({}));
-        let wishes = DependencySettings { overwrite: true, preserve: true };
-        let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), no_parents, NEW);
+        let settings = DependencySettings { overwrite: true, preserve: true };
+        let kept = attach(&parent("a", settings), &config_map(), Some(&binding), no_parents, NEW);
         assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });
     }
 }

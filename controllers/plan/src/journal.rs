@@ -235,14 +235,17 @@ mod tests {
             message: "ü".repeat(LONGEST_MESSAGE),
         };
         let event = entry.event("crowsnest-controllers");
-        let said = |key: &str| -> Value {
+        let annotation_value = |key: &str| -> Value {
             let text = unstructured::annotation(&event, key).expect("an annotation");
             serde_json::from_str(text).expect("JSON")
         };
         let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});
-        assert_eq!(said(annotation::JOURNAL_CAUSE), json!({"ref": cluster, "text": "why", "event": "default/m1.1"}));
+        assert_eq!(
+            annotation_value(annotation::JOURNAL_CAUSE),
+            json!({"ref": cluster, "text": "why", "event": "default/m1.1"})
+        );
         let expected = json!({"action": "Evicted", "cluster": "m1", "effect": {"replicas": 2}, "generation": 7});
-        assert_eq!(said(annotation::JOURNAL_ENTRY), expected);
+        assert_eq!(annotation_value(annotation::JOURNAL_ENTRY), expected);
         assert_eq!(
             (&event["related"], &event["involvedObject"]["namespace"], &event["eventTime"]),
             (&cluster, &json!("shop"), &json!("2026-01-01T10:05:00.500000Z"))

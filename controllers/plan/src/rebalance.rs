@@ -148,9 +148,9 @@ mod tests {
     #[case::another_namespace_is_another_workload(
         &["Deployment ns2 a"], &["!Deployment ns a"], &["?Deployment ns2 a"]
     )]
-    fn observed_workloads(#[case] asked: &[&str], #[case] before: &[&str], #[case] after: &[&str]) {
+    fn observed_workloads(#[case] requested: &[&str], #[case] before: &[&str], #[case] after: &[&str]) {
         let spec = WorkloadRebalancerSpec {
-            workloads: asked.iter().map(|text| workload(text)).collect(),
+            workloads: requested.iter().map(|text| workload(text)).collect(),
             ..WorkloadRebalancerSpec::default()
         };
         let found = observe(&spec, &status(before), 7);

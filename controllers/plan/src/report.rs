@@ -63,14 +63,14 @@ pub struct PolicyReport {
 
 impl PolicyReport {
     pub fn all(considered: &[Considered]) -> Vec<Self> {
-        let told = |one: &Considered| PolicyReport {
+        let report = |one: &Considered| PolicyReport {
             policy: PolicyName::propagation(&one.namespace, &one.name),
             priority: one.priority,
             selects_by: one.precision,
             outcome: one.outcome,
             message: message_of(one.outcome),
         };
-        considered.iter().map(told).collect()
+        considered.iter().map(report).collect()
     }
 }
 
@@ -131,6 +131,9 @@ pub struct ClusterReport {
     /// The first filter that rejected the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejection>,
+    /// The untolerated NoExecute taint of a current target: no filter rejects it, but it will be evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evicted_by: Option<String>,
     pub score: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateReport>,
@@ -163,6 +166,7 @@ impl SchedulingReport {
             let room = one.allocatable.filter(|room| *room != i32::MAX || bound_by.is_some());
             ClusterReport {
                 rejected: one.rejected,
+                evicted_by: one.evicted_by,
                 score: one.score,
                 estimate: room.map(|replicas| EstimateReport { replicas, bound_by }),
                 selected: one.selected,
@@ -201,13 +205,13 @@ pub struct OverrideReport {
 impl OverrideReport {
     /// `namespace` is that of the template.
     pub fn all(traced: &Traced, namespace: &str) -> Vec<Self> {
-        let told = traced.steps.iter().map(|step| OverrideReport {
+        let reports = traced.steps.iter().map(|step| OverrideReport {
             policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
             overriders: step.overriders.clone(),
             differences: step.differences.clone(),
             notes: step.notes.clone(),
         });
-        told.collect()
+        reports.collect()
     }
 }
 

@@ -182,8 +182,8 @@ pub fn derived_service(import: &Value, existing: Option<&Value>) -> Value {
 /// Port fields of an import; the API server defaults the others.
 fn port(port: &Value) -> Value {
     let fields = ["name", "protocol", "port", "appProtocol"];
-    let said = fields.iter().filter_map(|field| Some(((*field).to_owned(), port.get(field)?.clone())));
-    Value::Object(said.filter(|(_, value)| value != "").collect())
+    let copied = fields.iter().filter_map(|field| Some(((*field).to_owned(), port.get(field)?.clone())));
+    Value::Object(copied.filter(|(_, value)| value != "").collect())
 }
 
 /// True if a Service has the desired type and ports.

@@ -141,7 +141,7 @@ mod tests {
     #[case::moved(json!([config_map("v1", "o", "a")]), None)]
     #[case::of_another_version(json!([config_map("v2", "n", "a")]), None)]
     #[case::empty(json!([]), None)]
-    fn aggregated_status_of_works(#[case] manifests: Value, #[case] said: Option<Value>) {
+    fn aggregated_status_of_works(#[case] manifests: Value, #[case] expected: Option<Value>) {
         let resource = ObjectReference {
             api_version: "v1".to_owned(),
             kind: "ConfigMap".to_owned(),
@@ -149,7 +149,7 @@ mod tests {
             name: "a".to_owned(),
             ..ObjectReference::default()
         };
-        assert_eq!(aggregate(&[("m1", &work(manifests))], &resource).map(|items| json!(items)), said);
+        assert_eq!(aggregate(&[("m1", &work(manifests))], &resource).map(|items| json!(items)), expected);
     }
 
     fn config_map(version: &str, namespace: &str, name: &str) -> Value {

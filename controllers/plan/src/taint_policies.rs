@@ -65,11 +65,11 @@ pub fn message(taints: &[Taint]) -> String {
     if taints.is_empty() {
         return "cluster now does not have taints".to_owned();
     }
-    let told = taints.iter().map(|taint| match taint.value.as_deref().unwrap_or_default() {
+    let descriptions = taints.iter().map(|taint| match taint.value.as_deref().unwrap_or_default() {
         "" => format!("{{Key:{},Effect:{}}}", taint.key, taint.effect),
         value => format!("{{Key:{},Value:{value},Effect:{}}}", taint.key, taint.effect),
     });
-    format!("cluster now has taints([{}])", told.collect::<Vec<_>>().join(","))
+    format!("cluster now has taints([{}])", descriptions.collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ struct Asked {
 struct Known {
     entries: LruCache<RecordKey, Entry>,
     bytes: usize,
-    asked: HashMap<RecordKey, Asked>,
+    reads: HashMap<RecordKey, Asked>,
 }
 
 pub struct Decoded {
@@ -59,7 +59,7 @@ impl StoreRead<'_> {
         let entry = Entry::new(seq, object);
         let mut dropped = Vec::new();
         let mut known = self.decoded.known.lock();
-        if known.asked.get(&self.key).is_some_and(|asked| !asked.changed) {
+        if known.reads.get(&self.key).is_some_and(|read| !read.changed) {
             known.put(self.key.clone(), entry, self.decoded.max_bytes, &mut dropped);
         }
     }
@@ -68,10 +68,10 @@ impl StoreRead<'_> {
 impl Drop for StoreRead<'_> {
     fn drop(&mut self) {
         let mut known = self.decoded.known.lock();
-        if let Some(asked) = known.asked.get_mut(&self.key) {
-            asked.readers -= 1;
-            if asked.readers == 0 {
-                known.asked.remove(&self.key);
+        if let Some(read) = known.reads.get_mut(&self.key) {
+            read.readers -= 1;
+            if read.readers == 0 {
+                known.reads.remove(&self.key);
             }
         }
     }
@@ -100,7 +100,7 @@ impl Known {
 
 impl Decoded {
     pub fn new(max_bytes: usize) -> Self {
-        let known = Known { entries: LruCache::unbounded(), bytes: 0, asked: HashMap::new() };
+        let known = Known { entries: LruCache::unbounded(), bytes: 0, reads: HashMap::new() };
         Decoded { known: Mutex::new(known), max_bytes }
     }
 
@@ -109,7 +109,7 @@ impl Decoded {
         if let Some(entry) = known.entries.get(key) {
             return Lookup::Known(entry.object.clone());
         }
-        known.asked.entry(key.clone()).or_default().readers += 1;
+        known.reads.entry(key.clone()).or_default().readers += 1;
         Lookup::Ask(StoreRead { decoded: self, key: key.clone() })
     }
 
@@ -129,8 +129,8 @@ impl Decoded {
     pub fn tell(&self, key: &RecordKey, seq: Seq, object: Option<&Cached>, keep: bool) -> Option<Cached> {
         let mut dropped = Vec::new();
         let mut known = self.known.lock();
-        if let Some(asked) = known.asked.get_mut(key) {
-            asked.changed = true;
+        if let Some(read) = known.reads.get_mut(key) {
+            read.changed = true;
         }
         let before = known.entries.peek(key).map(|entry| (entry.seq, entry.object.clone()));
         match before {
@@ -152,7 +152,7 @@ impl Decoded {
     /// Removes all entries that satisfy the predicate, because changes were missed or will no longer be dispatched.
     pub fn forget(&self, which: impl Fn(&RecordKey) -> bool) {
         let mut known = self.known.lock();
-        known.asked.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, asked)| asked.changed = true);
+        known.reads.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, read)| read.changed = true);
         let keys: Vec<RecordKey> = known.entries.iter().map(|(key, _)| key).filter(|key| which(key)).cloned().collect();
         for key in keys {
             if let Some(entry) = known.entries.pop(&key) {
@@ -198,20 +198,20 @@ mod tests {
     #[test]
     fn concurrent_change_discards_the_result_of_a_reader() {
         let decoded = Decoded::new(1 << 20);
-        let Lookup::Ask(asking) = decoded.look(&key("a")) else { panic!("empty at first") };
+        let Lookup::Ask(store_read) = decoded.look(&key("a")) else { panic!("empty at first") };
         assert!(decoded.tell(&key("a"), Seq(6), None, false).is_none());
-        asking.found(Seq(5), Some(&object(5)));
+        store_read.found(Seq(5), Some(&object(5)));
         assert_eq!(known(&decoded, "a"), None, "a deleted object does not reappear");
 
-        let Lookup::Ask(asking) = decoded.look(&key("a")) else { panic!("still empty") };
-        asking.found(Seq(7), Some(&object(7)));
+        let Lookup::Ask(store_read) = decoded.look(&key("a")) else { panic!("still empty") };
+        store_read.found(Seq(7), Some(&object(7)));
         assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))));
         decoded.tell(&key("a"), Seq(6), Some(&object(6)), true);
         assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))), "a newer version of a reader is kept");
         let old = decoded.tell(&key("a"), Seq(8), None, false);
         assert_eq!(old.map(|old| old.view()["metadata"]["resourceVersion"].clone()), Some(json!("7")));
         assert_eq!(known(&decoded, "a"), Some(None), "absence is cached");
-        assert!(decoded.known.lock().asked.is_empty());
+        assert!(decoded.known.lock().reads.is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CHUNK, Cache, Collection, Wrote, named, place, version_of};
+use super::{CHUNK, Cache, Collection, Wrote, collection_progress, named, version_of};
 use crate::Error;
 use crate::cache::cached_object::{Cached, Change, Header, Old};
 use crate::cache::pending_writes::{CacheDelivery, Settled, Version};
@@ -199,7 +199,7 @@ impl Informer {
         let inner = &self.cache.inner;
         let record = &change.object.record;
         let Some(collection) = self.cache.collection(&record.key.collection) else { return Ok(()) };
-        let deleted = change.happened == ChangeKind::Deleted;
+        let deleted = change.kind == ChangeKind::Deleted;
         let Some(object) = read(&change.object) else { return Ok(()) };
         let keep = collection.key.cluster.is_control_plane();
         let before = inner.decoded.tell(&record.key, change.seq, (!deleted).then_some(&object), keep);
@@ -264,7 +264,8 @@ impl Informer {
             return Ok(());
         }
         self.settled = now;
-        let settled = inner.own.lock().settle(|collection| place(&inner.index, &inner.dispatched, collection), now);
+        let settled =
+            inner.own.lock().settle(|collection| collection_progress(&inner.index, &inner.dispatched, collection), now);
         for Settled { collection: key, key: named, version, shown, dispatched } in settled {
             let Some(collection) = self.cache.collection(&key) else { continue };
             let record = RecordKey { collection: key, namespace: named.namespace.into(), name: named.name.into() };

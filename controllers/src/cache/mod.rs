@@ -35,7 +35,7 @@ use tokio::time::Instant;
 pub use self::cached_object::{Cached, Change, Header, Old};
 use self::decoded::Decoded;
 pub use self::informer::{EventHandler, Informer};
-use self::pending_writes::{PendingWrites, Place, Version};
+use self::pending_writes::{CollectionProgress, PendingWrites, Version};
 
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
@@ -103,9 +103,13 @@ pub struct Cache {
     inner: Arc<Inner>,
 }
 
-fn place(index: &Index, dispatched: &watch::Sender<Seq>, collection: &CollectionKey) -> Place {
+fn collection_progress(
+    index: &Index,
+    dispatched: &watch::Sender<Seq>,
+    collection: &CollectionKey,
+) -> CollectionProgress {
     let position = index.state(collection).map(|state| Version::of(&state.resource_version)).unwrap_or_default();
-    Place { position, latest: index.seq(), dispatched: *dispatched.borrow() }
+    CollectionProgress { position, latest: index.seq(), dispatched: *dispatched.borrow() }
 }
 
 impl Cache {
@@ -270,11 +274,11 @@ impl Cache {
         let version = Version::of(unstructured::resource_version(&object));
         let (key, bytes) = (unstructured::key(&object), decoded::weigh(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
-        let place = place(&self.inner.index, &self.inner.dispatched, &collection);
+        let progress = collection_progress(&self.inner.index, &self.inner.dispatched, &collection);
         // If a reader has cached the new object already, the previous one is unknown.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (Cached::live(object), version, bytes);
-        if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
+        if !self.inner.own.lock().put(&collection, key.clone(), written, progress, before, Instant::now()) {
             return;
         }
         self.inner.undispatched.send_modify(|undispatched| *undispatched += 1);

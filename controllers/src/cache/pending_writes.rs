@@ -48,7 +48,7 @@ struct Entry {
 
 /// Progress of a collection when an object is added.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct CollectionProgress {
     /// Version that the collector has reached. Read first.
     pub position: Version,
     /// The newest change in the cache. Read second: everything up to `position` is at or before it.
@@ -104,14 +104,14 @@ impl PendingWrites {
         collection: &CollectionKey,
         key: NamespacedName,
         (object, version, bytes): (Cached, Version, usize),
-        place: Place,
+        progress: CollectionProgress,
         before: impl FnOnce() -> Option<Cached>,
         now: Instant,
     ) -> bool {
-        let until = (place.position >= version).then_some(place.latest);
+        let until = (progress.position >= version).then_some(progress.latest);
         let known = self.collections.get(collection).and_then(|entries| entries.get(&key));
         if version == Version::default()
-            || until.is_some_and(|until| until <= place.dispatched)
+            || until.is_some_and(|until| until <= progress.dispatched)
             || known.is_some_and(|known| known.version >= version)
         {
             return false;
@@ -201,17 +201,17 @@ impl PendingWrites {
     }
 
     /// Drops and returns writes that the cache reached without a change, or that are too old. Readers see the cache's
-    /// state from now on, so the caller must dispatch it. `place_of` reads the progress of a collection; it is called
+    /// state from now on, so the caller must dispatch it. `progress_of` reads the progress of a collection; it is called
     /// once for each.
-    pub fn settle(&mut self, place_of: impl Fn(&CollectionKey) -> Place, now: Instant) -> Vec<Settled> {
+    pub fn settle(&mut self, progress_of: impl Fn(&CollectionKey) -> CollectionProgress, now: Instant) -> Vec<Settled> {
         let mut reached = Vec::new();
         for (collection, entries) in &mut self.collections {
-            let place = place_of(collection);
+            let progress = progress_of(collection);
             for (key, entry) in entries.iter_mut() {
-                if entry.until.is_none() && place.position >= entry.version {
-                    entry.until = Some(place.latest);
+                if entry.until.is_none() && progress.position >= entry.version {
+                    entry.until = Some(progress.latest);
                 }
-                if entry.until.is_some_and(|until| until <= place.dispatched) || now - entry.since > LONGEST {
+                if entry.until.is_some_and(|until| until <= progress.dispatched) || now - entry.since > LONGEST {
                     reached.push((collection.clone(), NamespacedName::clone(key)));
                 }
             }
@@ -304,9 +304,9 @@ mod tests {
     }
 
     impl Model {
-        fn place(&self) -> Place {
+        fn progress(&self) -> CollectionProgress {
             let (latest, dispatched) = (Seq(self.tail.len() as u64), Seq(self.dispatched as u64));
-            Place { position: Version(self.position), latest, dispatched }
+            CollectionProgress { position: Version(self.position), latest, dispatched }
         }
 
         fn write(&mut self) -> u64 {
@@ -340,10 +340,10 @@ mod tests {
                 Step::Answer => {
                     let Some(version) = self.answers.pop_front() else { return };
                     self.answered = self.answered.max(version);
-                    let place = self.place();
+                    let progress = self.progress();
                     let before = self.shown.map(object);
                     let written = (object(version), Version(version), 1);
-                    if self.own.put(&things(), key(), written, place, || before, self.now)
+                    if self.own.put(&things(), key(), written, progress, || before, self.now)
                         && let Some((now, _)) = self.own.dispatch(&things(), &key(), Version(version))
                     {
                         self.shown = Some(crate::cache::version_of(&now).0);
@@ -373,8 +373,8 @@ mod tests {
                     self.dispatched += 1;
                 }
                 Step::Settle => {
-                    let place = self.place();
-                    for settled in self.own.settle(|_| place, self.now) {
+                    let progress = self.progress();
+                    for settled in self.own.settle(|_| progress, self.now) {
                         assert_eq!(settled.shown.as_ref().map(|shown| crate::cache::version_of(shown).0), self.shown);
                         self.shown = self.stored;
                     }
@@ -447,22 +447,25 @@ mod tests {
     #[test]
     fn size_and_age_are_limited() {
         let (mut own, now) = (PendingWrites::new(10), Instant::now());
-        let place = Place { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
+        let progress = CollectionProgress { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
         for n in 1..=20 {
             own.put(
                 &things(),
                 NamespacedName::cluster_scoped(n.to_string()),
                 (object(n), Version(n), 1),
-                place,
+                progress,
                 || None,
                 now,
             );
         }
         assert_eq!((own.bytes, own.of(&things()).len()), (10, 10));
         assert!(own.newer(&things(), &NamespacedName::cluster_scoped("20"), Version(0)).is_some());
-        assert_eq!(own.settle(|_| place, now + LONGEST + Duration::from_secs(1)).len(), 10);
+        assert_eq!(own.settle(|_| progress, now + LONGEST + Duration::from_secs(1)).len(), 10);
         assert!(own.is_empty() && own.bytes == 0 && own.order.is_empty());
         let opaque = (object(1), Version::of("not a number"), 1);
-        assert!(!own.put(&things(), key(), opaque, place, || None, now), "versions that are not numbers are not kept");
+        assert!(
+            !own.put(&things(), key(), opaque, progress, || None, now),
+            "versions that are not numbers are not kept"
+        );
     }
 }

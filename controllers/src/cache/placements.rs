@@ -23,7 +23,7 @@ pub struct Placements {
 
 #[derive(Default)]
 struct Known {
-    of: HashMap<BindingKey, Place>,
+    of: HashMap<BindingKey, BindingPlacement>,
     within: HashMap<Arc<str>, HashSet<BindingKey>>,
     /// By affinity, in serialized form: many bindings share that of one policy.
     seeking: HashMap<Arc<str>, (ClusterAffinity, HashSet<BindingKey>)>,
@@ -32,7 +32,7 @@ struct Known {
 
 /// Target clusters, clusters with an eviction in progress, and clusters that could be used.
 #[derive(Debug, Default, PartialEq)]
-struct Place {
+struct BindingPlacement {
     targets: Vec<Arc<str>>,
     leaving: Vec<Arc<str>>,
     seeks: Seeks,
@@ -50,7 +50,7 @@ enum Seeks {
     Some(Arc<str>),
 }
 
-impl Place {
+impl BindingPlacement {
     fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
         self.targets.iter().chain(&self.leaving)
     }
@@ -62,12 +62,12 @@ impl Known {
         self.within.get_key_value(cluster).map_or_else(|| Arc::from(cluster), |(known, _)| Arc::clone(known))
     }
 
-    fn place(&self, binding: &Value) -> Place {
+    fn binding_placement(&self, binding: &Value) -> BindingPlacement {
         let names = |list: &str, field: &str| {
             let entries = unstructured::at(binding, &["spec", list]).and_then(Value::as_array);
             entries.into_iter().flatten().map(|entry| self.name(unstructured::text(entry, &[field]))).collect()
         };
-        Place {
+        BindingPlacement {
             targets: names("clusters", "name"),
             leaving: names("gracefulEvictionTasks", "fromCluster"),
             seeks: self.seeks(binding),
@@ -101,15 +101,15 @@ impl Known {
         })
     }
 
-    fn put(&mut self, key: &BindingKey, place: Place) {
-        if self.of.get(key) == Some(&place) {
+    fn put(&mut self, key: &BindingKey, binding_placement: BindingPlacement) {
+        if self.of.get(key) == Some(&binding_placement) {
             return;
         }
         self.remove(key);
-        for cluster in place.clusters() {
+        for cluster in binding_placement.clusters() {
             self.within.entry(Arc::clone(cluster)).or_default().insert(key.clone());
         }
-        match &place.seeks {
+        match &binding_placement.seeks {
             Seeks::Nothing => {}
             Seeks::Any => drop(self.seeking_any.insert(key.clone())),
             Seeks::Some(written) => match self.seeking.get_mut(written) {
@@ -122,14 +122,14 @@ impl Known {
                 }
             },
         }
-        if place != Place::default() {
-            self.of.insert(key.clone(), place);
+        if binding_placement != BindingPlacement::default() {
+            self.of.insert(key.clone(), binding_placement);
         }
     }
 
     fn remove(&mut self, key: &BindingKey) {
-        let Some(place) = self.of.remove(key) else { return };
-        for cluster in place.clusters() {
+        let Some(binding_placement) = self.of.remove(key) else { return };
+        for cluster in binding_placement.clusters() {
             if let Some(within) = self.within.get_mut(cluster) {
                 within.remove(key);
                 if within.is_empty() {
@@ -138,7 +138,7 @@ impl Known {
             }
         }
         self.seeking_any.remove(key);
-        if let Seeks::Some(written) = &place.seeks
+        if let Seeks::Some(written) = &binding_placement.seeks
             && let Some((_, seeking)) = self.seeking.get_mut(written)
         {
             seeking.remove(key);
@@ -156,8 +156,8 @@ impl Placements {
         let mut known = self.known.write();
         match change.current() {
             Some(binding) => {
-                let place = known.place(binding);
-                known.put(&key, place);
+                let binding_placement = known.binding_placement(binding);
+                known.put(&key, binding_placement);
             }
             None => known.remove(&key),
         }
@@ -184,7 +184,9 @@ impl Placements {
             versions.iter().any(|cluster| cluster_matches(cluster, affinity))
         };
         let matching = known.seeking.values().filter(matching).flat_map(|(_, seeking)| seeking);
-        let with_priority = |key: &BindingKey| (key.clone(), known.of.get(key).and_then(|place| place.priority));
+        let with_priority = |key: &BindingKey| {
+            (key.clone(), known.of.get(key).and_then(|binding_placement| binding_placement.priority))
+        };
         known.seeking_any.iter().chain(matching).map(with_priority).collect()
     }
 
@@ -192,8 +194,9 @@ impl Placements {
     pub fn leaving(&self, cluster: &str) -> Vec<BindingKey> {
         let known = self.known.read();
         let leaves = |key: &&BindingKey| {
-            let place = known.of.get(*key);
-            place.is_some_and(|place| place.leaving.iter().any(|left| left.as_ref() == cluster))
+            let binding_placement = known.of.get(*key);
+            binding_placement
+                .is_some_and(|binding_placement| binding_placement.leaving.iter().any(|left| left.as_ref() == cluster))
         };
         known.within.get(cluster).into_iter().flatten().filter(leaves).cloned().collect()
     }
@@ -201,7 +204,12 @@ impl Placements {
     /// Bindings that are being evicted from any cluster.
     pub fn all_leaving(&self) -> Vec<BindingKey> {
         let known = self.known.read();
-        known.of.iter().filter(|(_, place)| !place.leaving.is_empty()).map(|(key, _)| key.clone()).collect()
+        known
+            .of
+            .iter()
+            .filter(|(_, binding_placement)| !binding_placement.leaving.is_empty())
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 }
 
@@ -229,8 +237,8 @@ mod tests {
 
     fn put(placements: &Placements, key: &BindingKey, binding: &Value) {
         let mut known = placements.known.write();
-        let place = known.place(binding);
-        known.put(key, place);
+        let binding_placement = known.binding_placement(binding);
+        known.put(key, binding_placement);
     }
 
     fn within(placements: &Placements, cluster: &str) -> Vec<String> {

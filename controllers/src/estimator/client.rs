@@ -3,7 +3,7 @@
 //!
 //! Controllers query them before planning. Connections are pooled. An unreachable estimator is skipped for a while,
 //! so that decisions do not wait for it repeatedly. Its address is that of a Service in the control plane, or else
-//! its DNS name ([`EstimatorOptions::places`]).
+//! its DNS name ([`EstimatorOptions::addresses`]).
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crowsnest_api::estimator as wire;
 use crowsnest_api::names::estimator_service_name;
+use crowsnest_component_base::tls;
 use http::Uri;
 use http::uri::PathAndQuery;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -22,7 +23,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::client::ConfigExt;
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -83,7 +83,7 @@ impl EstimatorOptions {
     }
 
     /// Addresses of a cluster's estimator, to be tried in order. `service` is the Service of that name, if it exists.
-    pub fn places(&self, cluster: &str, service: Option<&Service>) -> Result<Vec<String>, EstimatorError> {
+    pub fn addresses(&self, cluster: &str, service: Option<&Service>) -> Result<Vec<String>, EstimatorError> {
         let wrong = |reason: String| EstimatorError::Address { cluster: cluster.to_owned(), reason };
         let (name, namespace, port) = (self.service_name(cluster), &self.service_namespace, self.port);
         let Some(spec) = service.map(|service| service.spec.clone().unwrap_or_default()) else {
@@ -146,7 +146,7 @@ impl EstimatorOptions {
             config.auth_info.client_certificate = Some(certificate.display().to_string());
             config.auth_info.client_key = Some(key.display().to_string());
         }
-        let mut tls = config.rustls_client_config().map_err(|error| of(&named, error.to_string()))?;
+        let mut tls = tls::kube_client_config(&config).map_err(|error| of(&named, error.to_string()))?;
         // The connector sets ALPN itself.
         tls.alpn_protocols.clear();
         Ok(tls)
@@ -238,33 +238,34 @@ impl Estimators {
     /// Number of replicas that fit into the cluster.
     pub async fn max_available_replicas(
         &self,
-        asked: EstimatorTarget<'_>,
+        estimator_target: EstimatorTarget<'_>,
         question: wire::MaxAvailableReplicasRequest,
     ) -> Result<i32, EstimatorError> {
         let answer: wire::MaxAvailableReplicasResponse =
-            self.ask(asked, wire::MAX_AVAILABLE_REPLICAS, "MaxAvailableReplicas", question).await?;
+            self.ask(estimator_target, wire::MAX_AVAILABLE_REPLICAS, "MaxAvailableReplicas", question).await?;
         Ok(answer.max_replicas)
     }
 
     /// Number of whole component sets that fit.
     pub async fn max_available_component_sets(
         &self,
-        asked: EstimatorTarget<'_>,
+        estimator_target: EstimatorTarget<'_>,
         question: wire::MaxAvailableComponentSetsRequest,
     ) -> Result<i32, EstimatorError> {
-        let answer: wire::MaxAvailableComponentSetsResponse =
-            self.ask(asked, wire::MAX_AVAILABLE_COMPONENT_SETS, "MaxAvailableComponentSets", question).await?;
+        let answer: wire::MaxAvailableComponentSetsResponse = self
+            .ask(estimator_target, wire::MAX_AVAILABLE_COMPONENT_SETS, "MaxAvailableComponentSets", question)
+            .await?;
         Ok(answer.max_sets)
     }
 
     /// Number of replicas of a workload that are unschedulable for longer than a threshold.
     pub async fn unschedulable_replicas(
         &self,
-        asked: EstimatorTarget<'_>,
+        estimator_target: EstimatorTarget<'_>,
         question: wire::UnschedulableReplicasRequest,
     ) -> Result<i32, EstimatorError> {
         let answer: wire::UnschedulableReplicasResponse =
-            self.ask(asked, wire::GET_UNSCHEDULABLE_REPLICAS, "UnschedulableReplicas", question).await?;
+            self.ask(estimator_target, wire::GET_UNSCHEDULABLE_REPLICAS, "UnschedulableReplicas", question).await?;
         Ok(answer.unschedulable_replicas)
     }
 
@@ -275,7 +276,7 @@ impl Estimators {
 
     async fn ask<Q, A>(
         &self,
-        asked: EstimatorTarget<'_>,
+        estimator_target: EstimatorTarget<'_>,
         path: &'static str,
         method: &'static str,
         question: Q,
@@ -284,13 +285,13 @@ impl Estimators {
         Q: prost::Message + Clone + 'static,
         A: prost::Message + Default + 'static,
     {
-        let cluster = asked.cluster;
-        let places = self.places(asked)?;
-        let asking = async {
+        let cluster = estimator_target.cluster;
+        let addresses = self.addresses(estimator_target)?;
+        let attempt = async {
             let mut failed = None;
-            for place in places {
-                match self.query_address(&place, asked.object, path, question.clone()).await {
-                    Ok(answer) => return Ok((place, answer)),
+            for address in addresses {
+                match self.query_address(&address, estimator_target.object, path, question.clone()).await {
+                    Ok(answer) => return Ok((address, answer)),
                     Err(status) if is_dial(&status) => failed = Some(status),
                     Err(status) => return Err(status),
                 }
@@ -302,9 +303,9 @@ impl Estimators {
             method,
             status: Arc::new(status),
         };
-        match tokio::time::timeout(self.inner.options.timeout, asking).await {
-            Ok(Ok((place, answer))) => {
-                self.inner.reached.lock().insert(cluster.to_owned(), Reached::At(place));
+        match tokio::time::timeout(self.inner.options.timeout, attempt).await {
+            Ok(Ok((address, answer))) => {
+                self.inner.reached.lock().insert(cluster.to_owned(), Reached::At(address));
                 Ok(answer)
             }
             Ok(Err(status)) => {
@@ -321,14 +322,14 @@ impl Estimators {
     }
 
     /// Addresses to try: only the last one that worked, if it is still valid.
-    fn places(&self, asked: EstimatorTarget<'_>) -> Result<Vec<String>, EstimatorError> {
-        let places = self.inner.options.places(asked.cluster, asked.service)?;
-        match self.inner.reached.lock().get(asked.cluster) {
+    fn addresses(&self, estimator_target: EstimatorTarget<'_>) -> Result<Vec<String>, EstimatorError> {
+        let addresses = self.inner.options.addresses(estimator_target.cluster, estimator_target.service)?;
+        match self.inner.reached.lock().get(estimator_target.cluster) {
             Some(Reached::Nowhere(until)) if Instant::now() < *until => {
-                Err(EstimatorError::Unreachable { cluster: asked.cluster.to_owned() })
+                Err(EstimatorError::Unreachable { cluster: estimator_target.cluster.to_owned() })
             }
-            Some(Reached::At(place)) if places.contains(place) => Ok(vec![place.clone()]),
-            _ => Ok(places),
+            Some(Reached::At(address)) if addresses.contains(address) => Ok(vec![address.clone()]),
+            _ => Ok(addresses),
         }
     }
 
@@ -352,7 +353,7 @@ impl Estimators {
 
     async fn query_address<Q, A>(
         &self,
-        place: &str,
+        address: &str,
         object: &str,
         path: &'static str,
         question: Q,
@@ -362,8 +363,8 @@ impl Estimators {
         A: prost::Message + Default + 'static,
     {
         let scheme = if self.inner.options.is_secure() { "https" } else { "http" };
-        let origin = Uri::builder().scheme(scheme).authority(place).path_and_query("/").build();
-        let origin = origin.map_err(|error| tonic::Status::invalid_argument(format!("{place:?}: {error}")))?;
+        let origin = Uri::builder().scheme(scheme).authority(address).path_and_query("/").build();
+        let origin = origin.map_err(|error| tonic::Status::invalid_argument(format!("{address:?}: {error}")))?;
         let mut request = tonic::Request::new(question);
         // A name that is not a valid header value is omitted.
         if let Ok(object) = AsciiMetadataValue::try_from(object) {
@@ -426,8 +427,8 @@ mod tests {
     )]
     fn address_of_a_service(#[case] spec: Value, #[case] expected: Result<Vec<&str>, &str>) {
         let service = (!spec.is_null()).then(|| serde_json::from_value(json!({"spec": spec})).expect("a Service"));
-        let found = EstimatorOptions::default().places("m1", service.as_ref());
-        let expected = expected.map(|places| places.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        let found = EstimatorOptions::default().addresses("m1", service.as_ref());
+        let expected = expected.map(|addresses| addresses.into_iter().map(str::to_owned).collect::<Vec<_>>());
         let expected = expected.map_err(|reason| format!("scheduler estimator of cluster m1: {reason}"));
         assert_eq!(found.map_err(|error| error.to_string()), expected);
     }
@@ -443,9 +444,9 @@ mod tests {
         }});
         let service: Service = serde_json::from_value(service).expect("a Service");
         let estimators = Estimators::open(EstimatorOptions::default()).expect("no files");
-        let asked =
+        let estimator_target =
             EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
-        let ask = || estimators.max_available_replicas(asked, wire::MaxAvailableReplicasRequest::default());
+        let ask = || estimators.max_available_replicas(estimator_target, wire::MaxAvailableReplicasRequest::default());
         let first = ask().await.expect_err("no server");
         assert!(matches!(first, EstimatorError::Answer { .. }), "{first}");
         assert_eq!(ask().await.expect_err("skipped").to_string(), "cannot reach the scheduler estimator of cluster m1");

@@ -17,7 +17,7 @@ use crowsnest_plan::estimation::accurate::Assumed;
 /// A cluster, and the workloads that are assigned to it and do not run yet.
 pub type Cluster = (String, Vec<Assumed>);
 
-fn told(resource: &ObjectReference) -> String {
+fn describe(resource: &ObjectReference) -> String {
     format!("kind={}, name={}/{}", resource.kind, resource.namespace, resource.name)
 }
 
@@ -34,12 +34,12 @@ pub async fn room(
     sets: bool,
     clusters: Vec<Cluster>,
 ) -> Vec<(String, Option<i32>)> {
-    let object = &told(&spec.resource);
+    let object = &describe(&spec.resource);
     let one = |(cluster, assumed): Cluster| async move {
         let assumed_workloads = assumed.into_iter().map(assumed_workload).collect();
         let answer = async {
             let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
-            let asked = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
+            let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
             let fits = if sets {
                 let question = wire::MaxAvailableComponentSetsRequest {
                     cluster: cluster.clone(),
@@ -47,14 +47,14 @@ pub async fn room(
                     namespace: spec.resource.namespace.clone(),
                     assumed_workloads,
                 };
-                estimators.max_available_component_sets(asked, question).await?
+                estimators.max_available_component_sets(target, question).await?
             } else {
                 let question = wire::MaxAvailableReplicasRequest {
                     cluster: cluster.clone(),
                     replica_requirements: spec.replica_requirements.as_ref().map(wire::ReplicaRequirements::from),
                     assumed_workloads,
                 };
-                estimators.max_available_replicas(asked, question).await?
+                estimators.max_available_replicas(target, question).await?
             };
             Ok(Some(fits))
         };
@@ -72,7 +72,7 @@ pub async fn unschedulable(
     clusters: &[String],
     threshold: std::time::Duration,
 ) -> BTreeMap<String, i32> {
-    let object = &told(resource);
+    let object = &describe(resource);
     let one = |cluster: &String| {
         let cluster = cluster.clone();
         async move {
@@ -88,8 +88,8 @@ pub async fn unschedulable(
                     }),
                     unschedulable_threshold: i64::try_from(threshold.as_nanos()).unwrap_or(i64::MAX),
                 };
-                let asked = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
-                Ok(Some(estimators.unschedulable_replicas(asked, question).await?))
+                let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
+                Ok(Some(estimators.unschedulable_replicas(target, question).await?))
             };
             // Negative numbers mean unknown.
             let answer = ignored(&cluster, answer.await).filter(|replicas| *replicas >= 0);

@@ -50,7 +50,7 @@ pub struct Journal {
     waiting: Arc<watch::Sender<usize>>,
     /// Recent entries; repeated checks without a change write nothing.
     noted: Arc<Mutex<LruCache<u64, ()>>>,
-    asked: Arc<Mutex<LruCache<BindingKey, String>>>,
+    requests: Arc<Mutex<LruCache<BindingKey, String>>>,
     /// Cancelled when callers must stop, so that none waits for the queue any longer.
     ending: CancellationToken,
 }
@@ -74,7 +74,7 @@ impl Journal {
     fn queue(length: usize, ending: CancellationToken) -> (Self, mpsc::Receiver<Entry>) {
         let (entries, receiver) = mpsc::channel(length);
         let waiting = Arc::new(watch::Sender::new(0));
-        (Journal { entries, waiting, noted: lately(NOTED), asked: lately(ASKED), ending }, receiver)
+        (Journal { entries, waiting, noted: lately(NOTED), requests: lately(ASKED), ending }, receiver)
     }
 
     /// Adds an entry, unless it is a recent one. Waits while the queue is full.
@@ -86,19 +86,19 @@ impl Journal {
             return;
         }
         // An entry whose caller stops waiting is neither counted nor remembered.
-        let place = tokio::select! {
+        let permit = tokio::select! {
             biased;
-            place = self.entries.reserve() => place.ok(),
+            permit = self.entries.reserve() => permit.ok(),
             () = self.ending.cancelled() => None,
         };
-        let Some(place) = place else {
+        let Some(permit) = permit else {
             tracing::warn!(entry = entry.id, entry.message, "the journal is shutting down; this entry is only logged");
             return;
         };
         if self.noted.lock().put(key, ()).is_none() {
             // Counted before a writer can finish it.
             self.waiting.send_modify(|waiting| *waiting += 1);
-            place.send(entry);
+            permit.send(entry);
         }
     }
 
@@ -110,12 +110,12 @@ impl Journal {
 
     /// Records the entry that causes the scheduler to process a binding.
     pub fn asks(&self, key: BindingKey, id: String) {
-        self.asked.lock().put(key, id);
+        self.requests.lock().put(key, id);
     }
 
     /// Removes and returns the entry that caused the scheduler to process a binding, if any.
-    pub fn asked_by(&self, key: &BindingKey) -> Option<String> {
-        self.asked.lock().pop(key)
+    pub fn requested_by(&self, key: &BindingKey) -> Option<String> {
+        self.requests.lock().pop(key)
     }
 
     /// Waits until all entries so far are written.

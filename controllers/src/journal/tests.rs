@@ -157,6 +157,6 @@ fn cause_of_rescheduling_is_returned_once() {
     let (journal, _entries) = Journal::queue(1, CancellationToken::new());
     let key = BindingKey::new("shop", "web-deployment");
     journal.asks(key.clone(), "shop/web.1".to_owned());
-    assert_eq!(journal.asked_by(&key).as_deref(), Some("shop/web.1"));
-    assert_eq!(journal.asked_by(&key), None);
+    assert_eq!(journal.requested_by(&key).as_deref(), Some("shop/web.1"));
+    assert_eq!(journal.requested_by(&key), None);
 }

@@ -141,7 +141,7 @@ mod tests {
                 "{hpa}_metric_computation_duration_seconds_count{{action=\"none\",error=\"spec\",metric_type=\"Pods\"}} 1"
             ),
         ] {
-            assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+            assert!(text.lines().any(|actual| actual == line), "no {line} in\n{text}");
         }
     }
 }

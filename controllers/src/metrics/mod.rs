@@ -413,9 +413,9 @@ pub(crate) mod tests {
             let object = json!({"metadata": {"name": "m"}, "spec": {"syncMode": "Push"}, "status": status});
             serde_json::from_value(object).expect("a cluster")
         };
-        let told = |cluster: &Cluster| OF_CLUSTERS.map(|(_, _, of)| of(cluster));
+        let values = |cluster: &Cluster| OF_CLUSTERS.map(|(_, _, of)| of(cluster));
         let silent = cluster(json!({}));
-        assert_eq!(told(&silent), [Some(0.0), None, None, None, None, None, None, None, None]);
+        assert_eq!(values(&silent), [Some(0.0), None, None, None, None, None, None, None, None]);
         let ready = json!([{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let whole = cluster(json!({
@@ -423,6 +423,6 @@ pub(crate) mod tests {
             "resourceSummary": {"allocatable": {"cpu": "1500m", "memory": "1Ki", "pods": "110"}, "allocated": {"cpu": "1"}},
         }));
         let expected = [1.0, 3.0, 2.0, 1024.0, 1.5, 110.0, 0.0, 1.0, 0.0].map(Some);
-        assert_eq!(told(&whole), expected);
+        assert_eq!(values(&whole), expected);
     }
 }

@@ -48,7 +48,7 @@ pub struct Operations(Arc<Mutex<Counted>>);
 impl Operations {
     /// Counts an operation. Existing series are updated without allocation.
     pub fn note(&self, cluster: &str, (api_version, kind): (&str, &str), operation: Operation, is_well: bool) {
-        let place = match operation {
+        let index = match operation {
             Operation::Create => 0,
             Operation::Update(Update::None) => 1,
             Operation::Update(Update::Unchanged) => 2,
@@ -57,7 +57,7 @@ impl Operations {
         };
         with(&mut self.0.lock(), cluster, |versions| {
             with(versions, api_version, |kinds| {
-                with(kinds, kind, |of: &mut Of| of[place][usize::from(is_well)] += 1);
+                with(kinds, kind, |of: &mut Of| of[index][usize::from(is_well)] += 1);
             });
         });
     }

@@ -111,8 +111,8 @@ impl Attempts {
     }
 
     pub fn record_incoming(&self, why: Incoming) {
-        if let Some(place) = INCOMING.iter().position(|(incoming, _)| *incoming == why) {
-            self.incoming[place].inc();
+        if let Some(index) = INCOMING.iter().position(|(incoming, _)| *incoming == why) {
+            self.incoming[index].inc();
         }
     }
 
@@ -134,8 +134,8 @@ impl Observer for Stopwatch<'_> {
     }
 
     fn ended(&self, step: Step) {
-        if let Some(place) = STEPS.iter().position(|(known, _)| *known == step) {
-            self.steps[place].observe(self.began.get().elapsed().as_secs_f64());
+        if let Some(index) = STEPS.iter().position(|(known, _)| *known == step) {
+            self.steps[index].observe(self.began.get().elapsed().as_secs_f64());
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
             "queue_incoming_bindings_total{event=\"BindingAdd\"} 0",
             "queue_incoming_bindings_total{event=\"ClusterChanged\"} 1",
         ] {
-            assert!(text.lines().any(|told| told == format!("karmada_scheduler_{line}")), "no {line} in\n{text}");
+            assert!(text.lines().any(|actual| actual == format!("karmada_scheduler_{line}")), "no {line} in\n{text}");
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Attaching {
 struct Depending {
     permanent_id: String,
     clusters: Vec<TargetCluster>,
-    wishes: DependencySettings,
+    settings: DependencySettings,
     needs: Vec<Dependency>,
     /// The binding itself. `None` if it would be deleted.
     binding: Option<Arc<Value>>,
@@ -50,7 +50,7 @@ impl Attaching {
         let gone = Depending {
             permanent_id: String::new(),
             clusters: Vec::new(),
-            wishes: DependencySettings::default(),
+            settings: DependencySettings::default(),
             needs: Vec::new(),
             binding: None,
         };
@@ -83,7 +83,7 @@ impl Planning<'_> {
             let depending = Depending {
                 permanent_id: permanent_id.to_owned(),
                 clusters: typed.spec.clusters.clone(),
-                wishes: DependencySettings::of(&typed.spec),
+                settings: DependencySettings::of(&typed.spec),
                 needs,
                 binding: Some(Arc::new(binding.clone())),
             };
@@ -123,7 +123,7 @@ impl Planning<'_> {
                     name: &key.name,
                     permanent_id: &depending.permanent_id,
                     clusters: &depending.clusters,
-                    wishes: depending.wishes,
+                    settings: depending.settings,
                 };
                 let new = NewBinding { name: &own.name, permanent_id: UNKNOWN_ID };
                 let planned = dependencies::attach(&parent, &template, existing.as_deref(), found_in(&others), new);

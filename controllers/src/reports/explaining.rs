@@ -33,7 +33,7 @@ impl Reports {
     ) -> Result<Option<Explanation>, Error> {
         let Some(template) = self.context.get_full(resource, namespace, name).await? else { return Ok(None) };
         let binding = self.binding(&template).await?;
-        let mut told = Explanation {
+        let mut explanation = Explanation {
             template: ObjectReference::of(&template),
             policy: None,
             policies: Vec::new(),
@@ -44,11 +44,11 @@ impl Reports {
         };
         let scope = self.scope(namespace, &Proposal::default()).await?;
         let interpreted = self.context.interpreter.replicas(&template).await;
-        self.explain_policies(resource, &template, binding.as_deref(), interpreted.as_ref(), &scope, &mut told);
+        self.explain_policies(resource, &template, binding.as_deref(), interpreted.as_ref(), &scope, &mut explanation);
         if let Some(binding) = &binding {
-            self.explain_binding(&template, binding, interpreted.as_ref().ok(), &scope, &mut told).await?;
+            self.explain_binding(&template, binding, interpreted.as_ref().ok(), &scope, &mut explanation).await?;
         }
-        Ok(Some(told))
+        Ok(Some(explanation))
     }
 
     /// Adds the matching policies and the one that claims the template, and the reasons why the binding differs from
@@ -60,16 +60,16 @@ impl Reports {
         existing: Option<&Value>,
         interpreted: Result<&Interpreted, &crowsnest_interpreter::Error>,
         scope: &Scope,
-        told: &mut Explanation,
+        explanation: &mut Explanation,
     ) {
         let context = &self.context;
         let policies: Vec<_> = scope.policies.iter().map(|object| object.policy()).collect();
         let (choice, considered) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
-        told.policies = PolicyReport::all(&considered);
+        explanation.policies = PolicyReport::all(&considered);
         let mut missing = Vec::new();
         let mut planned = None;
         if let Choice::Follow(policy) | Choice::Preempt(policy) = &choice {
-            told.policy = Some(PolicyName::of(policy));
+            explanation.policy = Some(PolicyName::of(policy));
             missing = scope.overrides.missing(policy);
             match interpreted {
                 Ok(interpreted) => {
@@ -85,17 +85,17 @@ impl Reports {
                     };
                     planned = Some(binding::plan(&intent, existing));
                 }
-                Err(error) => told.waiting.push(waiting::waits(Cause::InterpretFailed, error.to_string())),
+                Err(error) => explanation.waiting.push(waiting::waits(Cause::InterpretFailed, error.to_string())),
             }
         } else if let Choice::Unselected(policy) = &choice {
-            told.policy = Some(PolicyName::of(policy));
+            explanation.policy = Some(PolicyName::of(policy));
         }
         // Dependencies need no policy.
         let attached = existing.and_then(|binding| unstructured::at(binding, &["spec", "requiredBy"])).is_some();
         if attached && choice == Choice::Unmatched {
             return;
         }
-        told.waiting.extend(waiting::of_template(&TemplateState {
+        explanation.waiting.extend(waiting::of_template(&TemplateState {
             template,
             never_propagated: self.is_never_propagated(
                 resource,
@@ -114,12 +114,12 @@ impl Reports {
         binding: &Arc<Value>,
         interpreted: Option<&Interpreted>,
         scope: &Scope,
-        told: &mut Explanation,
+        explanation: &mut Explanation,
     ) -> Result<(), Error> {
         let context = &self.context;
         let typed: ResourceBinding = decode(binding)?;
         let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
-        told.binding = Some(BindingReport {
+        explanation.binding = Some(BindingReport {
             reference: ObjectReference::of(binding),
             replicas: typed.spec.replicas,
             scheduled_at: typed.status.last_scheduled_time.as_ref().map(|time| time.0.to_string()),
@@ -127,13 +127,13 @@ impl Reports {
             required_by: typed.spec.required_by.iter().map(parent).collect(),
         });
         if typed.spec.placement.is_some() {
-            told.scheduling = Some(self.schedule(binding, &typed, None).await?.1);
+            explanation.scheduling = Some(self.schedule(binding, &typed, None).await?.1);
         }
         let is_agreed = !context.config.gates.federated_quota_enforcement
             || interpreted.is_none_or(|interpreted| construct::is_agreed(&typed.spec, interpreted));
         let works_in = self.works_in(binding).await?;
         let is_attached = !typed.spec.required_by.is_empty();
-        told.waiting.extend(waiting::of_binding(&BindingState {
+        explanation.waiting.extend(waiting::of_binding(&BindingState {
             binding,
             typed: &typed,
             scheduler_name: &context.config.scheduler_name,
@@ -141,7 +141,7 @@ impl Reports {
             is_agreed,
             works_in: &works_in,
         }));
-        self.explain_targets(template, (binding, &typed), scope, told).await
+        self.explain_targets(template, (binding, &typed), scope, explanation).await
     }
 
     async fn explain_targets(
@@ -149,7 +149,7 @@ impl Reports {
         template: &Value,
         (binding, typed): (&Value, &ResourceBinding),
         scope: &Scope,
-        told: &mut Explanation,
+        explanation: &mut Explanation,
     ) -> Result<(), Error> {
         let spec = &typed.spec;
         let targets = construct::targets(spec);
@@ -168,7 +168,7 @@ impl Reports {
                 (Err(error), _) => (Vec::new(), Some(error.message())),
                 (Ok(_), None) => (Vec::new(), None),
             };
-            told.waiting.extend(waiting::of_target(&TargetState {
+            explanation.waiting.extend(waiting::of_target(&TargetState {
                 cluster: &target.name,
                 member: member.as_deref(),
                 unserved: member.as_ref().and_then(|member| {
@@ -179,15 +179,15 @@ impl Reports {
                 work: work.as_deref(),
             }));
             let placed = if spec.targets(&target.name) { Placed::Scheduled } else { Placed::Required };
-            told.targets.push(TargetReport { overrides: steps, ..target_report(typed, target, placed, &work) });
+            explanation.targets.push(TargetReport { overrides: steps, ..target_report(typed, target, placed, &work) });
         }
         let leaving = spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster);
         for cluster in leaving.filter(|cluster| !targets.iter().any(|target| target.name == **cluster)) {
             let work = self.work(cluster, binding, template).await?;
             let target = TargetCluster { name: cluster.clone(), ..TargetCluster::default() };
-            told.targets.push(target_report(typed, &target, Placed::Evicting, &work));
+            explanation.targets.push(target_report(typed, &target, Placed::Evicting, &work));
         }
-        dedup(&mut told.waiting);
+        dedup(&mut explanation.waiting);
         Ok(())
     }
 }

@@ -45,6 +45,7 @@ use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::report::SchedulingReport;
 use crowsnest_plan::scheduling::{Plan, World, explain, is_placed_as_set};
 use crowsnest_plan::work::construct::BindingIdentity;
+use crowsnest_plan::work::holder::binding_of_work;
 
 /// Computes explanations and plans.
 #[derive(Clone)]
@@ -204,7 +205,7 @@ impl Reports {
             None => self.scheduling.peers(&key, &typed.spec).await?,
             Some(imagined) => self.scheduling.imagined_peers(imagined, &key, &typed.spec).await?,
         };
-        let answers = self.scheduling.asked(&key, &subject, &peers, explain).await;
+        let answers = self.scheduling.query_estimators(&key, &subject, &peers, explain).await;
         let ask = |world: &World<'_>, estimator: &Estimator<'_>| {
             let (plan, report) = explain(world, &subject);
             let sets = typed.spec.placement.as_ref();
@@ -212,10 +213,10 @@ impl Reports {
             let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
                 looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
-            let bound = |(place, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
+            let bound = |(index, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
                 let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
-                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))
+                Some((cluster.name().to_owned(), estimator.bound(index, &typed.spec, sets, answer)?))
             };
             let bounds: BTreeMap<String, LimitingFactor> =
                 world.clusters.iter().enumerate().filter_map(bound).collect();
@@ -228,11 +229,12 @@ impl Reports {
         })
     }
 
-    /// The Work for a template in a cluster.
+    /// The Work of a binding for a template in a cluster. Works of other bindings can have its name.
     async fn work(&self, cluster: &str, binding: &Value, template: &Value) -> Result<Option<Arc<Value>>, Error> {
         let name = ObjectIdentity::of(template).work_name(unstructured::name(binding));
         let key = WorkKey::new(execution_namespace(cluster), name);
-        self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await
+        let work = self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await?;
+        Ok(work.filter(|work| binding_of_work(work) == Some(BindingKey::of(binding))))
     }
 
     /// Clusters with a Work of a binding.

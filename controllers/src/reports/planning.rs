@@ -178,7 +178,7 @@ impl Planning<'_> {
         let is_given = self.proposal.find(resource, namespace, unstructured::name(&template)).is_some();
         let waits_for_template = policy.is_some_and(|policy| policy.is_lazy()) && !is_given;
         let never_propagated = reports.is_never_propagated(resource, namespace, unstructured::name(&template));
-        let told = rebound.as_ref().filter(|_| waits_for_template || is_blocked(rebound.as_ref()));
+        let reported_binding = rebound.as_ref().filter(|_| waits_for_template || is_blocked(rebound.as_ref()));
         // Dependencies need no policy.
         let is_attached = |binding: &Arc<Value>| unstructured::at(binding, &["spec", "requiredBy"]).is_some();
         if settled.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
@@ -187,7 +187,7 @@ impl Planning<'_> {
                 never_propagated,
                 choice: &settled.choice,
                 missing_overrides: &missing,
-                binding: told,
+                binding: reported_binding,
             });
         }
         let binding = match rebound {

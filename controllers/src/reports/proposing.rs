@@ -110,19 +110,19 @@ impl Reports {
         &self,
         resource: Resource,
         role: Role,
-        (given, wish): (&Value, ProposedOperation),
+        (given, operation): (&Value, ProposedOperation),
         readable: bool,
     ) -> Result<Proposed, Error> {
         let objects = &self.context.objects;
         let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
-        if wish == ProposedOperation::Delete {
+        if operation == ProposedOperation::Delete {
             // Admission may reject the deletion. Fails with NotFound if the object does not exist.
             objects.dry_run_delete(target).await?;
         }
         // An object that the caller is not allowed to read is not used, so that neither the plan nor an error reveals its
         // content.
         let before = objects.get(target).await?.map(|before| if readable { before } else { emptied(before) });
-        let after = match wish {
+        let after = match operation {
             ProposedOperation::Delete => None,
             ProposedOperation::Apply => {
                 let wanted = applied(before.as_ref(), given);

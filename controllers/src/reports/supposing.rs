@@ -202,8 +202,8 @@ impl AssumedState {
             name: unstructured::name(template).to_owned(),
         };
         let meant = self.rebalancers.iter().filter(|(one, _)| rebalance::is_meant(&one.spec, &workload));
-        let asked = meant.map(|(_, created)| created);
-        let triggers = asked.filter(|at| rebalance::is_to_be_triggered(at, spec.reschedule_triggered_at.as_ref()));
+        let requested = meant.map(|(_, created)| created);
+        let triggers = requested.filter(|at| rebalance::is_to_be_triggered(at, spec.reschedule_triggered_at.as_ref()));
         triggers.max_by_key(|at| at.0).cloned()
     }
 

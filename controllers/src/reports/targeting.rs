@@ -49,7 +49,7 @@ impl Planning<'_> {
         let reports = self.reports;
         let member = reports.supposed(&self.supposed, name).await?;
         let work = reports.work(name, subject.binding, template).await?;
-        let mut told = ClusterPlan {
+        let mut cluster_plan = ClusterPlan {
             replicas: replicas_of(target).filter(|_| spec.is_workload()),
             replicas_before: subject.had(name).as_ref().and_then(replicas_of).filter(|_| spec.is_workload()),
             ..unchanged(name)
@@ -60,7 +60,7 @@ impl Planning<'_> {
             let mut manifest =
                 share_of(self.interpreter(), spec, template, target, completions.get(name).copied()).await?;
             let traced = overrides.apply(&mut manifest, member);
-            told.overrides = OverrideReport::all(&traced, unstructured::namespace(template));
+            cluster_plan.overrides = OverrideReport::all(&traced, unstructured::namespace(template));
             override_error = traced.failed.as_ref().map(ToString::to_string);
             if override_error.is_none() {
                 let inject = reports.context.config.gates.stateful_failover_injection;
@@ -68,7 +68,7 @@ impl Planning<'_> {
                 let identity = BindingIdentity::of(subject.binding);
                 let report = traced.report();
                 let desired = construct::for_binding(spec, identity, name, manifest, &report, single, inject);
-                self.compare(subject, member, work.as_deref(), desired, &mut told).await?;
+                self.compare(subject, member, work.as_deref(), desired, &mut cluster_plan).await?;
             }
         }
         let state = TargetState {
@@ -84,7 +84,7 @@ impl Planning<'_> {
         // The plan itself resolves pending Works, and a previous apply failure is not part of it.
         let before = |cause: Cause| matches!(cause, Cause::WorkPending | Cause::ApplyFailed);
         plan.waiting.extend(waiting::of_target(&state).into_iter().filter(|one| !before(one.cause)));
-        Ok(told)
+        Ok(cluster_plan)
     }
 
     /// Compares the planned Work with the current one.
@@ -94,7 +94,7 @@ impl Planning<'_> {
         member: &Cluster,
         existing: Option<&Value>,
         desired: construct::DesiredWork,
-        told: &mut ClusterPlan,
+        cluster_plan: &mut ClusterPlan,
     ) -> Result<(), Error> {
         let existing = existing.map(|work| subject.shown_work(work));
         let existing = existing.as_ref();
@@ -108,19 +108,20 @@ impl Planning<'_> {
             let spec = |work: &Value| work.get("spec").cloned().unwrap_or_default();
             unstructured::semantically_equal(&spec(old), &spec(new))
         };
-        told.change = match (existing, &work) {
+        cluster_plan.change = match (existing, &work) {
             (None, _) => Change::Added,
             (Some(existing), Some(work)) if !is_same(existing, work) => Change::Changed,
             _ => Change::Unchanged,
         };
-        if told.change == Change::Added {
-            told.message = self.reports.conflict(member, &after).await?;
+        if cluster_plan.change == Change::Added {
+            cluster_plan.message = self.reports.conflict(member, &after).await?;
         }
         if let Some(before) = &before {
-            told.differences = differences(before, &after, Compared::Versions).0;
+            cluster_plan.differences = differences(before, &after, Compared::Versions).0;
         }
-        told.manifest_before = before.filter(|one| told.change == Change::Changed && self.has_room(one));
-        told.manifest = Some(after).filter(|one| self.has_room(one));
+        cluster_plan.manifest_before =
+            before.filter(|one| cluster_plan.change == Change::Changed && self.has_room(one));
+        cluster_plan.manifest = Some(after).filter(|one| self.has_room(one));
         Ok(())
     }
 
@@ -171,8 +172,8 @@ impl Reports {
             false => {
                 let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
                 let member = Objects::new(client);
-                let asked = member.get(Target::new(&resource, namespace, name));
-                match tokio::time::timeout(MEMBER_TIMEOUT, asked).await {
+                let request = member.get(Target::new(&resource, namespace, name));
+                match tokio::time::timeout(MEMBER_TIMEOUT, request).await {
                     Ok(Ok(found)) => found,
                     Ok(Err(_)) | Err(_) => None,
                 }

@@ -1,71 +1,59 @@
-//! Event recorder: Events (`core/v1`) on objects of the control plane. Repeated events increase a count.
+//! Event recorder: Events (`core/v1`) on objects of the control plane.
 //!
-//! Recording never blocks. Events of successes are rate-limited, and dropped while the control plane is under write
-//! load ([`WriteLoad`]). Under load, events of failures are written more slowly, and the newest are dropped if the
-//! queue is full. Equal events of an object always have the same writer, which counts them.
+//! Recording never blocks. [`correlator`] decides which events are written, and when: repetitions increase a count, and
+//! a burst of propagated templates gets one event for each template. Failures are written immediately.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+mod correlator;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use crowsnest_api::work::ResourceBindingSpec;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::unstructured;
-use futures::future::join_all;
+use futures::{StreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences};
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::write_priority::WriteLoad;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
     Normal,
     Warning,
 }
 
-#[derive(Debug)]
-struct Entry {
-    regarding: Value,
-    severity: Severity,
-    reason: &'static str,
-    message: String,
-}
-
 /// Number of events that are written concurrently.
 const WRITERS: usize = 4;
-/// Capacity of the queue of each writer.
-const WAITING: usize = 1024;
-/// Number of events that each writer keeps to count repetitions.
-const REMEMBERED: usize = 2048;
-/// Interval between two failure events of a writer while the control plane is under write load.
-const SLOWLY: Duration = Duration::from_millis(100);
+/// Maximum number of events taken at once, so that failures are not delayed by many others.
+const BATCH: usize = 64;
 
-/// Rate of success events per second, and their burst.
-const RATE: f64 = 50.0;
-const BURST: f64 = 200.0;
-
-/// Token bucket that limits the rate of success events.
+/// Token bucket.
 #[derive(Debug)]
-struct Allowance {
+struct TokenBucket {
+    /// Tokens per second.
+    rate: f64,
+    max: f64,
     left: f64,
     at: Instant,
 }
 
-impl Allowance {
-    fn new(now: Instant) -> Self {
-        Allowance { left: BURST, at: now }
+impl TokenBucket {
+    fn new(rate: f64, max: f64, now: Instant) -> Self {
+        TokenBucket { rate, max, left: max, at: now }
     }
 
     /// Takes one token, if available.
     fn take(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.at);
-        self.left = (self.left + since.as_secs_f64() * RATE).min(BURST);
+        self.left = (self.left + since.as_secs_f64() * self.rate).min(self.max);
         self.at = self.at.max(now);
         let taken = self.left >= 1.0;
         if taken {
@@ -76,11 +64,12 @@ impl Allowance {
 }
 
 struct Shared {
-    writers: Vec<mpsc::Sender<Entry>>,
-    allowance: Mutex<Allowance>,
+    correlator: Mutex<Correlator>,
+    /// Notified about recorded events.
+    recorded: Notify,
     write_load: Arc<WriteLoad>,
-    /// Number of events that are recorded and not written yet.
-    waiting: Arc<watch::Sender<usize>>,
+    /// False while an event waits to be created. Changed only while the correlator is locked.
+    is_flushed: watch::Sender<bool>,
 }
 
 /// Records events. Cheap to clone.
@@ -92,21 +81,19 @@ pub struct Events {
 impl Events {
     /// Returns the recorder and the task that writes its events.
     pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
-        let write_load = Arc::new(WriteLoad::default());
-        let waiting = Arc::new(watch::Sender::new(0));
-        let (writers, receivers): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
-        let writing = receivers.into_iter().map(|entries| {
-            let waiting = Arc::clone(&waiting);
-            let writer = Writer { objects: objects.clone(), component, waiting, written: HashMap::new() };
-            writer.run(entries, Arc::clone(&write_load), stop.clone())
+        let shared = Arc::new(Shared {
+            correlator: Mutex::new(Correlator::new(Instant::now())),
+            recorded: Notify::new(),
+            write_load: Arc::default(),
+            is_flushed: watch::Sender::new(true),
         });
-        let writing = join_all(writing.collect::<Vec<_>>());
-        let allowance = Mutex::new(Allowance::new(Instant::now()));
-        let events = Events { shared: Arc::new(Shared { writers, allowance, write_load, waiting }) };
-        (events, async move { drop(writing.await) })
+        let writer = Writer { objects, component, shared: Arc::clone(&shared) };
+        (Events { shared }, async move {
+            stop.run_until_cancelled(writer.run()).await;
+        })
     }
 
-    /// The write load, under which events are delayed or dropped.
+    /// The write load, under which events are delayed.
     pub fn write_load(&self) -> &Arc<WriteLoad> {
         &self.shared.write_load
     }
@@ -131,35 +118,26 @@ impl Events {
 
     /// Records an event on `regarding` (any object with apiVersion, kind and metadata).
     pub fn note(&self, regarding: &Value, severity: Severity, reason: &'static str, message: impl Into<String>) {
-        if severity == Severity::Normal && !self.may_record_success() {
-            return;
-        }
-        let entry = Entry { regarding: reference(regarding), severity, reason, message: message.into() };
-        let mut hasher = DefaultHasher::new();
-        (unstructured::uid(regarding), unstructured::name(regarding), reason, &entry.message).hash(&mut hasher);
-        let writer = hasher.finish() as usize % self.shared.writers.len();
-        // Incremented before a writer can write it.
-        self.shared.waiting.send_modify(|waiting| *waiting += 1);
-        if self.shared.writers[writer].try_send(entry).is_err() {
-            self.shared.waiting.send_modify(|waiting| *waiting -= 1);
+        let (regarding, message) = (Arc::new(reference(regarding)), message.into());
+        let entry = Entry { regarding, severity, reason, message, at: Timestamp::now() };
+        let mut correlator = self.shared.correlator.lock();
+        if !correlator.record(entry, Instant::now()) {
             tracing::debug!(reason, "event dropped");
         }
+        self.shared.is_flushed.send_replace(correlator.is_flushed());
+        self.shared.recorded.notify_one();
     }
 
-    /// Waits until all events recorded so far are written or dropped.
+    /// Waits until all events recorded so far are written or dropped. Updates of counts are not awaited.
     pub async fn flushed(&self) {
-        let mut waiting = self.shared.waiting.subscribe();
+        let mut is_flushed = self.shared.is_flushed.subscribe();
         // The sender lives as long as `self`.
-        drop(waiting.wait_for(|waiting| *waiting == 0).await);
+        drop(is_flushed.wait_for(|is_flushed| *is_flushed).await);
     }
 
-    /// True if no event is pending.
+    /// True if no event waits to be created.
     pub fn is_flushed(&self) -> bool {
-        *self.shared.waiting.borrow() == 0
-    }
-
-    fn may_record_success(&self) -> bool {
-        !self.shared.write_load.is_busy() && self.shared.allowance.lock().take(Instant::now())
+        *self.shared.is_flushed.borrow()
     }
 }
 
@@ -171,70 +149,79 @@ fn reference(regarding: &Value) -> Value {
     })
 }
 
-type Key = (String, &'static str, String);
-
-/// A written Event, with its count.
-struct Written {
-    namespace: String,
-    name: String,
-    count: u64,
-}
-
 struct Writer {
     objects: Objects,
     component: &'static str,
-    waiting: Arc<watch::Sender<usize>>,
-    written: HashMap<Key, Written>,
+    shared: Arc<Shared>,
 }
 
 impl Writer {
-    async fn run(mut self, mut entries: mpsc::Receiver<Entry>, write_load: Arc<WriteLoad>, stop: CancellationToken) {
-        let writing = async {
-            while let Some(entry) = entries.recv().await {
-                let (busy, failure) = (write_load.is_busy(), entry.severity == Severity::Warning);
-                if busy && failure {
-                    tokio::time::sleep(SLOWLY).await;
-                }
-                if !busy || failure {
-                    self.write(entry).await;
-                }
-                self.waiting.send_modify(|waiting| *waiting -= 1);
+    async fn run(self) {
+        loop {
+            let (due, next) = {
+                let (now, is_busy) = (Instant::now(), self.shared.write_load.is_busy());
+                let mut correlator = self.shared.correlator.lock();
+                let due = correlator.take_due(now, is_busy, BATCH);
+                self.shared.is_flushed.send_replace(correlator.is_flushed());
+                (due, correlator.next_due(now))
+            };
+            if !due.is_empty() {
+                stream::iter(due).for_each_concurrent(WRITERS, |write| self.write(write)).await;
+                continue;
             }
-        };
-        stop.run_until_cancelled(writing).await;
+            let recorded = self.shared.recorded.notified();
+            match next {
+                Some(delay) => drop(tokio::time::timeout(delay, recorded).await),
+                None => recorded.await,
+            }
+        }
     }
 
-    async fn write(&mut self, entry: Entry) {
-        let resource = Resource::builtin("", "v1", "events", "Event", true);
-        let key = (entry.regarding.to_string(), entry.reason, entry.message.clone());
-        let now = Timestamp::now();
-        if let Some(known) = self.written.get_mut(&key) {
-            known.count += 1;
-            let patch = json!({"count": known.count, "lastTimestamp": seconds(now)});
-            if self.objects.merge(Target::new(&resource, &known.namespace, &known.name), &patch).await.is_ok() {
-                return;
+    async fn write(&self, write: DueWrite) {
+        let written = match &write.written {
+            Some(name) => self.update(name, &write.occurrences).await,
+            None => self.create(&write.occurrences).await,
+        };
+        self.shared.correlator.lock().end(&write, written, Instant::now());
+    }
+
+    /// Updates the count of an event. `None` if it no longer exists.
+    async fn update(&self, written: &EventName, occurrences: &Occurrences) -> Option<EventName> {
+        let Occurrences { entry, count, .. } = occurrences;
+        let patch = json!({"count": count, "lastTimestamp": seconds(entry.at), "message": entry.message});
+        let resource = events();
+        match self.objects.merge(Target::new(&resource, &written.namespace, &written.name), &patch).await {
+            Err(error) if error.is_not_found() => None,
+            Err(error) => {
+                tracing::debug!(%error, "event not updated");
+                Some(written.clone())
             }
-            self.written.remove(&key);
-        }
-        let event = event_of(&entry, self.component, now);
-        let NamespacedName { namespace, name } = unstructured::key(&event);
-        match self.objects.create(&resource, &namespace, &event).await {
-            Ok(_) => {
-                if self.written.len() >= REMEMBERED {
-                    self.written.clear();
-                }
-                self.written.insert(key, Written { namespace, name, count: 1 });
-            }
-            Err(error) => tracing::debug!(%error, "event not written"),
+            Ok(_) => Some(written.clone()),
         }
     }
+
+    async fn create(&self, occurrences: &Occurrences) -> Option<EventName> {
+        let event = event_of(occurrences, self.component, Timestamp::now());
+        let NamespacedName { namespace, name } = unstructured::key(&event);
+        match self.objects.create(&events(), &namespace, &event).await {
+            Ok(_) => Some(EventName { namespace, name }),
+            Err(error) => {
+                tracing::debug!(%error, "event not written");
+                None
+            }
+        }
+    }
+}
+
+fn events() -> Resource {
+    Resource::builtin("", "v1", "events", "Event", true)
 }
 
 fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn event_of(entry: &Entry, component: &str, now: Timestamp) -> Value {
+fn event_of(Occurrences { entry, first, count }: &Occurrences, component: &str, now: Timestamp) -> Value {
     let namespace = match unstructured::text(&entry.regarding, &["namespace"]) {
         "" => "default",
         namespace => namespace,
@@ -243,55 +230,10 @@ fn event_of(entry: &Entry, component: &str, now: Timestamp) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"namespace": namespace, "name": name},
-        "involvedObject": entry.regarding,
+        "involvedObject": *entry.regarding,
         "type": if entry.severity == Severity::Warning { "Warning" } else { "Normal" },
-        "reason": entry.reason, "message": entry.message, "count": 1,
-        "firstTimestamp": seconds(now), "lastTimestamp": seconds(now),
+        "reason": entry.reason, "message": entry.message, "count": count,
+        "firstTimestamp": seconds(*first), "lastTimestamp": seconds(entry.at),
         "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn success_events_are_rate_limited() {
-        let start = Instant::now();
-        let mut allowance = Allowance::new(start);
-        let taken = |allowance: &mut Allowance, now| (0..1000).filter(|_| allowance.take(now)).count();
-        assert_eq!(taken(&mut allowance, start), 200);
-        assert_eq!(taken(&mut allowance, start + Duration::from_millis(100)), 5);
-        assert_eq!(taken(&mut allowance, start + Duration::from_secs(60)), 200, "tokens are limited to the burst");
-        assert_eq!(taken(&mut allowance, start), 0, "no tokens without elapsed time");
-    }
-
-    /// A recorder whose writers never write, with the receivers of their queues.
-    fn recorder() -> (Events, Vec<mpsc::Receiver<Entry>>) {
-        let (writers, receivers) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
-        let allowance = Mutex::new(Allowance::new(Instant::now()));
-        let waiting = Arc::new(watch::Sender::new(0));
-        (Events { shared: Arc::new(Shared { writers, allowance, write_load: Arc::default(), waiting }) }, receivers)
-    }
-
-    fn waiting(receivers: &mut [mpsc::Receiver<Entry>]) -> Vec<Vec<Severity>> {
-        let all = |entries: &mut mpsc::Receiver<Entry>| std::iter::from_fn(|| entries.try_recv().ok()).collect();
-        receivers.iter_mut().map(all).map(|entries: Vec<Entry>| entries.iter().map(|e| e.severity).collect()).collect()
-    }
-
-    #[test]
-    fn under_load_only_failures_are_recorded_and_equal_events_share_a_writer() {
-        let (events, mut receivers) = recorder();
-        let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "1"}});
-        let busy: Vec<_> = (0..100).map(|_| events.write_load().begin()).collect();
-        for severity in [Severity::Normal, Severity::Warning, Severity::Normal, Severity::Warning] {
-            events.note(&template, severity, "SyncFailed", "the same message");
-        }
-        let mut recorded = waiting(&mut receivers);
-        recorded.retain(|entries| !entries.is_empty());
-        assert_eq!(recorded, [[Severity::Warning, Severity::Warning]]);
-        drop(busy);
-        events.note(&template, Severity::Normal, "SyncSucceed", "well");
-        assert_eq!(waiting(&mut receivers).concat(), [Severity::Normal]);
-    }
 }

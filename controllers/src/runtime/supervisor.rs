@@ -148,12 +148,12 @@ mod tests {
         let mut tasks = JoinSet::new();
         tasks.spawn(async { panic!("on purpose") });
         let stop = CancellationToken::new();
-        let (health, mut told) = watch::channel(Err(UnhealthyReason::Starting));
+        let (health, mut reported) = watch::channel(Err(UnhealthyReason::Starting));
         // The sync waits for the task.
         let reading = std::future::pending();
         tokio::select! {
             () = observed(reading, &mut tasks, &health, &stop) => panic!("nothing was read"),
-            broken = told.wait_for(|health| matches!(health, Err(UnhealthyReason::Broken(_)))) => drop(broken.unwrap()),
+            broken = reported.wait_for(|health| matches!(health, Err(UnhealthyReason::Broken(_)))) => drop(broken.unwrap()),
         }
         assert!(!health.send_if_modified(set_healthy), "a stopped task stays reported");
         assert!(

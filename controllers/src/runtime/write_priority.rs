@@ -1,26 +1,43 @@
-//! Write priority: defers low-priority writes while the control plane is under write load.
+//! Write priority: defers low-priority writes while the control plane is under write load or in a burst of changes.
 //!
 //! The load is the number of concurrent writes of this process that propagate templates to members: claims, bindings,
-//! scheduling results and Works. Under load, events of successes are dropped, and success status is deferred for a
-//! limited time.
+//! scheduling results and Works. A burst is a high rate of changed statuses. In both, events and statuses are deferred
+//! for a limited time ([`deferral`]).
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crowsnest_api::work::ResourceHealth;
+use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 use parking_lot::Mutex;
 
 /// Number of concurrent writes at which the control plane counts as under write load.
 const BUSY: usize = 8;
 
-/// Delays of consecutive deferrals. After the last one, the status is written under any load.
-const DELAYS: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(3), Duration::from_secs(4)];
+/// Times since the first deferral at which a status is checked again under write load. After the last one, it is
+/// written under any load.
+const CHECKS: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(6), Duration::from_secs(10)];
+/// Longest deferral of a status that is still changing, in a burst.
+const BURST_DEFERRAL: Duration = Duration::from_secs(10);
+/// Minimum interval between two writes of a status that is still changing.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Changed statuses per second, and above them, that are not a burst.
+const STATUS_BURST: BurstLimits = BurstLimits { rate: 10.0, begin: 50.0 };
 
-#[derive(Debug, Default)]
+/// Load of the control plane, as far as this process causes it.
+#[derive(Debug)]
 pub struct WriteLoad {
     under_way: AtomicUsize,
+    statuses: Mutex<BurstDetector>,
+}
+
+impl Default for WriteLoad {
+    fn default() -> Self {
+        WriteLoad { under_way: AtomicUsize::new(0), statuses: Mutex::new(BurstDetector::new(STATUS_BURST)) }
+    }
 }
 
 /// A write in progress. Ends when dropped.
@@ -43,60 +60,230 @@ impl WriteLoad {
     pub fn is_busy(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) >= BUSY
     }
+
+    /// Counts a changed status unless it was deferred before, and returns the pressure.
+    fn observe(&self, is_new: bool, now: Instant) -> Pressure {
+        let mut statuses = self.statuses.lock();
+        if is_new {
+            statuses.observe(now);
+        }
+        match (self.is_busy(), statuses.is_burst(now)) {
+            (true, _) => Pressure::Load,
+            (false, true) => Pressure::Burst,
+            (false, false) => Pressure::None,
+        }
+    }
 }
 
-/// Keys whose writes are deferred, with the number of deferrals.
+/// State of the object whose status is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Further changes are expected, since the object is not healthy yet.
+    Changing,
+    Settled,
+}
+
+impl Progress {
+    pub fn changing_if(is_changing: bool) -> Self {
+        if is_changing { Progress::Changing } else { Progress::Settled }
+    }
+
+    /// True if an object with this health is expected to become healthy. One that was healthy before has settled, so
+    /// that its failure is written at once.
+    pub fn is_rising(written: Option<&ResourceHealth>, now: Option<&ResourceHealth>) -> bool {
+        now == Some(&ResourceHealth::Unhealthy) && written != Some(&ResourceHealth::Healthy)
+    }
+}
+
+/// Reason to defer writes of statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressure {
+    None,
+    /// Many statuses change.
+    Burst,
+    /// The control plane is under write load.
+    Load,
+}
+
+/// A changed status that is not written yet.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangedStatus {
+    pub progress: Progress,
+    pub pressure: Pressure,
+    /// Time since its first deferral.
+    pub deferred: Duration,
+    /// Time since the object's status was written last. `None` if that is long ago.
+    pub since_written: Option<Duration>,
+}
+
+/// Delay after which a changed status is checked again. `None` if it is written now.
+pub fn deferral(status: &ChangedStatus) -> Option<Duration> {
+    let ChangedStatus { progress, pressure, deferred, since_written } = *status;
+    let until = |limit: Duration, passed: Duration| limit.checked_sub(passed).filter(|rest| !rest.is_zero());
+    match (pressure, progress) {
+        (Pressure::Load, _) => CHECKS.into_iter().find_map(|check| until(check, deferred)),
+        (Pressure::Burst, Progress::Changing) => until(BURST_DEFERRAL, deferred),
+        (Pressure::None, Progress::Changing) | (Pressure::Burst, Progress::Settled) => {
+            since_written.and_then(|since| until(INTERVAL, since))
+        }
+        (Pressure::None, Progress::Settled) => None,
+    }
+}
+
+/// Keys whose writes are deferred, since when, and the times of the last writes.
 #[derive(Debug)]
 pub struct DeferredWrites<K> {
-    waiting: Mutex<HashMap<K, usize>>,
+    state: Mutex<DeferralState<K>>,
 }
+
+#[derive(Debug)]
+struct DeferralState<K> {
+    waiting: HashMap<K, Instant>,
+    /// Writes within [`INTERVAL`], and some older ones.
+    written: HashMap<K, Instant>,
+}
+
+/// Number of last writes above which those older than [`INTERVAL`] are removed.
+const REMEMBERED: usize = 256;
 
 impl<K> Default for DeferredWrites<K> {
     fn default() -> Self {
-        DeferredWrites { waiting: Mutex::default() }
+        DeferredWrites { state: Mutex::new(DeferralState { waiting: HashMap::new(), written: HashMap::new() }) }
     }
 }
 
-/// Number of consecutive deferrals of a key.
+/// Time of the first deferral of a key's write, if it is deferred.
 #[derive(Debug, Clone, Copy)]
-pub struct Deferrals(usize);
+pub struct Deferral(Option<Instant>);
 
-impl<K: Hash + Eq> DeferredWrites<K> {
+impl<K: Hash + Eq + Clone> DeferredWrites<K> {
     /// Begins a reconcile of the key, whose write is no longer deferred unless the reconcile ends with
     /// [`DeferredWrites::wait`].
-    pub fn begin(&self, key: &K) -> Deferrals {
-        Deferrals(self.waiting.lock().remove(key).unwrap_or_default())
+    pub fn begin(&self, key: &K) -> Deferral {
+        Deferral(self.state.lock().waiting.remove(key))
     }
 
     /// Delay of the key's write. `None` if it must be written now.
-    pub fn wait(&self, write_load: &WriteLoad, key: K, waited: Deferrals) -> Option<Duration> {
-        let wait = DELAYS.get(waited.0).copied().filter(|_| write_load.is_busy())?;
-        self.waiting.lock().insert(key, waited.0 + 1);
-        Some(wait)
+    pub fn wait(&self, write_load: &WriteLoad, key: &K, since: Deferral, progress: Progress) -> Option<Duration> {
+        self.wait_at(write_load, key, since, progress, Instant::now())
+    }
+
+    fn wait_at(
+        &self,
+        write_load: &WriteLoad,
+        key: &K,
+        Deferral(since): Deferral,
+        progress: Progress,
+        now: Instant,
+    ) -> Option<Duration> {
+        let pressure = write_load.observe(since.is_none(), now);
+        let since = since.unwrap_or(now);
+        let mut state = self.state.lock();
+        let since_written = state.written.get(key).map(|at| now.saturating_duration_since(*at));
+        let deferred = now.saturating_duration_since(since);
+        let wait = deferral(&ChangedStatus { progress, pressure, deferred, since_written });
+        if wait.is_some() {
+            state.waiting.insert(key.clone(), since);
+        } else {
+            state.record_write(key.clone(), now);
+        }
+        wait
     }
 
     /// True if no write is deferred.
     pub fn is_empty(&self) -> bool {
-        self.waiting.lock().is_empty()
+        self.state.lock().waiting.is_empty()
+    }
+}
+
+impl<K: Hash + Eq> DeferralState<K> {
+    fn record_write(&mut self, key: K, now: Instant) {
+        if self.written.len() >= REMEMBERED {
+            self.written.retain(|_, at| now.saturating_duration_since(*at) < INTERVAL);
+        }
+        self.written.insert(key, now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+
+    const CHANGING: Progress = Progress::Changing;
+    const SETTLED: Progress = Progress::Settled;
+
+    #[rstest]
+    #[case::first_change(CHANGING, Pressure::None, 0, None, None)]
+    #[case::changes_again(CHANGING, Pressure::None, 0, Some(300), Some(700))]
+    #[case::interval_passed(CHANGING, Pressure::None, 700, Some(1_000), None)]
+    #[case::last_state(SETTLED, Pressure::None, 0, Some(300), None)]
+    #[case::burst(CHANGING, Pressure::Burst, 0, None, Some(10_000))]
+    #[case::burst_goes_on(CHANGING, Pressure::Burst, 4_000, None, Some(6_000))]
+    #[case::burst_is_too_long(CHANGING, Pressure::Burst, 10_000, None, None)]
+    #[case::settled_in_a_burst(SETTLED, Pressure::Burst, 4_000, None, None)]
+    #[case::settled_after_a_write(SETTLED, Pressure::Burst, 0, Some(200), Some(800))]
+    #[case::load(SETTLED, Pressure::Load, 0, None, Some(1_000))]
+    #[case::load_is_checked_again(SETTLED, Pressure::Load, 1_000, None, Some(2_000))]
+    #[case::load_between_checks(CHANGING, Pressure::Load, 4_500, None, Some(1_500))]
+    #[case::load_is_too_long(CHANGING, Pressure::Load, 10_000, None, None)]
+    fn statuses_are_deferred(
+        #[case] progress: Progress,
+        #[case] pressure: Pressure,
+        #[case] deferred: u64,
+        #[case] since_written: Option<u64>,
+        #[case] expected: Option<u64>,
+    ) {
+        let (deferred, since_written) = (Duration::from_millis(deferred), since_written.map(Duration::from_millis));
+        let status = ChangedStatus { progress, pressure, deferred, since_written };
+        assert_eq!(deferral(&status), expected.map(Duration::from_millis));
+    }
+
+    #[rstest]
+    #[case::new(None, Some(ResourceHealth::Unhealthy), true)]
+    #[case::unhealthy(Some(ResourceHealth::Unhealthy), Some(ResourceHealth::Unhealthy), true)]
+    #[case::failed(Some(ResourceHealth::Healthy), Some(ResourceHealth::Unhealthy), false)]
+    #[case::healthy(Some(ResourceHealth::Unhealthy), Some(ResourceHealth::Healthy), false)]
+    #[case::unknown(None, Some(ResourceHealth::Unknown), false)]
+    #[case::not_reported(None, None, false)]
+    fn unhealthy_objects_are_expected_to_change(
+        #[case] written: Option<ResourceHealth>,
+        #[case] now: Option<ResourceHealth>,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(Progress::is_rising(written.as_ref(), now.as_ref()), expected);
+    }
 
     #[test]
     fn writes_are_deferred_under_load_for_a_limited_time() {
-        let (write_load, deferred) = (WriteLoad::default(), DeferredWrites::default());
-        let look = || deferred.wait(&write_load, 1, deferred.begin(&1));
-        assert_eq!(look(), None);
+        let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
+        let look = |seconds| {
+            let now = start + Duration::from_secs(seconds);
+            deferred.wait_at(&write_load, &1, deferred.begin(&1), SETTLED, now).map(|wait| wait.as_secs())
+        };
+        assert_eq!(look(0), None);
         let writes: Vec<WriteInProgress<'_>> = (0..BUSY).map(|_| write_load.begin()).collect();
-        assert_eq!([look(), look(), look(), look()], DELAYS.map(Some));
+        assert_eq!([look(10), look(11), look(13), look(16)], [1, 2, 3, 4].map(Some));
         assert!(!deferred.is_empty());
-        assert_eq!(look(), None);
-        assert_eq!(look(), Some(DELAYS[0]), "the next write is deferred again");
+        assert_eq!(look(20), None);
+        assert_eq!(look(21), Some(1), "the next write is deferred again");
         drop(writes);
-        assert_eq!(look(), None);
+        assert_eq!(look(22), None);
         assert!(deferred.is_empty() && !write_load.is_busy());
+    }
+
+    #[test]
+    fn in_a_burst_a_changing_status_is_written_once_it_has_settled() {
+        let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
+        let look = |key, progress, millis| {
+            let now = start + Duration::from_millis(millis);
+            deferred.wait_at(&write_load, &key, deferred.begin(&key), progress, now).is_some()
+        };
+        let deferrals = (0..100).filter(|key| look(*key, CHANGING, 0)).count();
+        assert_eq!(deferrals, 51, "from the beginning of the burst");
+        assert!(look(99, CHANGING, 500), "still changing");
+        assert!(!look(99, SETTLED, 600), "settled");
+        assert!(!look(98, CHANGING, 9_000), "the burst is over");
     }
 }

@@ -16,10 +16,10 @@ impl KeyedMutex {
     /// Acquires the lock of a name, until the guard is dropped.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.0.lock();
-            turns.retain(|_, turn| turn.strong_count() > 0);
-            let turn = turns.get(name).and_then(Weak::upgrade).unwrap_or_default();
-            turns.insert(name.to_owned(), Arc::downgrade(&turn));
+            let mut locks = self.0.lock();
+            locks.retain(|_, turn| turn.strong_count() > 0);
+            let turn = locks.get(name).and_then(Weak::upgrade).unwrap_or_default();
+            locks.insert(name.to_owned(), Arc::downgrade(&turn));
             turn
         };
         turn.lock_owned().await

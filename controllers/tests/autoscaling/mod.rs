@@ -96,26 +96,29 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     control_plane.create(&federated(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
     let unable =
         |wanted: &'static str| move |object: &Value| reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted);
-    let told = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetScaleTargetRef")).await;
+    let fetched = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetScaleTargetRef")).await;
     let message =
         "the HPA controller was unable to get the target reference object: deployments.apps \"web\" not found";
-    assert_eq!(reason(&told, "AbleToScale").unwrap().1, message);
-    assert_eq!((&told["status"]["desiredReplicas"], &told["status"]["currentReplicas"]), (&json!(0), &Value::Null));
+    assert_eq!(reason(&fetched, "AbleToScale").unwrap().1, message);
+    assert_eq!(
+        (&fetched["status"]["desiredReplicas"], &fetched["status"]["currentReplicas"]),
+        (&json!(0), &Value::Null)
+    );
     let deployments = builtin("apps", "deployments", "Deployment");
     control_plane.create(&deployments, "default", &deployment(2)).await.unwrap();
-    let told = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetBinding")).await;
+    let fetched = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetBinding")).await;
     let message = "the HPA controller was unable to get the binding by scaleTargetRef: target resource has no label";
-    assert_eq!(reason(&told, "AbleToScale").unwrap().1, message);
+    assert_eq!(reason(&fetched, "AbleToScale").unwrap().1, message);
     let placed = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
     control_plane.create(&propagation_policy(), "default", &placed).await.unwrap();
-    let told = home
+    let fetched = home
         .when(&control_plane, &federated(), "default", "h", |object| condition_is(object, "ScalingActive", "False"))
         .await;
     let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics \
                    for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the \
                    requested resource (get pods.metrics.k8s.io)";
-    assert_eq!(reason(&told, "ScalingActive"), Some(("FailedGetResourceMetric", message)));
-    assert_eq!(told["status"]["currentReplicas"], 2);
+    assert_eq!(reason(&fetched, "ScalingActive"), Some(("FailedGetResourceMetric", message)));
+    assert_eq!(fetched["status"]["currentReplicas"], 2);
 
     // Usage is twice the target, by two pods in each of two clusters: the template's replicas are doubled.
     serve_metrics(&home, &control_plane).await;
@@ -129,14 +132,14 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
         let limited = reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
         status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !limited
     };
-    let told = home.when(&control_plane, &federated(), "default", "h", reached).await;
+    let fetched = home.when(&control_plane, &federated(), "default", "h", reached).await;
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "current": {"averageUtilization": 100, "averageValue": "100m"}}});
-    assert_eq!(told["status"]["currentMetrics"], json!([metric]));
+    assert_eq!(fetched["status"]["currentMetrics"], json!([metric]));
     let message = "the HPA was able to successfully calculate a replica count from cpu resource utilization \
                    (percentage of request)";
-    assert_eq!(reason(&told, "ScalingActive"), Some(("ValidMetricFound", message)));
-    assert!(told["status"]["lastScaleTime"].is_string());
+    assert_eq!(reason(&fetched, "ScalingActive"), Some(("ValidMetricFound", message)));
+    assert!(fetched["status"]["lastScaleTime"].is_string());
     for member in ["m1", "m2"] {
         let scaled = |object: &Value| object["spec"]["replicas"] == 4;
         home.when(&home.member(member), &deployments, "default", "web", scaled).await;
@@ -145,9 +148,9 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     // Two autoscalers of the same pods do not scale.
     control_plane.create(&federated(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
     let ambiguous = |object: &Value| reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
-    let told = home.when(&control_plane, &federated(), "default", "second", ambiguous).await;
+    let fetched = home.when(&control_plane, &federated(), "default", "second", ambiguous).await;
     let message = "pods by selector app=web are controlled by multiple HPAs: [{h default} {second default}]";
-    assert_eq!(reason(&told, "ScalingActive").unwrap().1, message);
+    assert_eq!(reason(&fetched, "ScalingActive").unwrap().1, message);
     control_plane.delete(Target::new(&federated(), "default", "second")).await.unwrap();
     // Bounds apply without metrics as well.
     let bounds = json!({"spec": {"maxReplicas": 3}});
@@ -196,7 +199,7 @@ async fn rules_run_on_schedule() {
     assert_eq!((&histories[0]["ruleName"], &first["appliedReplicas"]), (&json!("now"), &json!(4)));
     assert!(histories[0]["nextExecutionTime"].as_str() > first["scheduleTime"].as_str());
     assert_eq!((&histories[1], histories.as_array().unwrap().len()), (&json!({"ruleName": "off"}), 2));
-    let refused = home.told("StartRuleFailed", "c").await;
+    let refused = home.event_message("StartRuleFailed", "c").await;
     assert!(refused.starts_with("cron expression failed to be parsed: failed to parse int from L"), "{refused}");
     // Only the newest entry is kept.
     let before = first["scheduleTime"].clone();
@@ -224,6 +227,6 @@ async fn rules_run_on_schedule() {
     let object = home.when(&control_plane, &cron(), "default", "lost", failed).await;
     let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";
     assert_eq!(object["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
-    assert_eq!(home.told("ScaleFailed", "lost").await, message);
+    assert_eq!(home.event_message("ScaleFailed", "lost").await, message);
     home.stop().await;
 }

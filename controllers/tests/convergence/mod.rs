@@ -50,13 +50,13 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
         home.requests.take();
         home.manager.full_resync().await.unwrap();
         home.quiet().await;
-        let (after, asked) = (home.written(), home.requests.take());
+        let (after, requests) = (home.written(), home.requests.take());
         let moved = moved(&before, &after);
         if look < 10 && moved == [CLUSTERS] {
             continue;
         }
         assert!(moved.is_empty(), "a full resync wrote {moved:?}");
-        assert!(asked.is_empty(), "a full resync requested {asked:#?}");
+        assert!(requests.is_empty(), "a full resync requested {requests:#?}");
         break;
     }
 
@@ -68,12 +68,12 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
         home.requests.take();
         home = home.restart().await;
         home.quiet().await;
-        let (after, asked) = (home.written(), home.requests.take());
+        let (after, requests) = (home.written(), home.requests.take());
         let moved = moved(&before, &after);
         if restart == 0 && moved == [CLUSTERS] {
             continue;
         }
-        assert!(moved.is_empty(), "restarted controllers wrote {moved:?}: {asked:#?}");
+        assert!(moved.is_empty(), "restarted controllers wrote {moved:?}: {requests:#?}");
         break;
     }
     home.stop().await;

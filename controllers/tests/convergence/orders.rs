@@ -52,11 +52,11 @@ async fn apply_all(home: &Home, namespace: &str, rng: &mut StdRng) {
     objects.create(&resource_of(&own), "", &own).await.unwrap();
     let chains = include_str!("chains.yaml").replace("NS", namespace);
     let chains: Vec<Vec<Step>> = serde_saphyr::from_str(&chains).unwrap();
-    let mut turns: Vec<usize> =
+    let mut order: Vec<usize> =
         chains.iter().enumerate().flat_map(|(nth, chain)| std::iter::repeat_n(nth, chain.len())).collect();
-    turns.shuffle(rng);
+    order.shuffle(rng);
     let mut chains: Vec<_> = chains.iter().map(|chain| chain.iter()).collect();
-    for nth in turns {
+    for nth in order {
         chains[nth].next().unwrap().take(&objects).await;
         if rng.random_bool(RESTS) {
             home.idle().await;

@@ -7,7 +7,7 @@ use crowsnest_controllers::runtime::{Config, Periods};
 use serde_json::{Value, json};
 
 use crate::home::{Home, builtin, custom};
-use crate::scheduling::{add_node, asking, clusters, dynamic, tells};
+use crate::scheduling::{add_node, clusters, deployment_with_requests, dynamic, reports_cpu};
 use crate::{binding, deployment, policy, propagation_policy};
 
 fn replica_sets() -> Resource {
@@ -78,13 +78,13 @@ async fn unschedulable_replicas_move_to_another_cluster() {
     let control_plane = home.objects();
     for name in ["m1", "m2"] {
         add_node(&home.member(name), "n1", "4").await;
-        home.when(&control_plane, &clusters(), "", name, tells("4")).await;
+        home.when(&control_plane, &clusters(), "", name, reports_cpu("4")).await;
     }
     control_plane
         .create(&propagation_policy(), "default", &policy("p", "Deployment", "apps/v1", dynamic()))
         .await
         .unwrap();
-    control_plane.create(&deployment(), "default", &asking("web", 4)).await.unwrap();
+    control_plane.create(&deployment(), "default", &deployment_with_requests("web", 4)).await.unwrap();
     let halves = |binding: &Value| given(binding) == [("m1", 2), ("m2", 2)];
     home.when(&control_plane, &binding(), "default", "web-deployment", halves).await;
 

@@ -344,8 +344,8 @@ async fn events_on_templates_report_preemption_and_failures() {
     high["spec"]["priority"] = json!(1);
     high["spec"]["preemption"] = json!("Always");
     control_plane.create(&propagation_policy(), "default", &high).await.unwrap();
-    let told = home.told("PreemptPolicySucceed", "app").await;
-    assert_eq!(told, "Propagation policy(default/high) preempted propagation policy(default/low) successfully");
+    let message = home.event_message("PreemptPolicySucceed", "app").await;
+    assert_eq!(message, "Propagation policy(default/high) preempted propagation policy(default/low) successfully");
     home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("high")).await;
 
     let script = "function GetReplicas(obj) error('nobody knows', 0) end";
@@ -353,10 +353,10 @@ async fn events_on_templates_report_preemption_and_failures() {
     let wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
-    let told = home.told("GetReplicasFailed", "web").await;
-    assert!(told.ends_with("nobody knows"), "{told}");
-    let told = home.told("ApplyPolicyFailed", "web").await;
-    assert!(told.starts_with("Apply policy(default/p) failed: ") && told.ends_with("nobody knows"), "{told}");
+    let message = home.event_message("GetReplicasFailed", "web").await;
+    assert!(message.ends_with("nobody knows"), "{message}");
+    let message = home.event_message("ApplyPolicyFailed", "web").await;
+    assert!(message.starts_with("Apply policy(default/p) failed: ") && message.ends_with("nobody knows"), "{message}");
     home.stop().await;
 }
 

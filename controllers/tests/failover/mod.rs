@@ -87,15 +87,15 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
         task["message"] == "no healthy replacement: it is not healthy in m2"
     };
     home.when(&control_plane, &binding(), "default", "web-deployment", waits).await;
-    let told = home.told("EvictionWaitsForReplacement", "web").await;
-    assert_eq!(told, "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.");
+    let message = home.event_message("EvictionWaitsForReplacement", "web").await;
+    assert_eq!(message, "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.");
 
     change(&home, "m1", json!({"taints": null})).await;
     let back = home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     assert_eq!(back["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
     home.gone(&m2, &deployment(), "default", "web").await;
-    let told = home.told("EvictionCancelled", "web").await;
-    assert_eq!(told, "Evict from cluster m1 is cancelled: the copy has not been replaced.");
+    let message = home.event_message("EvictionCancelled", "web").await;
+    assert_eq!(message, "Evict from cluster m1 is cancelled: the copy has not been replaced.");
     let same = home.when(&m1, &deployment(), "default", "web", |_| true).await;
     assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was deleted meanwhile");
 
@@ -137,7 +137,7 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
     drain(&home, "m1").await;
     let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
     home.when(&control_plane, &clusters(), "", "m1", halted).await;
-    let message = home.told("EvictionsHalted", "m1").await;
+    let message = home.event_message("EvictionsHalted", "m1").await;
     assert!(message.starts_with("evictions from clusters that are not ready are halted: "), "{message}");
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
@@ -197,8 +197,8 @@ async fn workloads_fail_back_one_by_one() {
     home.when(&control_plane, &binding(), "default", "a-configmap", is_home).await;
     home.gone(&m2, &config_maps(), "default", "a").await;
     home.when(&home.member("m1"), &config_maps(), "default", "a", |_| true).await;
-    let told = home.told("ReturnHome", "a").await;
-    assert_eq!(told, "Failing back to m1: healthy again for long enough.");
+    let message = home.event_message("ReturnHome", "a").await;
+    assert_eq!(message, "Failing back to m1: healthy again for long enough.");
 
     // One has failed back, so the next one waits for the rate, even if its delay has passed.
     let request = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
@@ -296,11 +296,11 @@ async fn failover_annotations_of_policies_and_bindings_take_effect_immediately()
     };
     home.when(&control_plane, &work(), "karmada-es-m1", &name, marked(false)).await;
     home.quiet().await;
-    let say = |said: Value| json!({"metadata": {"annotations": {"failover.crowsnest.io/exclusive": said}}});
+    let say = |value: Value| json!({"metadata": {"annotations": {"failover.crowsnest.io/exclusive": value}}});
     for (kind, sayer) in [(propagation_policy(), "p"), (binding(), "a-configmap")] {
-        for said in [json!("true"), Value::Null] {
-            let is_marked = !said.is_null();
-            control_plane.merge(Target::new(&kind, "default", sayer), &say(said)).await.unwrap();
+        for value in [json!("true"), Value::Null] {
+            let is_marked = !value.is_null();
+            control_plane.merge(Target::new(&kind, "default", sayer), &say(value)).await.unwrap();
             home.when(&control_plane, &work(), "karmada-es-m1", &name, marked(is_marked)).await;
         }
     }

@@ -63,7 +63,7 @@ async fn one_signal_is_damped_two_count_and_simultaneous_failures_are_doubted() 
     assert_eq!(condition(&lost, "HealthSignals")["reason"], "SignalsAgree");
     let not_ready = |m2: &Value| taints(m2) == ["cluster.karmada.io/not-ready"];
     home.when(&control_plane, &cluster, "", "m2", not_ready).await;
-    assert!(home.told("ClusterFlipped", "m2").await.starts_with("Ready is False now: readyz fails since "));
+    assert!(home.event_message("ClusterFlipped", "m2").await.starts_with("Ready is False now: readyz fails since "));
     let m1 = control_plane.get(Target::new(&cluster, "", "m1")).await.unwrap().unwrap();
     assert!(condition_is(&m1, "Ready", "True") && taints(&m1).is_empty(), "{m1}");
 
@@ -129,7 +129,10 @@ async fn removing_a_cluster_reports_what_it_waits_for() {
     let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
     assert_eq!(message, "waits for 1 bindings: default/mine (it has no placement)");
-    assert_eq!(home.told("RemoveExecutionSpaceSucceed", "m1").await, "Removed execution space for cluster(m1).");
+    assert_eq!(
+        home.event_message("RemoveExecutionSpaceSucceed", "m1").await,
+        "Removed execution space for cluster(m1)."
+    );
     control_plane.delete(Target::new(&binding(), "default", "mine")).await.unwrap();
     home.gone(&control_plane, &cluster, "", "m1").await;
     home.stop().await;
@@ -213,7 +216,7 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     control_plane.delete(Target::new(&cluster, "", "p1")).await.unwrap();
     home.gone(&control_plane, &work(), "karmada-es-p1", "w").await;
     assert_eq!(
-        home.told("ResourcesLeftBehind", "p1").await,
+        home.event_message("ResourcesLeftBehind", "p1").await,
         "cluster(p1) is not ready, so these objects remain in it: 1 objects: ConfigMap/default/c"
     );
     home.stop().await;

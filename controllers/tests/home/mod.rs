@@ -14,7 +14,7 @@ use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource};
 use crowsnest_controllers::runtime::{Config, Manager};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_kube_apiserver::admission::Plugin;
-use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
@@ -220,12 +220,12 @@ impl Home {
     }
 
     /// Waits for an event with this reason on an object in the namespace `default`. Returns its message.
-    pub async fn told(&self, reason: &str, about: &str) -> String {
-        self.told_in("default", reason, about).await
+    pub async fn event_message(&self, reason: &str, about: &str) -> String {
+        self.event_message_in("default", reason, about).await
     }
 
     /// Waits until an object of this namespace has an event with this reason, and returns its message.
-    pub async fn told_in(&self, namespace: &str, reason: &str, about: &str) -> String {
+    pub async fn event_message_in(&self, namespace: &str, reason: &str, about: &str) -> String {
         let api: kube::Api<Event> = kube::Api::namespaced(self.control_plane.admin(), namespace);
         let config = kube::runtime::watcher::Config::default();
         let mut seen = std::pin::pin!(kube::runtime::watcher(api, config).default_backoff().touched_objects());

@@ -33,23 +33,23 @@ fn patch(operations: &Value) -> Value {
 
 /// Interprets Deployments differently from the built-in interpreter.
 async fn interpret(Json(question): Json<Value>) -> Json<Value> {
-    let asked = &question["request"];
-    let object = &asked["object"];
-    let mut response = match asked["operation"].as_str().unwrap() {
+    let request = &question["request"];
+    let object = &request["object"];
+    let mut response = match request["operation"].as_str().unwrap() {
         "InterpretReplica" => json!({
             "replicas": object["spec"]["replicas"], "replicaRequirements": {"resourceRequest": {"cpu": "5m"}}}),
         "ReviseReplica" => patch(&json!([
-            {"op": "replace", "path": "/spec/replicas", "value": asked["replicas"]},
+            {"op": "replace", "path": "/spec/replicas", "value": request["replicas"]},
             {"op": "add", "path": "/metadata/annotations/revised", "value": "by-webhook"},
         ])),
         "Retain" => {
-            let kept = asked["observedObject"]["spec"]["minReadySeconds"].as_i64().unwrap_or_default();
+            let kept = request["observedObject"]["spec"]["minReadySeconds"].as_i64().unwrap_or_default();
             patch(&json!([{"op": "add", "path": "/spec/minReadySeconds", "value": kept}]))
         }
         "InterpretStatus" => json!({"rawStatus": {"seen": object["spec"]["replicas"]}}),
         "InterpretHealth" => json!({"healthy": true}),
         "AggregateStatus" => {
-            let items = asked["aggregatedStatus"].as_array().into_iter().flatten();
+            let items = request["aggregatedStatus"].as_array().into_iter().flatten();
             let seen: i64 = items.filter_map(|item| item["status"]["seen"].as_i64()).sum();
             patch(&json!([{"op": "add", "path": "/status", "value": {"replicas": seen, "readyReplicas": seen}}]))
         }
@@ -57,7 +57,7 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
             {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "needed"}]}),
         other => panic!("unexpected operation {other}"),
     };
-    response["uid"] = asked["uid"].clone();
+    response["uid"] = request["uid"].clone();
     response["successful"] = json!(true);
     Json(
         json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "response": response}),

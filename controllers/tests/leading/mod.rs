@@ -54,9 +54,9 @@ async fn only_the_leader_writes() {
 async fn stopping_during_the_initial_sync_ends_immediately() {
     let home = Home::start(&["m1"]).await;
     // Stops after an increasing number of scheduler turns.
-    for turns in (0..13).map(|power| 1 << power) {
+    for yields in (0..13).map(|power| 1 << power) {
         let manager = Manager::observe(home.index.clone(), Config::conformance(), CancellationToken::new());
-        for _ in 0..turns {
+        for _ in 0..yields {
             tokio::task::yield_now().await;
         }
         tokio::time::timeout(ENDS_WITHIN, manager.stop()).await.expect("it ends");

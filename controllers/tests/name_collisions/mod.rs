@@ -53,15 +53,23 @@ async fn a_binding_does_not_take_the_work_of_an_object_with_the_same_hash() {
     control_plane.create(&config_map(), first, &template(first, "app")).await.unwrap();
     home.when(&m1, &config_map(), first, "app", |_| true).await;
     control_plane.create(&config_map(), second, &template(second, "app")).await.unwrap();
-    let message = home.told_in(second, "SyncWorkFailed", "app").await;
+    let message = home.event_message_in(second, "SyncWorkFailed", "app").await;
     let expected = format!(
         "cannot write Work karmada-es-m1/{name} for ConfigMap {second}/app: it belongs to ResourceBinding \
          {first}/app-configmap; rename the object"
     );
     assert_eq!(message, expected);
-    assert_eq!(home.told_in("karmada-es-m1", "SyncWorkFailed", &name).await, expected);
+    assert_eq!(home.event_message_in("karmada-es-m1", "SyncWorkFailed", &name).await, expected);
     let held = control_plane.get(Target::new(&work(), "karmada-es-m1", &name)).await.unwrap().unwrap();
     assert_eq!(held["spec"]["workload"]["manifests"][0]["metadata"]["namespace"], first);
+
+    // Each explanation shows only the Work of its own binding.
+    for (namespace, work) in [(first, Some(name.as_str())), (second, None)] {
+        let explanation = home.manager.reports().explain(&config_map(), namespace, "app").await.unwrap().unwrap();
+        let works: Vec<Option<&str>> =
+            explanation.targets.iter().map(|target| target.work.as_ref().map(|work| work.name.as_str())).collect();
+        assert_eq!(works, [work], "{namespace}");
+    }
 
     // The name is free after the first object is deleted.
     control_plane.delete(Target::new(&config_map(), first, "app")).await.unwrap();
@@ -84,7 +92,7 @@ async fn a_namespace_does_not_take_the_work_of_another_object() {
     control_plane.create(&work(), "karmada-es-m1", &by_hand).await.unwrap();
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
     control_plane.create(&Resource::builtin("", "v1", "namespaces", "Namespace", false), "", &team).await.unwrap();
-    let message = home.told_in("karmada-es-m1", "SyncWorkFailed", &name).await;
+    let message = home.event_message_in("karmada-es-m1", "SyncWorkFailed", &name).await;
     let expected = format!(
         "cannot write Work karmada-es-m1/{name} for Namespace team: it belongs to ConfigMap default/own; rename the object"
     );
@@ -110,7 +118,7 @@ async fn an_object_does_not_take_the_binding_of_another_object() {
         control_plane.create(&binding(), "default", &other).await.unwrap();
     }
     control_plane.create(&config_map(), "default", &object).await.unwrap();
-    let message = home.told_in("default", "ApplyPolicyFailed", "app").await;
+    let message = home.event_message_in("default", "ApplyPolicyFailed", "app").await;
     let [usual, distinct] = names;
     let expected = format!(
         "Apply cluster policy(p) failed: cannot create a binding for ConfigMap default/app: the names {usual:?} and \

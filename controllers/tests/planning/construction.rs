@@ -9,7 +9,7 @@ use crowsnest_plan::work::{apply, managed, prune};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{answers, told};
+use super::{answers, value_or_error};
 
 fn spec(mut spec: Value) -> ResourceBindingSpec {
     if spec.is_null() {
@@ -84,8 +84,8 @@ fn clusters_of_a_binding() {
     insta::assert_yaml_snapshot!(answers(include_str!("fixtures/clusters.yaml"), |case: Clusters| {
         let spec = spec(case.spec);
         let targets = targets(&spec);
-        let of_each = |asked: &dyn Fn(&str) -> bool| -> Vec<&str> {
-            ["m1", "m2", "m3"].into_iter().filter(|cluster| asked(cluster)).collect()
+        let of_each = |predicate: &dyn Fn(&str) -> bool| -> Vec<&str> {
+            ["m1", "m2", "m3"].into_iter().filter(|cluster| predicate(cluster)).collect()
         };
         json!({
             "targets": targets,
@@ -151,7 +151,7 @@ fn applying() {
                 keep_replicas(&mut desired, observed).map(|()| apply::finish(desired, observed, None))
             }
         };
-        told(planned.map(|plan| match plan {
+        value_or_error(planned.map(|plan| match plan {
             apply::ApplyPlan::Keep => json!("keep"),
             apply::ApplyPlan::Conflict(message) => json!({"conflict": message}),
             apply::ApplyPlan::Create(object) => json!({"create": object}),

@@ -156,14 +156,14 @@ impl Question {
     }
 
     fn answer(&self) -> Answer {
-        let told = self.tell();
+        let input = self.tell();
         let evicting = EvictionInput {
             safety: if self.karmada { Safety::Karmada } else { Safety::Safe },
             generation: 3,
-            spec: &told.spec,
-            status: &told.status,
+            spec: &input.spec,
+            status: &input.status,
             timeout: SignedDuration::from_secs(600),
-            clusters: &told.clusters,
+            clusters: &input.clusters,
             tolerations: Some(&self.tolerations),
         };
         let now = at(BEGUN + self.after);
@@ -228,8 +228,8 @@ proptest! {
         let answer = question.answer();
         let healthy = |name: &str| question.health.get(name).is_some_and(|health| health == "Healthy");
         let elsewhere = question.targets.keys().any(|name| healthy(name));
-        let asked_for = question.task["purgeMode"] == json!("Directly") || question.task["suppressDeletion"] == json!(false);
-        if healthy("m1") && !elsewhere && !asked_for {
+        let is_requested = question.task["purgeMode"] == json!("Directly") || question.task["suppressDeletion"] == json!(false);
+        if healthy("m1") && !elsewhere && !is_requested {
             prop_assert_eq!(&answer.leaving, &["m1"]);
         }
     }
@@ -269,13 +269,13 @@ proptest! {
     fn evictions_halt_above_the_threshold_and_continue_below_it(clusters in 1..60_usize, not_ready in 0..60_usize, doubted in any::<bool>()) {
         let not_ready = not_ready.min(clusters);
         let fleet: Vec<ClusterEvictionState> =
-            (0..clusters).map(|place| standing(Some(place >= not_ready), doubted && place == 0)).collect();
-        let pace = rate::pace(&fleet, &Limits::default());
+            (0..clusters).map(|index| standing(Some(index >= not_ready), doubted && index == 0)).collect();
+        let eviction_rate = rate::eviction_rate(&fleet, &Limits::default());
         let over = |share: f64| not_ready >= 2 && not_ready as f64 / clusters as f64 > share;
-        prop_assert_eq!(matches!(pace, EvictionRate::Halted(_)), doubted || over(0.55));
-        prop_assert_eq!(pace == EvictionRate::Slow, !doubted && over(0.3) && !over(0.55));
+        prop_assert_eq!(matches!(eviction_rate, EvictionRate::Halted(_)), doubted || over(0.55));
+        prop_assert_eq!(eviction_rate == EvictionRate::Slow, !doubted && over(0.3) && !over(0.55));
         // Clusters that an administrator taints are ready, so their evictions are never halted.
-        prop_assert!(fleet.iter().filter(|one| one.is_ready()).all(|one| !one.is_halted(&pace)));
+        prop_assert!(fleet.iter().filter(|one| one.is_ready()).all(|one| !one.is_halted(&eviction_rate)));
     }
 }
 
@@ -301,7 +301,7 @@ fn the_rate_depends_on_all_clusters(#[case] fleet: &[&str], #[case] expected: Ev
         _ => standing(Some(true), false),
     };
     let fleet: Vec<ClusterEvictionState> = fleet.iter().map(of).collect();
-    assert_eq!(rate::pace(&fleet, &Limits::default()), expected);
+    assert_eq!(rate::eviction_rate(&fleet, &Limits::default()), expected);
 }
 
 #[test]
@@ -342,13 +342,13 @@ fn waiting_keys_keep_their_reservation() {
     let start = Instant::now();
     let second = |seconds: u64| start + Duration::from_secs(seconds);
     let wait = |seconds: u64| Err(Duration::from_secs(seconds));
-    let mut turns = RateLimiter::new(Bucket::new(0.5, 1));
-    assert_eq!(["a", "b", "c"].map(|key| turns.take(&key, start)), [Ok(()), wait(2), wait(4)]);
-    assert_eq!((turns.take(&"c", second(1)), turns.take(&"b", second(1))), (wait(3), wait(1)));
-    assert_eq!((turns.take(&"b", second(2)), turns.take(&"b", second(2))), (Ok(()), wait(4)));
-    turns.forget(&"c");
-    assert_eq!(turns.restart(Bucket::new(1.0, 1)), ["b"]);
-    assert_eq!((turns.take(&"b", second(3)), turns.take(&"c", second(3))), (Ok(()), wait(1)));
+    let mut limiter = RateLimiter::new(Bucket::new(0.5, 1));
+    assert_eq!(["a", "b", "c"].map(|key| limiter.take(&key, start)), [Ok(()), wait(2), wait(4)]);
+    assert_eq!((limiter.take(&"c", second(1)), limiter.take(&"b", second(1))), (wait(3), wait(1)));
+    assert_eq!((limiter.take(&"b", second(2)), limiter.take(&"b", second(2))), (Ok(()), wait(4)));
+    limiter.forget(&"c");
+    assert_eq!(limiter.restart(Bucket::new(1.0, 1)), ["b"]);
+    assert_eq!((limiter.take(&"b", second(3)), limiter.take(&"c", second(3))), (Ok(()), wait(1)));
 }
 
 #[rstest]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::world::{Member, Question};
 
 #[derive(Debug, Clone)]
-struct Wish {
+struct SchedulingCase {
     members: BTreeMap<String, Member>,
     replicas: i32,
     placement: Placement,
@@ -75,7 +75,7 @@ fn affinities() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn wishes(spread: bool) -> impl Strategy<Value = Wish> {
+fn scheduling_cases(spread: bool) -> impl Strategy<Value = SchedulingCase> {
     let placement =
         (strategies(), constraints(), affinities()).prop_map(move |(strategy, constraints, mut placement)| {
             placement["replicaScheduling"] = strategy;
@@ -86,13 +86,8 @@ fn wishes(spread: bool) -> impl Strategy<Value = Wish> {
         });
     let members = proptest::collection::btree_map("m[1-9]", member(), 1..8);
     let had = proptest::collection::btree_map("m[1-9]", 1..10_i32, 0..4);
-    (members, 1..40_i32, placement, had, "[a-f0-9]{4}").prop_map(|(members, replicas, placement, had, uid)| Wish {
-        members,
-        replicas,
-        placement,
-        had,
-        uid,
-    })
+    (members, 1..40_i32, placement, had, "[a-f0-9]{4}")
+        .prop_map(|(members, replicas, placement, had, uid)| SchedulingCase { members, replicas, placement, had, uid })
 }
 
 /// State after the previous decision.
@@ -104,7 +99,7 @@ struct Before {
     fresh: bool,
 }
 
-impl Wish {
+impl SchedulingCase {
     fn before(&self) -> Before {
         let target = |(name, replicas): (&String, &i32)| TargetCluster {
             name: name.clone(),
@@ -117,9 +112,9 @@ impl Wish {
     fn decide(&self, before: &Before, order: &[Index]) -> (Plan, Report) {
         let mut members: Vec<(&str, &Member)> =
             self.members.iter().map(|(name, member)| (name.as_str(), member)).collect();
-        for (place, index) in order.iter().enumerate().take(members.len()) {
+        for (position, index) in order.iter().enumerate().take(members.len()) {
             let other = index.index(members.len());
-            members.swap(place, other);
+            members.swap(position, other);
         }
         let mut spec: ResourceBindingSpec = serde_json::from_value(json!({
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d", "uid": self.uid},
@@ -183,30 +178,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_replica_is_assigned(wish in wishes(true)) {
-        let (decision, _) = wish.decide(&wish.before(), &[]);
+    fn every_replica_is_assigned(case in scheduling_cases(true)) {
+        let (decision, _) = case.decide(&case.before(), &[]);
         if let Plan::Schedule { clusters, .. } = &decision {
             prop_assert!(!clusters.is_empty());
             prop_assert_eq!(assigned(clusters).len(), clusters.len(), "a cluster twice: {:?}", clusters);
-            if is_tiered(&decision) && wish.is_duplicated() {
+            if is_tiered(&decision) && case.is_duplicated() {
                 // With several tiers, each tier duplicates its replicas, as in Karmada.
-            } else if wish.is_duplicated() {
-                prop_assert!(clusters.iter().all(|target| target.replicas == wish.replicas), "{:?}", clusters);
+            } else if case.is_duplicated() {
+                prop_assert!(clusters.iter().all(|target| target.replicas == case.replicas), "{:?}", clusters);
             } else {
-                prop_assert_eq!(total(clusters), wish.replicas, "{:?}", clusters);
+                prop_assert_eq!(total(clusters), case.replicas, "{:?}", clusters);
             }
         }
     }
 
     #[test]
-    fn rejected_clusters_are_never_targets(wish in wishes(true)) {
-        let (decision, report) = wish.decide(&wish.before(), &[]);
+    fn rejected_clusters_are_never_targets(case in scheduling_cases(true)) {
+        let (decision, report) = case.decide(&case.before(), &[]);
         let used = report.terms.last().map(|term| term.clusters.as_slice()).unwrap_or_default();
         if let Plan::Schedule { clusters, .. } = &decision {
             for target in clusters {
                 let entry = used.iter().find(|cluster| cluster.name == target.name);
                 prop_assert!(entry.is_some_and(|entry| entry.rejected.is_none() && entry.selected), "{}", target.name);
-                prop_assert!(!wish.members[&target.name].leaving);
+                prop_assert!(!case.members[&target.name].leaving);
             }
         }
     }
@@ -214,16 +209,16 @@ proptest! {
     /// Except for duplicates with region constraints (a region with copies is preferred, so that other regions may be
     /// removed) and with tiers (a tier with copies has more capacity).
     #[test]
-    fn a_second_decision_changes_nothing(wish in wishes(true)) {
-        let regional = wish.placement.spread_constraints.iter().any(|by| by.spread_by_field == Some(Region));
-        prop_assume!(!(regional && wish.is_duplicated()));
-        let (first, _) = wish.decide(&wish.before(), &[]);
-        prop_assume!(!(is_tiered(&first) && wish.is_duplicated()));
-        let Some(after) = wish.after(&first) else { return Ok(()) };
-        let (second, _) = wish.decide(&after, &[]);
+    fn a_second_decision_changes_nothing(case in scheduling_cases(true)) {
+        let regional = case.placement.spread_constraints.iter().any(|by| by.spread_by_field == Some(Region));
+        prop_assume!(!(regional && case.is_duplicated()));
+        let (first, _) = case.decide(&case.before(), &[]);
+        prop_assume!(!(is_tiered(&first) && case.is_duplicated()));
+        let Some(after) = case.after(&first) else { return Ok(()) };
+        let (second, _) = case.decide(&after, &[]);
         match &second {
             Plan::Schedule { clusters, .. } => {
-                prop_assert!(wish.is_duplicated(), "divided again: {:?}", clusters);
+                prop_assert!(case.is_duplicated(), "divided again: {:?}", clusters);
                 prop_assert_eq!(moved(&after.targets, clusters), 0, "{:?} to {:?}", after.targets, clusters);
             }
             other => prop_assert_eq!(other, &Plan::Keep),
@@ -231,19 +226,19 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_clusters_has_no_effect(wish in wishes(true), order in proptest::collection::vec(any::<Index>(), 8)) {
-        let (in_order, _) = wish.decide(&wish.before(), &[]);
-        let (shuffled, _) = wish.decide(&wish.before(), &order);
+    fn the_order_of_clusters_has_no_effect(case in scheduling_cases(true), order in proptest::collection::vec(any::<Index>(), 8)) {
+        let (in_order, _) = case.decide(&case.before(), &[]);
+        let (shuffled, _) = case.decide(&case.before(), &order);
         prop_assert_eq!(in_order, shuffled);
     }
 
     #[test]
-    fn changing_one_replica_moves_one(wish in wishes(false), more in any::<bool>()) {
-        let (first, _) = wish.decide(&wish.before(), &[]);
+    fn changing_one_replica_moves_one(case in scheduling_cases(false), more in any::<bool>()) {
+        let (first, _) = case.decide(&case.before(), &[]);
         // Released capacity in an earlier tier is used first.
-        let counted = !wish.is_duplicated() && !is_tiered(&first);
-        let Some(after) = wish.after(&first).filter(|_| counted) else { return Ok(()) };
-        let scaled = Wish { replicas: wish.replicas + if more { 1 } else { -1 }, ..wish.clone() };
+        let counted = !case.is_duplicated() && !is_tiered(&first);
+        let Some(after) = case.after(&first).filter(|_| counted) else { return Ok(()) };
+        let scaled = SchedulingCase { replicas: case.replicas + if more { 1 } else { -1 }, ..case.clone() };
         let (second, _) = scaled.decide(&after, &[]);
         let counted = scaled.replicas > 0 && !is_tiered(&second);
         if let (Plan::Schedule { clusters, .. }, true) = (&second, counted) {
@@ -254,28 +249,28 @@ proptest! {
     /// A fresh decision may move any replica; a steady one removes none while scaling up. Both are equal if nothing
     /// was scheduled before.
     #[test]
-    fn steady_decisions_keep_replicas_and_fresh_ones_do_not(wish in wishes(false)) {
+    fn steady_decisions_keep_replicas_and_fresh_ones_do_not(case in scheduling_cases(false)) {
         let nothing = Before::default();
         let anew = |before: Before| Before { fresh: true, ..before };
-        let (steady, _) = wish.decide(&nothing, &[]);
-        let (fresh, _) = wish.decide(&anew(nothing), &[]);
+        let (steady, _) = case.decide(&nothing, &[]);
+        let (fresh, _) = case.decide(&anew(nothing), &[]);
         match (&steady, &fresh) {
             (Plan::Fail { .. }, Plan::Fail { .. }) => {}
             _ => prop_assert_eq!(&steady, &fresh),
         }
-        let weights = &json!(wish.placement)["replicaScheduling"];
+        let weights = &json!(case.placement)["replicaScheduling"];
         let by_room = weights["replicaDivisionPreference"] == "Aggregated" || !weights["weightPreference"]["dynamicWeight"].is_null();
-        let before = wish.before();
-        let (steady, report) = wish.decide(&before, &[]);
+        let before = case.before();
+        let (steady, report) = case.decide(&before, &[]);
         let feasible = report.terms.last().map(|term| term.clusters.as_slice()).unwrap_or_default();
         let stays = |name: &str| feasible.iter().any(|cluster| cluster.name == name && cluster.rejected.is_none());
         let kept: Vec<&TargetCluster> = before.targets.iter().filter(|target| stays(&target.name)).collect();
         let held: i32 = kept.iter().map(|target| target.replicas).sum();
-        let grows = by_room && held <= wish.replicas && !is_tiered(&steady);
+        let grows = by_room && held <= case.replicas && !is_tiered(&steady);
         if let (Plan::Schedule { clusters, .. }, true) = (&steady, grows) {
             let now = assigned(clusters);
             for target in kept {
-                let room = wish.members[&target.name].room.unwrap_or(wish.replicas);
+                let room = case.members[&target.name].room.unwrap_or(case.replicas);
                 let has = now.get(target.name.as_str()).copied().unwrap_or_default();
                 prop_assert!(has >= target.replicas, "{} lost some: {:?}", target.name, clusters);
                 prop_assert!(has <= target.replicas + room, "{} has too many: {:?}", target.name, clusters);

@@ -40,6 +40,6 @@ fn answers<T: DeserializeOwned>(fixture: &str, answer: impl Fn(T) -> Value) -> V
     cases(fixture).into_iter().map(result).collect()
 }
 
-fn told(result: Result<Value, impl Display>) -> Value {
+fn value_or_error(result: Result<Value, impl Display>) -> Value {
     result.unwrap_or_else(|error| json!({"error": error.to_string()}))
 }

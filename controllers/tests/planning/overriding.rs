@@ -6,7 +6,7 @@ use crowsnest_plan::overriding::{self, OverridePolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{answers, told};
+use super::{answers, value_or_error};
 
 /// A policy with one rule for all clusters.
 fn of_one_rule(overriders: Overriders) -> OverrideSpec {
@@ -40,7 +40,7 @@ fn fields() {
         let field_path = "/data/f".to_owned();
         let field_overrider = vec![FieldOverrider { field_path, json: field.json, yaml: field.yaml }];
         let changed = overridden(&object, Overriders { field_overrider, ..Overriders::default() });
-        told(changed.map(|mut object| object["data"]["f"].take()))
+        value_or_error(changed.map(|mut object| object["data"]["f"].take()))
     }));
 }
 
@@ -54,7 +54,9 @@ struct Overridden {
 #[test]
 fn overriders() {
     insta::assert_yaml_snapshot!(answers(include_str!("fixtures/overriders.yaml"), |case: Overridden| {
-        told(overridden(&case.object, case.overriders).map(|changed| json!(json_patch::diff(&case.object, &changed))))
+        value_or_error(
+            overridden(&case.object, case.overriders).map(|changed| json!(json_patch::diff(&case.object, &changed))),
+        )
     }));
 }
 
@@ -86,7 +88,7 @@ fn policies() {
     insta::assert_yaml_snapshot!(answers(include_str!("fixtures/policies.yaml"), |case: Policies| {
         let mut changed = case.object.clone();
         let (cluster_wide, namespaced) = (borrowed(&case.cluster_wide), borrowed(&case.namespaced));
-        told(overriding::apply(&mut changed, &case.cluster, &cluster_wide, &namespaced).map(|report| {
+        value_or_error(overriding::apply(&mut changed, &case.cluster, &cluster_wide, &namespaced).map(|report| {
             let (cluster_wide, namespaced) = report.annotations();
             let change = json_patch::diff(&case.object, &changed);
             json!({"change": change, "clusterWide": cluster_wide, "namespaced": namespaced})

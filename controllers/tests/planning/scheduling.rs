@@ -100,7 +100,7 @@ impl Scheduled {
 }
 
 /// Assigned replicas as `m1=2 m2=4`, ordered by name, with the affinity name as a prefix.
-pub fn said(plan: &Plan) -> String {
+pub fn format_plan(plan: &Plan) -> String {
     match plan {
         Plan::Keep => "keep".to_owned(),
         Plan::Clear { error } => format!("clear: {error}"),
@@ -118,8 +118,8 @@ fn holds(fixture: &str) {
     let mut wrong = Vec::new();
     for (name, case) in cases::<Scheduled>(fixture) {
         let (plan, report) = case.decide();
-        if said(&plan) != case.want {
-            wrong.push(format!("{name}: is {:?}, should be {:?}", said(&plan), case.want));
+        if format_plan(&plan) != case.want {
+            wrong.push(format!("{name}: is {:?}, should be {:?}", format_plan(&plan), case.want));
         }
         let rejected: BTreeMap<String, String> = report
             .terms

@@ -61,7 +61,7 @@ struct Rooms(Vec<Option<i32>>);
 
 impl Estimate for Rooms {
     fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        among.iter().map(|place| self.0.get(*place).copied().flatten()).collect()
+        among.iter().map(|index| self.0.get(*index).copied().flatten()).collect()
     }
 
     fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
@@ -111,8 +111,8 @@ pub fn fits(
     let facts = Arc::new(ClusterFacts::new(cluster.clone()));
     let room =
         Ledger::new(Gates::default()).room(&facts, &CapacityFacts { nodes, quotas: None }, &BindingKey::default());
-    let remembered = EstimateCache::default();
-    let estimator = Estimator { rooms: vec![room], remembered: &remembered };
+    let cache = EstimateCache::default();
+    let estimator = Estimator { rooms: vec![room], cache: &cache };
     let fits = match components {
         [] => estimator.replicas(&[0], requirements),
         components => estimator.component_sets(&[0], components, "shop"),

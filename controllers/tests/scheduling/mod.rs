@@ -25,7 +25,7 @@ pub async fn add_node(member: &Objects, name: &str, cpu: &str) {
     member.merge(Target::new(&nodes(), "", name).status(), &status).await.unwrap();
 }
 
-pub fn asking(name: &str, replicas: i32) -> Value {
+pub fn deployment_with_requests(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name, "namespace": "default"},
@@ -49,7 +49,7 @@ pub fn dynamic() -> Value {
 async fn with_cpu(cpu: &str) -> Home {
     let home = Home::start(&["m1"]).await;
     add_node(&home.member("m1"), "n1", cpu).await;
-    home.when(&home.objects(), &clusters(), "", "m1", tells(cpu)).await;
+    home.when(&home.objects(), &clusters(), "", "m1", reports_cpu(cpu)).await;
     let wanted = policy("p", "Deployment", "apps/v1", dynamic());
     home.objects().create(&propagation_policy(), "default", &wanted).await.unwrap();
     home
@@ -59,7 +59,7 @@ pub fn clusters() -> Resource {
     custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false)
 }
 
-pub fn tells(cpu: &str) -> impl Fn(&Value) -> bool {
+pub fn reports_cpu(cpu: &str) -> impl Fn(&Value) -> bool {
     move |cluster| cluster["status"]["resourceSummary"]["allocatable"]["cpu"] == cpu
 }
 
@@ -76,7 +76,7 @@ fn is_unschedulable(binding: &Value) -> bool {
 async fn a_workload_that_does_not_fit_is_scheduled_once_there_is_capacity() {
     let home = with_cpu("2").await;
     let control_plane = home.objects();
-    control_plane.create(&deployment(), "default", &asking("web", 3)).await.unwrap();
+    control_plane.create(&deployment(), "default", &deployment_with_requests("web", 3)).await.unwrap();
     home.when(&control_plane, &binding(), "default", "web-deployment", is_unschedulable).await;
     add_node(&home.member("m1"), "n2", "2").await;
     let scheduled = home.when(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
@@ -90,7 +90,7 @@ async fn concurrent_workloads_share_the_capacity() {
     let control_plane = home.objects();
     // No pods are created, so only reservations show that the capacity is used.
     for name in ["a", "b", "c"] {
-        control_plane.create(&deployment(), "default", &asking(name, 2)).await.unwrap();
+        control_plane.create(&deployment(), "default", &deployment_with_requests(name, 2)).await.unwrap();
     }
     let mut got = 0;
     let decided = |binding: &Value| is_scheduled(binding) || is_unschedulable(binding);
@@ -137,12 +137,12 @@ async fn lower_estimates_of_estimators_take_effect() {
             "metadata": {"name": format!("karmada-scheduler-estimator-{name}"), "namespace": "karmada-system"}});
         control_plane.create(&builtin("", "services", "Service"), "karmada-system", &service).await.unwrap();
         add_node(&home.member(name), "n1", "4").await;
-        home.when(&control_plane, &clusters(), "", name, tells("4")).await;
+        home.when(&control_plane, &clusters(), "", name, reports_cpu("4")).await;
     }
     let wanted = policy("p", "Deployment", "apps/v1", dynamic());
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     home.quiet().await;
-    control_plane.create(&deployment(), "default", &asking("web", 4)).await.unwrap();
+    control_plane.create(&deployment(), "default", &deployment_with_requests("web", 4)).await.unwrap();
     let scheduled = home.when(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
     let expected = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}]);
     assert_eq!(scheduled["spec"]["clusters"], expected);

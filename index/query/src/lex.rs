@@ -42,6 +42,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The text from a position to the cursor.
+    pub(super) fn since(&self, start: usize) -> &'a str {
+        &self.text[start..self.at]
+    }
+
     pub(super) fn span_from(&self, start: usize) -> Span {
         Span { start, end: self.at }
     }

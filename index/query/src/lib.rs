@@ -9,6 +9,7 @@ mod fields;
 mod lex;
 mod literal;
 mod parse;
+pub mod path;
 mod print;
 mod selector;
 #[cfg(test)]

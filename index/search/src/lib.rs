@@ -11,6 +11,7 @@ pub mod engine;
 pub(crate) mod execute;
 mod hydrate;
 pub mod opensearch;
+pub mod paths;
 pub mod plan;
 mod searcher;
 pub(crate) mod tantivy;
@@ -28,7 +29,7 @@ pub use hydrate::skipped_clusters::Skipped;
 pub use plan::explain::{Count, Explained, Step};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
-pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
+pub use plan::sort::{Cursor, NoCursor, OfCluster, Rank, Sort, SortBy, SortPosition};
 pub use searcher::{Discovery, Searcher, SearcherParts};
 
 use crate::authorization::CallerRights;
@@ -67,7 +68,7 @@ pub struct SearchRequest {
     /// Maximum number of hits; `limit:` in the query takes precedence.
     pub limit: Option<usize>,
     /// End of the previous page.
-    pub after: Option<Place>,
+    pub after: Option<SortPosition>,
     pub facets: Vec<FacetField>,
     /// Include the manifests of hits.
     pub bodies: bool,
@@ -272,9 +273,9 @@ impl Searcher {
         let mut say = |end: usize, message: String| remarks.push(Remark { start: 0, end, message });
         if let Some(message) = too_much {
             say(request.query.len(), message);
-            plan = Plan { matches: Match::None, asked: TimeScope::Now, notices: Vec::new() };
+            plan = Plan { matches: Match::None, scope: TimeScope::Now, notices: Vec::new() };
         }
-        if let Some(message) = self.known().lacks(plan.asked) {
+        if let Some(message) = self.known().lacks(plan.scope) {
             say(0, message);
         }
         let sort = sorted(&query, &mut say);
@@ -295,7 +296,7 @@ impl Searcher {
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
         let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.store));
-        Sources { engine, permits, store, context }
+        Sources { engine, permits, store, references: Arc::clone(&self.inner.references), context }
     }
 
     /// Facts about the fleet that a caller's plans use.

@@ -5,6 +5,7 @@ use crate::engine::{self, Engine, EngineContext, EngineHandle};
 use crate::execute::permits::SearchPermits;
 use crate::plan::Kinds;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::Fleet;
 use crowsnest_store::metrics::Metrics;
@@ -37,6 +38,8 @@ pub(crate) struct Inner {
     pub began: i64,
     /// Time for which earlier versions are kept.
     pub kept_for: Duration,
+    /// References that users add to those of well-known kinds.
+    pub references: Arc<[CustomRule]>,
     pub now_ms: fn() -> i64,
     tasks: Tasks,
 }
@@ -116,6 +119,7 @@ impl Searcher {
             reviews: Reviews::default(),
             began: parts.began,
             kept_for: options.history.kept_for,
+            references: options.references.as_slice().into(),
             now_ms: options.clock,
             tasks,
         };

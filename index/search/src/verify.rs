@@ -7,8 +7,8 @@ use super::collect::TopHitsRequest;
 use super::engine::{Engine, SearchContext};
 use super::plan::predicate::Match;
 use crate::Searcher;
-use crate::document::Document;
 use crate::document::columns::{Facet, Number, Word};
+use crate::document::{Document, qualified_kind};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{Error, Object, Seq};
 use crowsnest_store::{Replayed, Store};
@@ -47,11 +47,12 @@ pub struct Verification {
     pub notices: BTreeSet<String>,
 }
 
-/// Numbers of objects of one kind in one cluster. Kinds of one name in several groups count together.
+/// Numbers of objects of one kind in one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CountDifference {
     pub cluster: String,
+    /// With its group: `Deployment.apps`.
     pub kind: String,
     pub stored: u64,
     pub indexed: u64,
@@ -122,7 +123,7 @@ impl Searcher {
             self.inner.states.all().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
         let mut stored = Counts::new();
         for (key, count) in store.counts().await? {
-            let kind = kinds.get(&key).cloned().unwrap_or_default();
+            let kind = kinds.get(&key).map(|kind| qualified_kind(&key.resource.group, kind)).unwrap_or_default();
             *stored.entry((key.cluster.to_string(), kind)).or_default() += count;
         }
         let clusters: BTreeSet<String> = stored.keys().map(|(cluster, _)| cluster.clone()).collect();
@@ -210,9 +211,9 @@ async fn indexed(
 }
 
 /// Objects whose last change follows a position from 0 to 1 within all changes.
-async fn some_objects(store: &dyn Store, latest: Seq, place: f64) -> Result<Vec<Object>, Error> {
+async fn some_objects(store: &dyn Store, latest: Seq, position: f64) -> Result<Vec<Object>, Error> {
     // Precise enough for sampling: numbers of changes are far below 2^53.
-    let since = Seq((latest.0 as f64 * place.clamp(0.0, 1.0)) as u64);
+    let since = Seq((latest.0 as f64 * position.clamp(0.0, 1.0)) as u64);
     let changes = store.replay(since, TOGETHER).await?;
     let objects = changes.into_iter().filter_map(|change| match change {
         Replayed::Put(object) => Some(object),

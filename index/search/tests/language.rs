@@ -211,7 +211,7 @@ fn depth(expr: &Expr) -> usize {
 }
 
 /// Invariants for any text.
-fn judge(text: &str, limits: &Limits, world: &FleetFacts) {
+fn check(text: &str, limits: &Limits, world: &FleetFacts) {
     match parse(text, limits) {
         Ok(query) => {
             assert!(text.len() <= limits.length, "it is {} bytes long", text.len());
@@ -246,8 +246,8 @@ fn any_text_is_read_and_planned() {
         // Each case has its own seed, so its number reproduces it.
         let text = Case(StdRng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(nth))).text();
         let case = cpu_time();
-        let judged = std::panic::catch_unwind(|| judge(&text, &limits, &world));
-        assert!(judged.is_ok(), "case {nth} of seed {seed}: {text:?}");
+        let result = std::panic::catch_unwind(|| check(&text, &limits, &world));
+        assert!(result.is_ok(), "case {nth} of seed {seed}: {text:?}");
         slowest = slowest.max((cpu_time() - case, nth));
     }
     println!("{cases} cases in {:?}, the slowest one (number {}) in {:?}", cpu_time() - began, slowest.1, slowest.0);
@@ -272,6 +272,6 @@ fn oversized_queries_are_refused_immediately() {
         assert!(refused.contains(&bound.to_string()), "{refused}");
         let took = cpu_time() - began;
         assert!(took < LONGEST, "{refused}: {took:?}");
-        judge(&text, &limits, &world);
+        check(&text, &limits, &world);
     }
 }

@@ -61,9 +61,9 @@ impl CollectorProgress {
 impl Collector {
     /// Runs until dropped.
     pub async fn run(self, stored_position: Option<String>) {
-        let patience = self.shared.options.patience;
+        let timeouts = self.shared.options.timeouts;
         let mut course = CollectorProgress { position: stored_position, ..CollectorProgress::default() };
-        let mut delays = patience.backoff.delays();
+        let mut delays = timeouts.backoff.delays();
         loop {
             let started = Instant::now();
             let error = match self.follow(&mut course).await {
@@ -83,12 +83,12 @@ impl Collector {
             if started.elapsed() > STEADY {
                 delays.reset();
             }
-            let asked = match error {
-                Error::Answer { retry_after: Some(after), .. } => after.min(patience.retry_after),
+            let delay = match error {
+                Error::Answer { retry_after: Some(after), .. } => after.min(timeouts.retry_after),
                 _ => Duration::ZERO,
             };
             // Randomized, so that a recovered member does not receive all requests at the same time.
-            tokio::time::sleep(asked + jitter(delays.next_delay(), (0.5, 1.5), rand::random())).await;
+            tokio::time::sleep(delay + jitter(delays.next_delay(), (0.5, 1.5), rand::random())).await;
         }
     }
 
@@ -119,7 +119,7 @@ impl Collector {
     }
 
     pub async fn get(&self, query: &str) -> Result<Body, Error> {
-        feed::get(&self.client, &self.key, &self.uri(query), self.shared.options.patience.answer).await
+        feed::get(&self.client, &self.key, &self.uri(query), self.shared.options.timeouts.answer).await
     }
 
     pub fn interrupted(&self, reason: impl Into<String>) -> Error {
@@ -136,7 +136,7 @@ impl Collector {
     }
 
     /// The kind to store after some objects were read.
-    pub fn kind_told((kind, namespaced): (String, Option<bool>), steps: &[Step]) -> Option<(String, bool)> {
+    pub fn reported_kind((kind, namespaced): (String, Option<bool>), steps: &[Step]) -> Option<(String, bool)> {
         let first = steps.iter().find_map(|step| match step {
             Step::Put(draft, _) => Some(draft.kind.clone()),
             Step::Delete { .. } => None,
@@ -163,11 +163,11 @@ impl Collector {
 
     /// Converts an object. An invalid object is rejected and counted without affecting the others. `unsaid` is the
     /// kind of an object without one.
-    pub fn put(&self, raw: &RawValue, kind: &str, unsaid: &str) -> ConversionOutcome {
+    pub fn put(&self, raw: &RawValue, kind: &str, implied_kind: &str) -> ConversionOutcome {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
         shared.metrics.bytes_received.add(raw.get().len() as u64);
-        let draft = match feed::draft(raw, &self.key, kind, unsaid, &shared.options.keep) {
+        let draft = match feed::draft(raw, &self.key, kind, implied_kind, &shared.options.keep) {
             Ok(draft) => draft,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);

@@ -39,7 +39,7 @@ pub(super) struct DiscoveryExpectations {
 impl DiscoveryExpectations {
     /// Adds the expectations of a changed definition. Wakes the explorer unless they are already met.
     pub fn take(&self, change: &Change, found: Option<&ApiResources>) {
-        let promised = promised(change);
+        let promised = promised(change, found);
         if promised.is_empty() {
             return;
         }
@@ -111,16 +111,22 @@ struct Condition {
     status: String,
 }
 
-/// Resources expected to be served (true) or not (false) after a change. Empty if the change implies none, or none yet.
-fn promised(change: &Change) -> Vec<(Subject, bool)> {
+/// Resources expected to be served (true) or not (false) after a change. Empty if the change implies none, or none yet. Versions that a CRD
+/// no longer has are recognized by what was found before.
+fn promised(change: &Change, found: Option<&ApiResources>) -> Vec<(Subject, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
     let is = |what: &str| status.conditions.iter().any(|one| one.type_ == what && one.status == "True");
-    let deleted = change.happened == ChangeKind::Deleted;
+    let deleted = change.kind == ChangeKind::Deleted;
     match &**resource {
         "customresourcedefinitions" if deleted || is("Established") => {
             let subject = |version: &str| Subject::Resource(Gvr::new(&spec.group, version, &spec.names.plural));
-            spec.versions.iter().map(|one| (subject(&one.name), one.served && !deleted)).collect()
+            let has = |version: &str| spec.versions.iter().any(|one| one.name == version);
+            let before = found.into_iter().flat_map(|found| &found.resources).map(|resource| &resource.gvr);
+            let dropped = before.filter(|gvr| *gvr.group == *spec.group && *gvr.resource == *spec.names.plural);
+            let dropped = dropped.filter(|gvr| !has(&gvr.version)).map(|gvr| (Subject::Resource(gvr.clone()), false));
+            let versions = spec.versions.iter().map(|one| (subject(&one.name), one.served && !deleted));
+            versions.chain(dropped).collect()
         }
         // APIServices without a service are local; their definitions are watched instead.
         "apiservices" if spec.service.is_some() && (deleted || is("Available")) => {
@@ -136,6 +142,7 @@ mod tests {
     use crowsnest_store::fixtures::stored;
     use rstest::rstest;
     use serde_json::{Value, json};
+    use std::collections::BTreeSet;
 
     fn definition(established: &str, served: bool) -> Value {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -158,25 +165,47 @@ mod tests {
     #[case::available(api_service(json!({"name": "s"}), "True"), ChangeKind::Modified, &[("example.com/v1", true)])]
     #[case::unavailable(api_service(json!({"name": "s"}), "False"), ChangeKind::Modified, &[])]
     #[case::local(api_service(Value::Null, "True"), ChangeKind::Modified, &[])]
-    fn expectations_of_definitions(
-        #[case] object: Value,
-        #[case] happened: ChangeKind,
-        #[case] expected: &[(&str, bool)],
-    ) {
+    fn expectations_of_definitions(#[case] object: Value, #[case] kind: ChangeKind, #[case] expected: &[(&str, bool)]) {
         let object = stored("member1", 1, &object);
-        let change = Change { seq: object.record.seq, happened, object, previous: None };
+        let change = Change { seq: object.record.seq, kind, object, previous: None };
         let text = |subject: Subject| match subject {
             Subject::Resource(gvr) => format!("{}/{}", gvr.version, gvr.resource),
             Subject::Version(version) => version,
         };
-        let told: Vec<_> = promised(&change).into_iter().map(|(subject, served)| (text(subject), served)).collect();
-        let told: Vec<_> = told.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
-        assert_eq!(told, expected);
+        let expectations: Vec<_> =
+            promised(&change, None).into_iter().map(|(subject, served)| (text(subject), served)).collect();
+        let expectations: Vec<_> = expectations.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
+        assert_eq!(expectations, expected);
         // Nothing is served: additions are awaited, removals are already met.
         let (promises, nothing) = (DiscoveryExpectations::default(), ApiResources::default());
         promises.take(&change, Some(&nothing));
         assert_eq!(promises.are_kept(&nothing), !expected.iter().any(|(_, served)| *served));
         promises.forget();
         assert!(promises.are_kept(&nothing));
+    }
+
+    #[test]
+    fn versions_that_a_definition_no_longer_has_are_not_expected() {
+        let resource = |version: &str, plural: &str| crowsnest_members::ApiResource {
+            gvr: Gvr::new("example.com", version, plural),
+            kind: "Widget".to_owned(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: BTreeSet::new(),
+            subresources: BTreeSet::new(),
+            preferred: false,
+        };
+        let with = |resources: Vec<_>| ApiResources { resources, ..ApiResources::default() };
+        let object = stored("member1", 1, &definition("True", true));
+        let change = Change { seq: object.record.seq, kind: ChangeKind::Modified, object, previous: None };
+        let found = with(vec![resource("v0", "widgets"), resource("v0", "others"), resource("v1", "widgets")]);
+        let promises = DiscoveryExpectations::default();
+        promises.take(&change, Some(&found));
+        let served = with(vec![resource("v1", "widgets"), resource("v2", "widgets"), resource("v0", "others")]);
+        let open: Vec<bool> = promises.open.lock().values().copied().collect();
+        assert_eq!(open, [false, true, true], "v0 is dropped, v1 and v2 are served");
+        assert!(promises.are_kept(&served));
     }
 }

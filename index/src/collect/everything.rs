@@ -28,29 +28,29 @@ pub(super) async fn explore(
     promises: Arc<DiscoveryExpectations>,
 ) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
-    let (mut retries, mut looks) = (RETRY.delays(), 0);
-    let mut told = None;
+    let (mut retries, mut attempts) = (RETRY.delays(), 0);
+    let mut known = None;
     loop {
-        let wait = match discover_again(&client, told.as_ref()).await {
+        let wait = match discover_again(&client, known.as_ref()).await {
             Ok(found) => {
                 retries.reset();
                 let stale = !found.resources.stale.is_empty();
                 // Published first, because collectors read kinds from it.
                 let learned = shared.learn(&cluster, Arc::clone(&found.resources));
-                told = Some(found);
+                known = Some(found);
                 let found = learned;
                 let changed = declare(&shared, &cluster, &found, &mut guards);
                 let newly_settled = shared.settled.lock().insert(cluster.clone());
                 if newly_settled && !changed {
                     shared.interests.nudge();
                 }
-                looks = if promises.are_kept(&found) { 0 } else { looks + 1 };
-                if looks > LOOKS {
+                attempts = if promises.are_kept(&found) { 0 } else { attempts + 1 };
+                if attempts > LOOKS {
                     promises.forget();
-                    looks = 0;
+                    attempts = 0;
                 }
-                match (looks, stale) {
-                    (1.., _) => PROMISED.delay(looks),
+                match (attempts, stale) {
+                    (1.., _) => PROMISED.delay(attempts),
                     (0, true) => Duration::from_secs(10),
                     (0, false) => LOOK_EVERY,
                 }
@@ -62,7 +62,7 @@ pub(super) async fn explore(
         };
         let wait = jitter(wait, (0.75, 1.25), rand::random());
         if tokio::time::timeout(wait, promises.nudge.notified()).await.is_ok() {
-            looks = 0;
+            attempts = 0;
         }
     }
 }
@@ -74,14 +74,14 @@ fn declare(
     found: &ApiResources,
     guards: &mut BTreeMap<Gvr, InterestGuard>,
 ) -> bool {
-    let asked = match cluster.is_control_plane() {
+    let is_requested = match cluster.is_control_plane() {
         true => shared.options.collect_control_plane,
         false => shared.options.collect_everything,
     };
     let excluded = |resource: &&ApiResource| !shared.options.excluded.contains(&resource.gvr.group_resource());
     let served = found.preferred().into_iter().filter(|resource| resource.is_listable()).filter(excluded);
     let served: BTreeSet<Gvr> =
-        if asked { served.map(|resource| resource.gvr.clone()).collect() } else { BTreeSet::new() };
+        if is_requested { served.map(|resource| resource.gvr.clone()).collect() } else { BTreeSet::new() };
     let before = guards.len();
     // Resources of a group whose backend is down are unknown, not removed.
     guards.retain(|gvr, _| served.contains(gvr) || found.stale.contains(&gvr.api_version()));

@@ -132,7 +132,7 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     // The body of an error is read within the same time limit.
     let body = body::collect(response.into_body(), MAX_STATUS);
     let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok).unwrap_or_default();
-    let told: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
+    let status_body: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
         ..StatusBody::default()
     });
@@ -140,7 +140,7 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
         cluster: key.cluster.clone(),
         resource: key.resource.clone(),
         status: status.as_u16(),
-        message: told.message,
+        message: status_body.message,
         retry_after: seconds.map(Duration::from_secs),
     })
 }
@@ -245,8 +245,8 @@ where
 
 /// Decodes an object; rejects other kinds and objects without a name. `kind` is the required kind, if known, and
 /// `unsaid` the kind of objects without one.
-pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, unsaid: &str, keep: &Keep) -> Result<Draft, Error> {
-    let expected = Expected { resource: &key.resource, kind: unsaid };
+pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, implied_kind: &str, keep: &Keep) -> Result<Draft, Error> {
+    let expected = Expected { resource: &key.resource, kind: implied_kind };
     let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
     let other = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || other {

@@ -51,7 +51,7 @@ impl Seen {
     }
 
     /// Notes an object of the list and the result of its conversion. Returns false if its name was already seen.
-    pub fn told(&mut self, raw: &RawValue, taken: &ConversionOutcome) -> bool {
+    pub fn record(&mut self, raw: &RawValue, taken: &ConversionOutcome) -> bool {
         match taken {
             ConversionOutcome::Refused => self.refused += 1,
             ConversionOutcome::Step(_) | ConversionOutcome::Elsewhere => self.right += 1,
@@ -183,7 +183,7 @@ impl Collector {
             }
             other => other?,
         };
-        let bytes = feed::read_page(body, &self.key, plan.bytes, self.shared.options.patience.page).await?;
+        let bytes = feed::read_page(body, &self.key, plan.bytes, self.shared.options.timeouts.page).await?;
         share.shrink(bytes.len());
         Ok((bytes, share))
     }
@@ -197,8 +197,8 @@ impl Collector {
             return Ok(());
         }
         course.doubted = Some(version.to_owned());
-        let told = format!("its list has resourceVersion {version} after {reached}: it is outdated or was restored");
-        Err(self.interrupted(told))
+        let reason = format!("its list has resourceVersion {version} after {reached}: it is outdated or was restored");
+        Err(self.interrupted(reason))
     }
 
     /// Returns false if the page contains no new objects.
@@ -213,13 +213,13 @@ impl Collector {
         let (known, namespaced) = self.kind();
         let kind = if known.is_empty() { listed } else { &known };
         // In a list of another kind, each object must have its own kind.
-        let unsaid = if listed == kind { kind } else { "" };
+        let implied_kind = if listed == kind { kind } else { "" };
         let mut new = false;
         for chunk in items.chunks(BATCH_STEPS) {
             let mut steps = Vec::with_capacity(chunk.len());
             for raw in chunk {
-                let taken = self.put(raw, kind, unsaid);
-                new |= seen.told(raw, &taken);
+                let taken = self.put(raw, kind, implied_kind);
+                new |= seen.record(raw, &taken);
                 if let ConversionOutcome::Step(step) = taken {
                     steps.push(step);
                 }

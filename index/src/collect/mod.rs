@@ -25,7 +25,7 @@ use crate::writer::WriterHandle;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::Discovery;
-use crowsnest_search::plan::Kinds;
+use crowsnest_search::plan::{GroupKind, Kinds};
 use crowsnest_store::States;
 use crowsnest_store::Store;
 use crowsnest_store::codec::Codec;
@@ -85,8 +85,8 @@ impl Shared {
         }
         served.insert(cluster.clone(), Arc::clone(&found));
         for resource in served.values().flat_map(|served| &served.resources) {
-            let kind = resource.kind.to_lowercase();
-            let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.clone()];
+            let kind = GroupKind { group: resource.gvr.group.to_string(), kind: resource.kind.to_lowercase() };
+            let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.kind.clone()];
             let short = resource.short_names.iter().map(|name| name.to_lowercase());
             for name in names.into_iter().chain(short).filter(|name| !name.is_empty()) {
                 kinds.entry(name).or_default().insert(kind.clone());

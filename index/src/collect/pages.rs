@@ -104,15 +104,15 @@ mod tests {
     #[test]
     fn pages_shrink_after_a_failure() {
         let mut pages = Pages::default();
-        let mut asked = Vec::new();
+        let mut sizes = Vec::new();
         loop {
             let plan = pages.plan(LIMITS);
-            asked.push(plan.objects);
+            sizes.push(plan.objects);
             if !pages.failed(plan.objects) {
                 break;
             }
         }
-        assert_eq!(asked, [50, 25, 12, 6, 3, 1]);
+        assert_eq!(sizes, [50, 25, 12, 6, 3, 1]);
         assert_eq!(pages.plan(LIMITS).bytes, LIMITS.object + ENVELOPE, "a single object may be larger than a page");
         pages.came(1, 1000);
         assert_eq!(pages.plan(LIMITS).objects, 2, "the size recovers gradually");

@@ -26,7 +26,7 @@ impl Collector {
     /// follows.
     pub async fn watch_list(&self, course: &mut CollectorProgress) -> Result<Option<Ended>, Error> {
         let listing = SpanGuard(self.listing());
-        let patience = self.shared.options.patience;
+        let timeouts = self.shared.options.timeouts;
         let mut turn = ListPermit::take(&self.shared, &self.key.cluster).await?;
         let seconds = self.watch_seconds();
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -43,8 +43,8 @@ impl Collector {
             if let Some(version) = turn.lend(self.initial_events(&mut lines, &mut initial)).await? {
                 break version;
             }
-            let stalled = Instant::now() + patience.pause;
-            let idle = initial.progress + patience.progress;
+            let stalled = Instant::now() + timeouts.pause;
+            let idle = initial.progress + timeouts.progress;
             match turn.lend(tokio::time::timeout_at(stalled.min(idle), lines.more())).await {
                 Ok(more) => match more? {
                     true => {}
@@ -54,7 +54,7 @@ impl Collector {
                 Err(_) if stalled <= idle => return Ok(self.without_streams()),
                 Err(_) => {}
             }
-            if initial.progress.elapsed() > patience.progress {
+            if initial.progress.elapsed() > timeouts.progress {
                 return Err(self.interrupted("its initial list does not end: it repeats the same objects"));
             }
         };
@@ -63,7 +63,7 @@ impl Collector {
         course.advance(version);
         listing.0.record("crowsnest.objects", initial.seen.right());
         drop((turn, listing));
-        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.patience, seconds), course).await.map(Some)
+        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.timeouts, seconds), course).await.map(Some)
     }
 
     /// Disables streaming for all lists of the cluster.
@@ -102,7 +102,7 @@ impl Collector {
                 "DELETED" => steps.extend(self.deletion(event.object, &kind)),
                 _ => {
                     let taken = self.put(event.object, &kind, &kind);
-                    if initial.seen.told(event.object, &taken) {
+                    if initial.seen.record(event.object, &taken) {
                         initial.progress = Instant::now();
                     }
                     if let ConversionOutcome::Step(step) = taken {
@@ -112,7 +112,7 @@ impl Collector {
             }
         }
         if !steps.is_empty() {
-            let kind = Self::kind_told((kind, namespaced), &steps);
+            let kind = Self::reported_kind((kind, namespaced), &steps);
             self.send(steps, Progress { kind, ..Progress::default() }, share).await?;
         }
         Ok(ended)

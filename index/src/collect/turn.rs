@@ -22,7 +22,7 @@ pub(super) struct ListPermit {
 impl ListPermit {
     pub async fn take(shared: &Shared, cluster: &ClusterName) -> Result<Self, Error> {
         let (of_cluster, of_all) = (shared.cluster_lists(cluster), Arc::clone(&shared.lists));
-        let length = shared.options.patience.turn;
+        let length = shared.options.timeouts.turn;
         let mut turn = Self { of_cluster, of_all, held: None, ends: Instant::now(), length };
         turn.renew().await?;
         Ok(turn)

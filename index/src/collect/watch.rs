@@ -53,9 +53,9 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    pub fn begin(patience: &MemberTimeouts, seconds: Duration) -> Self {
+    pub fn begin(timeouts: &MemberTimeouts, seconds: Duration) -> Self {
         let began = Instant::now();
-        let deadline = began + seconds + patience.answer;
+        let deadline = began + seconds + timeouts.answer;
         Self { began, deadline, catching_up: None, heard: false, moved: false, doubt: None }
     }
 
@@ -90,7 +90,7 @@ struct Heard {
 impl Collector {
     /// Randomized, so that watches do not end at the same time.
     pub fn watch_seconds(&self) -> Duration {
-        let least = self.shared.options.patience.watch.as_secs().max(1);
+        let least = self.shared.options.timeouts.watch.as_secs().max(1);
         Duration::from_secs(least + rand::random::<u64>() % least)
     }
 
@@ -112,7 +112,7 @@ impl Collector {
             other => other?,
         };
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
-        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.patience, seconds), course).await
+        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.timeouts, seconds), course).await
     }
 
     /// Reads an open watch until it ends.
@@ -275,7 +275,7 @@ impl Collector {
     ) -> Result<(), Error> {
         let Heard { steps, version, late, mut doubt } = heard;
         if !steps.is_empty() || version.is_some() {
-            let kind = Self::kind_told(known, &steps);
+            let kind = Self::reported_kind(known, &steps);
             let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
             self.send(steps, progress, share).await?;
         } else {
@@ -303,7 +303,7 @@ impl Collector {
         if let Some(reason) = doubt.filter(|_| watching.doubt.is_none()) {
             tracing::debug!(collection = %self.key, reason, "the member sent an older version; listing again soon");
             self.shared.states.update(&self.key, |state| state.trouble = Some(reason.clone()));
-            watching.doubt = Some((reason, Instant::now() + self.shared.options.patience.doubt));
+            watching.doubt = Some((reason, Instant::now() + self.shared.options.timeouts.doubt));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ pub(super) enum Verdict {
 /// A document of a selected cluster that the store does not have is deleted, even if another writer created it:
 /// Karmada leaves such documents behind when objects are deleted while it is down. A document of another cluster is
 /// deleted only if Crowsnest wrote it.
-pub(super) fn judge(number: u64, wanted: Option<u64>, belongs: Belongs, epochs: Epochs) -> Verdict {
+pub(super) fn verdict(number: u64, wanted: Option<u64>, belongs: Belongs, epochs: Epochs) -> Verdict {
     let version = DocumentVersion::read(number);
     if let Some(DocumentVersion { epoch, .. }) = version
         && epoch >= epochs.last
@@ -70,6 +70,6 @@ mod tests {
         #[case] belongs: Belongs,
         #[case] expected: Verdict,
     ) {
-        assert_eq!(judge(number, wanted, belongs, EPOCHS), expected);
+        assert_eq!(verdict(number, wanted, belongs, EPOCHS), expected);
     }
 }

@@ -3,7 +3,7 @@
 //! Documents are read page by page. The uids of selected objects are held in memory, up to a limit; with more
 //! objects, the index is read several times, each time for another part of the uids.
 
-use super::compare::{Verdict, judge};
+use super::compare::{Verdict, verdict};
 use super::error::ExportError;
 use super::exporter::{Exporter, Session};
 use super::indices;
@@ -180,7 +180,7 @@ impl Comparing<'_> {
             let Some(digest) = self.part.digest(&found.id) else { continue };
             let belongs = self.clusters.get(&found.cluster).copied().unwrap_or(Belongs::No);
             let seq = wanted.get(&digest).map(|wanted| wanted.seq);
-            match judge(found.version, seq, belongs, self.session.epochs) {
+            match verdict(found.version, seq, belongs, self.session.epochs) {
                 Verdict::Current => drop(wanted.remove(&digest)),
                 Verdict::Unwanted => unwanted.push(DocumentChange {
                     seq: DocumentVersion::of(self.session.epochs.last, self.latest).number(),

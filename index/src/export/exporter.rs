@@ -9,11 +9,12 @@ use super::state::{Memory, Remembered};
 use super::version::{DocumentVersion, Epochs};
 use super::{Engines, ExportOptions, indices};
 use bytes::Bytes;
+use crowsnest_component_base::retry::jitter;
 use crowsnest_search::opensearch::bulk::{DocumentChange, Marker};
 use crowsnest_search::opensearch::client::Client;
-use crowsnest_search::opensearch::writer::DeadLetter;
 use crowsnest_search::opensearch::writer::progress::DeadLetters;
 pub use crowsnest_search::opensearch::writer::send::{Account, Round, Sender};
+use crowsnest_search::opensearch::writer::{DeadLetter, JITTER};
 use crowsnest_store::States;
 use crowsnest_store::{CollectionKey, Error};
 use parking_lot::Mutex;
@@ -47,7 +48,7 @@ pub struct Exporter {
 pub(super) struct Session {
     pub selection: Arc<Selection>,
     pub epochs: Epochs,
-    pub remembered: Remembered,
+    pub checkpoint: Remembered,
     /// Selected collections that were incomplete in the store when their index was compared.
     pub incomplete: BTreeSet<CollectionKey>,
     saved_at: Instant,
@@ -115,9 +116,9 @@ impl Exporter {
             if is_new {
                 tracing::warn!(reason, "cannot export to the search engine of a ResourceRegistry");
             }
-            let pause = self.options.pauses.after(if error.is_retried() { failures } else { u32::MAX }, rand::random());
             failures += 1;
-            stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            let delay = self.options.backoff.delay(if error.is_retried() { failures } else { u32::MAX });
+            stop.run_until_cancelled(tokio::time::sleep(jitter(delay, JITTER, rand::random()))).await;
         }
         self.engines.release(&self.name);
     }
@@ -151,24 +152,24 @@ impl Exporter {
 
     /// The previous session, if it can continue: same selection, engine and indices, and no pruned deletions.
     async fn resumable(&self, engine: &str, selection: &Arc<Selection>) -> Result<Option<Session>, ExportError> {
-        let Some(remembered) = self.memory.of(&self.name).await? else { return Ok(None) };
-        let of_now = remembered.engine == engine
-            && remembered.selection == selection.digest()
-            && remembered.position <= self.source.latest()
-            && remembered.indices.keys().cloned().collect::<BTreeSet<_>>() == selection.indices()
-            && self.source.store.pruned().await?.0 <= remembered.position;
+        let Some(checkpoint) = self.memory.of(&self.name).await? else { return Ok(None) };
+        let of_now = checkpoint.engine == engine
+            && checkpoint.selection == selection.digest()
+            && checkpoint.position <= self.source.latest()
+            && checkpoint.indices.keys().cloned().collect::<BTreeSet<_>>() == selection.indices()
+            && self.source.store.pruned().await?.0 <= checkpoint.position;
         // Collections that were incomplete may be complete now.
         let is_complete = |key: &CollectionKey| self.states.get(key).is_some_and(|state| state.complete);
         if !of_now || selection.is_empty() || !selection.collections().all(is_complete) {
             return Ok(None);
         }
-        for (index, uuid) in &remembered.indices {
+        for (index, uuid) in &checkpoint.indices {
             if indices::ensure(&self.client, index).await? != *uuid {
                 return Ok(None);
             }
         }
-        let epochs = Epochs { first: remembered.epoch, last: remembered.epoch };
-        Ok(Some(Session::new(Arc::clone(selection), epochs, remembered)))
+        let epochs = Epochs { first: checkpoint.epoch, last: checkpoint.epoch };
+        Ok(Some(Session::new(Arc::clone(selection), epochs, checkpoint)))
     }
 
     /// Compares all indices that are selected, or that Crowsnest has written to, with the store.
@@ -183,7 +184,7 @@ impl Exporter {
         // Read before the first index: changes after it are followed.
         let position = self.source.latest();
         let (selected, written) = (selection.indices(), indices::written(&self.client).await?);
-        let remembered = Remembered {
+        let checkpoint = Remembered {
             destination: self.destination.clone(),
             engine,
             selection: selection.digest(),
@@ -195,14 +196,14 @@ impl Exporter {
         // Saved before any write, so that the export can be cleaned up after a crash even if it is no longer
         // selected.
         if !selection.is_empty() {
-            let unsettled = Remembered { selection: String::new(), ..remembered.clone() };
+            let unsettled = Remembered { selection: String::new(), ..checkpoint.clone() };
             self.memory.keep(&self.name, &unsettled).await?;
         }
-        let mut session = Session::new(selection, epochs, remembered);
+        let mut session = Session::new(selection, epochs, checkpoint);
         for index in selected.union(&written) {
             let uuid = self.compare(&mut session, index, failures).await?;
             if selected.contains(index) {
-                session.remembered.indices.insert(index.clone(), uuid);
+                session.checkpoint.indices.insert(index.clone(), uuid);
             } else if !session.selection.reserves(index) {
                 indices::release(&self.client, index).await?;
             }
@@ -228,14 +229,14 @@ impl Exporter {
             }
             completed.borrow_and_update();
             self.compare_completed(session, failures).await?;
-            let position = session.remembered.position;
+            let position = session.checkpoint.position;
             let page = self.source.after(position).await?;
             if page.position > position {
                 self.write(session, page.changes, failures).await?;
                 session.advance(page.position);
             }
             *failures = 0;
-            let position = session.remembered.position;
+            let position = session.checkpoint.position;
             self.change(|progress| {
                 progress.state = ExportState::Following;
                 progress.connected = true;
@@ -282,11 +283,11 @@ impl Exporter {
 
     /// Checks the engine and its indices. False: it is another engine.
     async fn check(&self, session: &mut Session, failures: &mut u32) -> Result<bool, ExportError> {
-        if indices::identity(&self.client).await? != session.remembered.engine {
+        if indices::identity(&self.client).await? != session.checkpoint.engine {
             return Ok(false);
         }
         let mut replaced = Vec::new();
-        for (index, uuid) in &session.remembered.indices {
+        for (index, uuid) in &session.checkpoint.indices {
             if indices::ensure(&self.client, index).await? != *uuid {
                 replaced.push(index.clone());
             }
@@ -296,7 +297,7 @@ impl Exporter {
         }
         for index in replaced {
             let uuid = self.compare(session, &index, failures).await?;
-            session.remembered.indices.insert(index, uuid);
+            session.checkpoint.indices.insert(index, uuid);
             session.is_saved = false;
         }
         Ok(true)
@@ -305,13 +306,13 @@ impl Exporter {
     /// Takes a new epoch for a comparison.
     async fn renew(&self, session: &mut Session) -> Result<(), ExportError> {
         session.epochs = self.memory.next_epoch(0).await?;
-        session.remembered.epoch = session.epochs.last;
+        session.checkpoint.epoch = session.epochs.last;
         // Later writes have the new epoch.
         self.save(session).await
     }
 
     async fn save(&self, session: &mut Session) -> Result<(), ExportError> {
-        self.memory.keep(&self.name, &session.remembered).await?;
+        self.memory.keep(&self.name, &session.checkpoint).await?;
         (session.saved_at, session.is_saved) = (Instant::now(), true);
         Ok(())
     }
@@ -410,13 +411,13 @@ impl Exporter {
 }
 
 impl Session {
-    pub(super) fn new(selection: Arc<Selection>, epochs: Epochs, remembered: Remembered) -> Self {
+    pub(super) fn new(selection: Arc<Selection>, epochs: Epochs, checkpoint: Remembered) -> Self {
         let incomplete = BTreeSet::new();
-        Self { selection, epochs, remembered, incomplete, saved_at: Instant::now(), is_saved: true }
+        Self { selection, epochs, checkpoint, incomplete, saved_at: Instant::now(), is_saved: true }
     }
 
     fn advance(&mut self, position: u64) {
-        self.remembered.position = position;
+        self.checkpoint.position = position;
         self.is_saved = false;
     }
 }
@@ -456,7 +457,7 @@ impl Account for Written<'_> {
     }
 
     fn pause(&self, failures: u32) -> Duration {
-        self.exporter.options.pauses.after(failures, rand::random())
+        jitter(self.exporter.options.backoff.delay(failures.saturating_add(1)), JITTER, rand::random())
     }
 }
 

@@ -31,8 +31,9 @@ pub use selection::Selection;
 pub use state::Remembered;
 
 use crate::Index;
+use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::bulk::BulkLimits;
-use crowsnest_search::opensearch::client::{Client, Pauses};
+use crowsnest_search::opensearch::client::Client;
 use crowsnest_store::Error;
 use parking_lot::Mutex;
 use source::Source;
@@ -48,7 +49,7 @@ pub struct ExportOptions {
     pub limits: BulkLimits,
     /// Maximum number of bulk requests at the same time.
     pub at_once: usize,
-    pub pauses: Pauses,
+    pub backoff: Backoff,
     /// The engine and its indices are checked after this time.
     pub check_every: Duration,
     /// The position is remembered after this time.
@@ -64,7 +65,7 @@ impl Default for ExportOptions {
         Self {
             limits: BulkLimits { bytes: 5 << 20, items: 500 },
             at_once: 2,
-            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
             check_every: Duration::from_secs(30),
             save_every: Duration::from_secs(5),
             page: 1000,
@@ -166,8 +167,8 @@ impl Index {
     /// selected again.
     pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
         let memory = self.memory();
-        let Some(remembered) = memory.of(name).await? else { return Ok(()) };
-        memory.keep(name, &Remembered { abandoned_at: since_ms, ..remembered }).await
+        let Some(checkpoint) = memory.of(name).await? else { return Ok(()) };
+        memory.keep(name, &Remembered { abandoned_at: since_ms, ..checkpoint }).await
     }
 
     /// Deletes the saved state of an export, so that its engine is no longer cleaned up.

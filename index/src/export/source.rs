@@ -121,6 +121,6 @@ fn of_change(change: &Change) -> ObjectChange {
         seq: change.seq.0,
         key: record.key.clone(),
         uid: record.uid.clone(),
-        object: (change.happened != ChangeKind::Deleted).then(|| change.object.clone()),
+        object: (change.kind != ChangeKind::Deleted).then(|| change.object.clone()),
     }
 }

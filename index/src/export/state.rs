@@ -50,8 +50,8 @@ impl Memory {
         let facts = self.store.facts(ENGINE).await?;
         let read = |(name, text): (String, String)| {
             // State of a later version is ignored: the engine is compared again.
-            let remembered = serde_json::from_str(&text).ok()?;
-            Some((name.strip_prefix(ENGINE)?.to_owned(), remembered))
+            let checkpoint = serde_json::from_str(&text).ok()?;
+            Some((name.strip_prefix(ENGINE)?.to_owned(), checkpoint))
         };
         Ok(facts.into_iter().filter_map(read).collect())
     }
@@ -60,8 +60,8 @@ impl Memory {
         Ok(self.all().await?.remove(name))
     }
 
-    pub async fn keep(&self, name: &str, remembered: &Remembered) -> Result<(), ExportError> {
-        let text = serde_json::to_string(remembered).map_err(ExportError::State)?;
+    pub async fn keep(&self, name: &str, checkpoint: &Remembered) -> Result<(), ExportError> {
+        let text = serde_json::to_string(checkpoint).map_err(ExportError::State)?;
         Ok(self.store.keep_fact(&format!("{ENGINE}{name}"), Some(&text)).await?)
     }
 

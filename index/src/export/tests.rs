@@ -8,7 +8,8 @@ use super::source::Source;
 use super::state::Memory;
 use super::{Engines, ExportOptions, Exporter, Selection};
 use crate::export::document::{alias_of, index_name};
-use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, Pauses, ProxyChoice};
+use crowsnest_component_base::retry::Backoff;
+use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, ProxyChoice};
 use crowsnest_search::opensearch::node::Node;
 use crowsnest_store::States;
 use crowsnest_store::codec::Codec;
@@ -153,7 +154,7 @@ impl Cache {
             engines: Arc::clone(&self.engines),
             selection: receiver,
             options: ExportOptions {
-                pauses: Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(200) },
+                backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(200)),
                 check_every: Duration::from_millis(200),
                 save_every: Duration::from_millis(1),
                 // Several pages and several parts.

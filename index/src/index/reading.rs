@@ -69,7 +69,7 @@ impl Index {
         let latest = self.inner.shared.store.latest().await?;
         let mut follower = self.follow(Seq(latest.0.saturating_sub(1)));
         if self.seq() < latest && tokio::time::timeout(within, follower.wait()).await.is_err() {
-            tracing::warn!(stored = %latest, told = %self.seq(), "stored changes are published late");
+            tracing::warn!(stored = %latest, published = %self.seq(), "stored changes are published late");
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ impl LogFollower {
                     listener = None;
                 }
             }
-            let told = async {
+            let received = async {
                 match &mut listener {
                     Some(listener) => listener.try_recv().await,
                     None => std::future::pending().await,
@@ -63,8 +63,8 @@ impl LogFollower {
                         listener = None;
                     }
                 }
-                told = told => {
-                    match told {
+                received = received => {
+                    match received {
                         Ok(Some(_)) => while listener.as_mut().is_some_and(|l| l.next_buffered().is_some()) {},
                         Ok(None) | Err(_) => listener = None,
                     }

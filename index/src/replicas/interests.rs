@@ -22,19 +22,19 @@ impl SharedInterests {
     /// Runs until stopped; during an outage, the last known interests stay declared.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let mut version = self.interests.version();
-        let mut told: Option<BTreeSet<ReplicaInterest>> = None;
+        let mut published: Option<BTreeSet<ReplicaInterest>> = None;
         let mut guards: BTreeMap<(String, ReplicaInterest), InterestGuard> = BTreeMap::new();
         loop {
             version.borrow_and_update();
-            let own = wishes(&self.interests.all());
-            if told.as_ref() != Some(&own) {
+            let own = replica_interests(&self.interests.all());
+            if published.as_ref() != Some(&own) {
                 match self.store.publish_interests(&own).await {
-                    Ok(()) => told = Some(own),
+                    Ok(()) => published = Some(own),
                     Err(error) => tracing::debug!(error = error.chain(), "cannot share the interests of this replica"),
                 }
             }
             match self.store.read_interests().await {
-                Ok(heard) => self.declare(&heard, &mut guards),
+                Ok(remote) => self.declare(&remote, &mut guards),
                 Err(error) => tracing::debug!(error = error.chain(), "cannot read the interests of other replicas"),
             }
             tokio::select! {
@@ -47,10 +47,10 @@ impl SharedInterests {
 
     fn declare(
         &self,
-        heard: &BTreeSet<(String, ReplicaInterest)>,
+        remote: &BTreeSet<(String, ReplicaInterest)>,
         guards: &mut BTreeMap<(String, ReplicaInterest), InterestGuard>,
     ) {
-        for (replica, (clusters, resource, namespaces)) in heard {
+        for (replica, (clusters, resource, namespaces)) in remote {
             let key = (replica.clone(), (clusters.clone(), resource.clone(), namespaces.clone()));
             guards.entry(key).or_insert_with(|| {
                 let (clusters, resource) = (clusters.clone(), resource.clone());
@@ -58,21 +58,21 @@ impl SharedInterests {
                 self.interests.declare(Interest { clusters, resource, namespaces, why })
             });
         }
-        guards.retain(|key, _| heard.contains(key));
+        guards.retain(|key, _| remote.contains(key));
     }
 }
 
 /// The interests to share.
-fn wishes(interests: &[Interest]) -> BTreeSet<ReplicaInterest> {
+fn replica_interests(interests: &[Interest]) -> BTreeSet<ReplicaInterest> {
     // Stored rows name one cluster or all, so an interest in no cluster has no row.
     let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
     let own = |interest: &&Interest| {
         !matches!(interest.why, InterestReason::Search | InterestReason::Rights | InterestReason::Replica(_))
             && !in_none(interest)
     };
-    let wish =
+    let key_of =
         |interest: &Interest| (interest.clusters.clone(), interest.resource.clone(), interest.namespaces.clone());
-    interests.iter().filter(own).map(wish).collect()
+    interests.iter().filter(own).map(key_of).collect()
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
             namespaces: Namespaces::All,
             why: InterestReason::ResourceRegistry("all".to_owned()),
         };
-        assert_eq!(wishes(&[interest(Clusters::All)]).len(), 1);
-        assert!(wishes(&[interest(Clusters::Names(BTreeSet::new()))]).is_empty());
+        assert_eq!(replica_interests(&[interest(Clusters::All)]).len(), 1);
+        assert!(replica_interests(&[interest(Clusters::Names(BTreeSet::new()))]).is_empty());
     }
 }

@@ -71,7 +71,7 @@ impl Keeper {
                         live.clone_from(&view.live);
                         changed
                     });
-                    self.view.send_replace(View { asked: Some(began), ..view });
+                    self.view.send_replace(View { requested_at: Some(began), ..view });
                     self.health.send_if_modified(|health| health.remove(DATABASE).is_some());
                     continue;
                 }
@@ -96,7 +96,7 @@ impl Keeper {
                 changed = view.changed() => if changed.is_err() { return },
             }
             let seen = view.borrow_and_update().clone();
-            if seen.asked < followed {
+            if seen.requested_at < followed {
                 // The view is older than the last claims and does not contain them, so nothing is lost.
                 continue;
             }

@@ -153,7 +153,7 @@ mod tests {
             parts.collect()
         };
         let view = View {
-            asked: None,
+            requested_at: None,
             live: live.split_whitespace().map(str::to_owned).collect(),
             claims: read(claims),
             stored: BTreeSet::new(),

@@ -72,10 +72,10 @@ impl Catalog {
     /// The target of a batch, with the kind from the batch, from earlier batches in the transaction, or from the
     /// catalog.
     pub fn target(&self, id: i64, batch: &Batch, before: &[Target]) -> Target {
-        let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
+        let reported = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
         let seen = || before.iter().rev().find(|target| target.id == id).map(|target| Arc::clone(&target.kind));
         let known = || self.name_of(id).map(|(_, kind)| kind);
-        let kind = told.or_else(seen).or_else(known).unwrap_or_default();
+        let kind = reported.or_else(seen).or_else(known).unwrap_or_default();
         Target { id, key: batch.collection.clone(), kind }
     }
 

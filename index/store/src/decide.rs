@@ -97,7 +97,7 @@ impl<'s> BatchDecision<'s> {
                 let record = rows::record(draft, key, Arc::clone(&target.kind), id, seq, sequence.now_ms);
                 self.changes.push(Change {
                     seq,
-                    happened: if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
+                    kind: if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
                     object: Object { record: Arc::new(record), body: draft.body.clone() },
                     previous: previous.clone(),
                 });
@@ -159,12 +159,7 @@ pub(super) fn deletion(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms
     if let Some(version) = version {
         record.resource_version = version.to_owned();
     }
-    Change {
-        seq,
-        happened: ChangeKind::Deleted,
-        object: Object { record: Arc::new(record), body },
-        previous: Some(old),
-    }
+    Change { seq, kind: ChangeKind::Deleted, object: Object { record: Arc::new(record), body }, previous: Some(old) }
 }
 
 /// Splits items into consecutive runs with distinct keys.

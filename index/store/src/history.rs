@@ -20,13 +20,17 @@ pub(super) const LAST_DELETION: &str = "SELECT coalesce(max(ended), 0) FROM vers
 
 pub(super) const DROP: &str = "DELETE FROM versions WHERE ended <= $1";
 
-/// Deletes versions beyond the newest $3 of each object that has a version ended after $1 and until $2. Deletions
-/// are kept as evidence that the object existed.
+/// Deletes versions beyond the newest $3 of each object that has a version ended after $1 and until $2. The last
+/// version of each of the newest $3 generations is kept as well, so that changes of the status do not displace
+/// those of the spec. Deletions are kept as evidence that the object existed.
 pub(super) const TRIM: &str = "DELETE FROM versions WHERE ended IN (SELECT ended FROM (SELECT v.ended, v.deleted, \
-    row_number() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.ended DESC) AS age \
+    v.generation, row_number() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.ended DESC) AS age, \
+    row_number() OVER (PARTITION BY v.collection, v.namespace, v.name, v.generation ORDER BY v.ended DESC) AS later, \
+    dense_rank() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.generation DESC) AS generations \
     FROM (SELECT DISTINCT collection, namespace, name FROM versions WHERE ended > $1 AND ended <= $2) AS touched \
     JOIN versions AS v ON v.collection = touched.collection AND v.namespace = touched.namespace \
-    AND v.name = touched.name) AS aged WHERE age > $3 AND NOT deleted AND ended <= $2)";
+    AND v.name = touched.name) AS aged WHERE age > $3 AND NOT deleted AND ended <= $2 \
+    AND NOT (generation > 0 AND later = 1 AND generations <= $3))";
 
 /// Columns for [`Catalog::version_of`].
 fn columns() -> String {

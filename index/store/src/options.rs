@@ -1,6 +1,7 @@
 //! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size.
 
 use crate::ingest::Keep;
+use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_component_base::retry::Backoff;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,6 +103,8 @@ pub struct IndexOptions {
     pub excluded: Vec<String>,
     /// Parts of bodies to keep. Changing it refills the cache of a single process.
     pub keep: Keep,
+    /// References of custom resources, for paths between objects.
+    pub references: Vec<CustomRule>,
     /// Keys of indexed labels; `*` at either end is a wildcard.
     pub chosen_labels: Vec<String>,
     /// Maximum bytes of bodies kept for recent changes.
@@ -133,7 +136,7 @@ pub struct IndexOptions {
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
     pub history: History,
-    pub patience: MemberTimeouts,
+    pub timeouts: MemberTimeouts,
 }
 
 /// Timeouts and backoff for members.
@@ -207,6 +210,7 @@ impl IndexOptions {
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
             keep: Keep::default(),
+            references: Vec::new(),
             chosen_labels: Vec::new(),
             tail_bytes: 16 << 20,
             tail_changes: 20_000,
@@ -225,7 +229,7 @@ impl IndexOptions {
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
             history: History::default(),
-            patience: MemberTimeouts::default(),
+            timeouts: MemberTimeouts::default(),
         }
     }
 }

@@ -267,10 +267,10 @@ pub enum ChangeKind {
 #[derive(Debug, Clone)]
 pub struct Change {
     pub seq: Seq,
-    pub happened: ChangeKind,
+    pub kind: ChangeKind,
     /// The state after the change; for a deletion, the last state.
     pub object: Object,
-    /// The state before the change, from which a watch with a selector detects that an object leaves its view.
+    /// The resourceVersion up to which the collection was read.
     pub previous: Option<Arc<Record>>,
 }
 

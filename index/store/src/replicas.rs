@@ -28,7 +28,7 @@ pub struct View {
     /// Clusters with stored data.
     pub stored: BTreeSet<ClusterName>,
     /// Start of the query; later changes may be missing.
-    pub asked: Option<Instant>,
+    pub requested_at: Option<Instant>,
 }
 
 impl View {

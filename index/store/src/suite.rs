@@ -89,7 +89,7 @@ impl Backend {
         };
         let batch = Batch { collection: pods(), epoch: Epoch::ALONE, steps, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
-        changes.into_iter().map(|c| (c.seq.0, c.happened, c.object.record.key.name.to_string())).collect()
+        changes.into_iter().map(|c| (c.seq.0, c.kind, c.object.record.key.name.to_string())).collect()
     }
 
     async fn names(&self, namespaces: Option<&[&str]>, limit: usize, want: &dyn Fn(&str) -> bool) -> Vec<String> {
@@ -173,10 +173,10 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
         // Another uid: the old object is deleted.
         backend.put(&pod("x", "a", "9", "17")),
     ];
-    let happened = backend.apply(steps, "17").await;
+    let applied = backend.apply(steps, "17").await;
     use ChangeKind::{Added, Deleted, Modified};
     let expected = [(3, Modified, "a"), (4, Deleted, "b"), (5, Added, "b"), (6, Deleted, "a"), (7, Added, "a")];
-    assert_eq!(happened, expected.map(|(seq, happened, name)| (seq, happened, name.to_owned())));
+    assert_eq!(applied, expected.map(|(seq, kind, name)| (seq, kind, name.to_owned())));
 
     let before = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
     let backend = backend.reopened().await;
@@ -330,7 +330,7 @@ async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Po
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
     let first = backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap();
-    assert!(first.iter().all(|change| change.happened == ChangeKind::Deleted) && first.len() == 3);
+    assert!(first.iter().all(|change| change.kind == ChangeKind::Deleted) && first.len() == 3);
     assert!(!backend.store.collections().await.unwrap()[0].state.complete);
     assert_eq!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().len(), 2);
     assert!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().is_empty());
@@ -346,10 +346,10 @@ async fn positions_advance_without_changes(#[values(Kind::Sqlite, Kind::Postgres
     backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
     let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
         let stored = backend.store.collections().await.unwrap();
-        let told = |one: super::StoredCollection| {
+        let summary = |one: super::StoredCollection| {
             (one.key.resource.resource.to_string(), one.state.resource_version, one.state.heard_at)
         };
-        stored.into_iter().map(told).collect()
+        stored.into_iter().map(summary).collect()
     };
     let unknown = CollectionKey::new(cluster("member1"), crowsnest_apimachinery::names::Gvr::new("", "v1", "nodes"));
     let at = |collection, version: &str| Position {

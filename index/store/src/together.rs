@@ -121,13 +121,13 @@ mod tests {
     #[tokio::test]
     async fn waiting_queries_are_batched_and_each_caller_gets_its_result() {
         let batcher = Arc::new(QueryBatcher::new(1, 16));
-        let (gate, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-        let mut asking = JoinSet::new();
+        let (gate, queries_run) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut tasks = JoinSet::new();
         for query in 0..33_u32 {
-            let (batcher, gate, asked) = (Arc::clone(&batcher), Arc::clone(&gate), Arc::clone(&asked));
-            asking.spawn(async move {
+            let (batcher, gate, queries_run) = (Arc::clone(&batcher), Arc::clone(&gate), Arc::clone(&queries_run));
+            tasks.spawn(async move {
                 let all = async |queries: Vec<u32>| {
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    queries_run.fetch_add(1, Ordering::Relaxed);
                     gate.acquire().await.unwrap().forget();
                     Ok(queries.iter().map(|query| query * 2).collect())
                 };
@@ -136,8 +136,8 @@ mod tests {
             tokio::task::yield_now().await;
         }
         gate.add_permits(33);
-        asking.join_all().await;
-        assert_eq!(asked.load(Ordering::Relaxed), 3, "a single query, then two batches of sixteen");
+        tasks.join_all().await;
+        assert_eq!(queries_run.load(Ordering::Relaxed), 3, "a single query, then two batches of sixteen");
         assert_eq!(batcher.queue.lock().slots, 1);
     }
 

@@ -85,7 +85,7 @@ pub async fn differences(host: &mut Host, sites: &[Site], words: &Words) -> Stri
             compare(&mut text, &format!("{cluster} {resource}"), &held, &cached);
             let mut all = Vec::new();
             for object in &held {
-                let (namespace, name) = place(object);
+                let (namespace, name) = namespaced_name(object);
                 let hit = format!("{cluster}/{resource}/{namespace}/{name}");
                 if let Some(hits) = word_of(object).and_then(|word| places.get_mut(word)) {
                     hits.push(hit.clone());
@@ -129,7 +129,7 @@ pub async fn differences(host: &mut Host, sites: &[Site], words: &Words) -> Stri
     text
 }
 
-fn place(object: &Value) -> (&str, &str) {
+fn namespaced_name(object: &Value) -> (&str, &str) {
     let metadata = &object["metadata"];
     (metadata["namespace"].as_str().unwrap_or_default(), metadata["name"].as_str().unwrap())
 }

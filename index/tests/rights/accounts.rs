@@ -4,7 +4,7 @@
 
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{api, config_maps, start};
-use crate::{RBAC, REACH, World, create_all, heard, reach};
+use crate::{RBAC, REACH, World, await_change, create_all, reach};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Numbers of results that a caller gets from each kind of request: hits, facet values, suggested names, similar names,
 /// exported objects, visible members.
-async fn told(world: &World, caller: &UserInfo) -> [usize; 6] {
+async fn counts_of(world: &World, caller: &UserInfo) -> [usize; 6] {
     let everything = format!("label:{LABEL}=yes");
     let answer = world.search(&everything, caller).await;
     let facets = answer.facets.iter().map(|facet| facet.values.len()).sum();
@@ -73,14 +73,14 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
     // A user with the groups of the account is not the member's account either.
     let grouped = UserInfo::new("bob", groups);
     let ann = UserInfo::new("ann", ["staff"]);
-    let seen = told(&world, &ann).await;
+    let seen = counts_of(&world, &ann).await;
     assert_eq!((seen[0], seen[4], seen[5]), (6, 6, 1), "{seen:?}");
     let admin = world.control_plane.server.admin();
     let member1 = ClusterName::parse("member1").unwrap();
     for round in ["first", "second"] {
         for caller in [&account, &grouped] {
-            let told = told(&world, caller).await;
-            assert_eq!((told[0], told[4], told[5]), (6, 6, 1), "{round} {}", caller.name);
+            let counts = counts_of(&world, caller).await;
+            assert_eq!((counts[0], counts[4], counts[5]), (6, 6, 1), "{round} {}", caller.name);
             assert!(world.index.searcher().rules_apply_in(caller, &member1));
             assert!(
                 world
@@ -95,9 +95,9 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         }
         let mut follower = world.index.follow(world.index.seq());
         api(&admin, &reach()).delete(REACH, &DeleteParams::default()).await.unwrap();
-        world.soon_obeyed(heard(&mut follower, REACH, ChangeKind::Deleted).await).await;
+        world.soon_obeyed(await_change(&mut follower, REACH, ChangeKind::Deleted).await).await;
         for caller in [&account, &grouped] {
-            assert_eq!(told(&world, caller).await, [0; 6], "{round} {}", caller.name);
+            assert_eq!(counts_of(&world, caller).await, [0; 6], "{round} {}", caller.name);
             assert!(!world.index.searcher().rules_apply_in(caller, &member1));
             for reading in [Reading::ByName, Reading::Listing] {
                 let reader = world.index.searcher().reader(caller, &config_maps(), reading).await;
@@ -105,9 +105,9 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
             }
         }
         assert!(!follows(&world, &account, round).await, "an unauthorized caller was notified");
-        assert!(told(&world, &ann).await[0] >= 6, "other callers' permissions are unchanged");
+        assert!(counts_of(&world, &ann).await[0] >= 6, "other callers' permissions are unchanged");
         world.control_plane.create(reach()).await;
-        world.soon_obeyed(heard(&mut follower, REACH, ChangeKind::Added).await).await;
+        world.soon_obeyed(await_change(&mut follower, REACH, ChangeKind::Added).await).await;
     }
     assert!(follows(&world, &account, "last").await);
     assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");

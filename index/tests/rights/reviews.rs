@@ -92,11 +92,11 @@ async fn register(control_plane: &Client, cluster: &str, member: &Member) {
 
 /// Hits by cluster and namespace.
 fn places(answer: &Answer) -> Vec<String> {
-    let place = |hit: &crowsnest_index::Hit| {
+    let namespace_of = |hit: &crowsnest_index::Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}", key.cluster(), key.namespace)
     };
-    let mut places: Vec<String> = answer.hits.iter().map(place).collect();
+    let mut places: Vec<String> = answer.hits.iter().map(namespace_of).collect();
     places.sort();
     assert_eq!(answer.summary.as_ref().unwrap().total, places.len() as u64);
     places
@@ -185,13 +185,13 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
         within("an answer without the silent member", search(&caller)).await;
         let answer = within("member1's answers", settled(&caller)).await;
         assert_eq!(places(&answer), expected, "{}", caller.name);
-        let asked = reviews() - before;
+        let sent = reviews() - before;
         match caller.name.as_str() {
-            "root" => assert_eq!(asked, 0, "masters need no reviews"),
-            "" => assert!(asked == 0 && reason(&answer, "member1").contains("empty"), "{:?}", answer.skipped),
+            "root" => assert_eq!(sent, 0, "masters need no reviews"),
+            "" => assert!(sent == 0 && reason(&answer, "member1").contains("empty"), "{:?}", answer.skipped),
             // Everything, the two kinds, one of them in three namespaces and kube-system; and the first review of
             // the hanging member.
-            "eve" => assert_eq!(asked, 1 + 2 + 4 + 1),
+            "eve" => assert_eq!(sent, 1 + 2 + 4 + 1),
             _ => assert!(reason(&answer, "member2").contains("access reviews"), "{:?}", answer.skipped),
         }
     }

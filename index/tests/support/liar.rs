@@ -180,8 +180,8 @@ fn respond(reply: Reply, shared: &Shared, seconds: Option<u64>) -> Response {
         Reply::Json(status, value) => json(status).body(Body::from(value.to_string())),
         Reply::Text(kind, text) => Response::builder().header(CONTENT_TYPE, kind).body(Body::from(text)),
         Reply::Later(status) => {
-            let told = json!({"kind": "Status", "code": status, "message": "too busy"});
-            json(status).header("Retry-After", "3600").body(Body::from(told.to_string()))
+            let status_body = json!({"kind": "Status", "code": status, "message": "too busy"});
+            json(status).header("Retry-After", "3600").body(Body::from(status_body.to_string()))
         }
         Reply::Lines(lines, then) => {
             let lines = stream::iter(lines).map(line);
@@ -199,10 +199,10 @@ fn respond(reply: Reply, shared: &Shared, seconds: Option<u64>) -> Response {
             json(200).body(Body::from_stream(lines.chain(rest)))
         }
         Reply::Endless(text) => {
-            let pace = tokio::time::interval(Duration::from_millis(5));
-            let again = stream::unfold((pace, text), async |(mut pace, text)| {
-                pace.tick().await;
-                Some((Ok::<_, std::io::Error>(Bytes::from(text.clone())), (pace, text)))
+            let interval = tokio::time::interval(Duration::from_millis(5));
+            let again = stream::unfold((interval, text), async |(mut interval, text)| {
+                interval.tick().await;
+                Some((Ok::<_, std::io::Error>(Bytes::from(text.clone())), (interval, text)))
             });
             json(200).body(Body::from_stream(again))
         }

@@ -137,7 +137,7 @@ fn binaries() -> Option<PathBuf> {
     let mut debian: Vec<PathBuf> = debian.map(|version| version.path().join("bin")).collect();
     debian.sort();
     let places = chosen.into_iter().chain(debian.into_iter().rev()).chain(std::env::split_paths(&path));
-    places.into_iter().find(|place| ["initdb", "postgres", "pg_isready"].iter().all(|name| place.join(name).exists()))
+    places.into_iter().find(|folder| ["initdb", "postgres", "pg_isready"].iter().all(|name| folder.join(name).exists()))
 }
 
 /// The server refuses to run as root; returns the user to run it as.

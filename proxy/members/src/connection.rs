@@ -7,6 +7,7 @@ use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
 use crowsnest_component_base::requests::{CountRequests, Requests};
 use crowsnest_component_base::spans::inject_trace_context;
+use crowsnest_component_base::{tls, user_agent};
 use http::{HeaderValue, Request};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
@@ -59,7 +60,7 @@ impl Connection {
             config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
         }
         let tls = |config: &kube::Config| -> Result<Arc<rustls::ClientConfig>, Error> {
-            let mut tls = config.rustls_client_config().map_err(|e| unusable(e.to_string()))?;
+            let mut tls = tls::kube_client_config(config).map_err(|e| unusable(e.to_string()))?;
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok(Arc::new(tls))
         };
@@ -129,6 +130,7 @@ fn client(
                 request.headers_mut().entry(http::header::AUTHORIZATION).or_insert_with(|| value.clone());
             }
             inject_trace_context(request.headers_mut());
+            user_agent::set(request.headers_mut());
             request
         })
         .service(hyper);

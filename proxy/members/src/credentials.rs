@@ -99,8 +99,8 @@ impl ConnectionSpec {
 impl MemberRoute {
     /// The route that the Cluster's sync mode and annotations select.
     pub fn of(cluster: &Cluster) -> Self {
-        let said = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
-        match (&cluster.spec.sync_mode, said) {
+        let route = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
+        match (&cluster.spec.sync_mode, route) {
             (ClusterSyncMode::Pull, None) => Self::AgentIfConnected,
             // Any value of the annotation excludes dialing.
             (ClusterSyncMode::Pull, Some(_)) => Self::AgentOnly,
@@ -264,10 +264,14 @@ mod tests {
     #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, MemberRoute::AgentIfConnected)]
     #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), MemberRoute::AgentOnly)]
     #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), MemberRoute::AgentOnly)]
-    fn only_pull_clusters_use_tunnels(#[case] more: Value, #[case] said: Option<&str>, #[case] expected: MemberRoute) {
+    fn only_pull_clusters_use_tunnels(
+        #[case] more: Value,
+        #[case] annotation: Option<&str>,
+        #[case] expected: MemberRoute,
+    ) {
         let mut cluster = json!({"metadata": {"name": "m1"}, "spec": spec(more)});
-        if let Some(said) = said {
-            cluster["metadata"]["annotations"] = json!({REACHED_THROUGH: said});
+        if let Some(annotation) = annotation {
+            cluster["metadata"]["annotations"] = json!({REACHED_THROUGH: annotation});
         }
         let cluster = serde_json::from_value(cluster).expect("a Cluster");
         assert_eq!(MemberRoute::of(&cluster), expected);

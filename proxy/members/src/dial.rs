@@ -42,8 +42,8 @@ impl MemberIo {
     }
 
     /// Releases the permit when dropped.
-    pub(crate) fn held(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, place: OwnedSemaphorePermit) -> Self {
-        Self { io: Box::new(io), _place: Some(place) }
+    pub(crate) fn held(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, permit: OwnedSemaphorePermit) -> Self {
+        Self { io: Box::new(io), _place: Some(permit) }
     }
 }
 

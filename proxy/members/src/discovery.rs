@@ -379,7 +379,7 @@ mod tests {
     /// A server whose documents have the ETag `tag`, and the requests it answered.
     fn server(tag: &Arc<Mutex<&'static str>>, aggregated: bool) -> (Client, Answers) {
         let answered = Answers::default();
-        let (tag, told) = (Arc::clone(tag), Arc::clone(&answered));
+        let (tag, recorded) = (Arc::clone(tag), Arc::clone(&answered));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (tag, path) = (*tag.lock(), request.uri().path().to_owned());
             let known = request.headers().get(header::IF_NONE_MATCH).is_some_and(|known| known == tag);
@@ -392,7 +392,7 @@ mod tests {
                 (false, _) => Response::builder().body(older.as_bytes().to_vec().into()),
             };
             let answer: Response<Body> = answer.expect("an answer");
-            told.lock().push((path, answer.status().as_u16()));
+            recorded.lock().push((path, answer.status().as_u16()));
             async move { Ok::<_, Infallible>(answer) }
         });
         (Client::new(service, "default"), answered)
@@ -436,7 +436,7 @@ mod tests {
     ) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            let spoken = accept.unwrap_or_default().split(',').any(|asked| types.contains(&asked.trim()));
+            let spoken = accept.unwrap_or_default().split(',').any(|media_type| types.contains(&media_type.trim()));
             let found = documents.iter().find(|(path, _)| *path == request.uri().path()).filter(|_| spoken);
             let (status, text) = found.map_or((if spoken { 503 } else { 406 }, "{}"), |(_, text)| (200, *text));
             let answer = Response::builder().status(status).body(Body::from(text.as_bytes().to_vec()));

@@ -39,6 +39,8 @@ pub enum Error {
     },
     #[error("cluster {name} is already registered")]
     NameTaken { name: ClusterName },
+    #[error("cluster {name} is being deleted; join it again when the deletion is complete")]
+    Leaving { name: ClusterName },
     #[error(
         "cluster {name} is registered with ID {known}, but this cluster has {found}; use another name, or delete that Cluster first"
     )]

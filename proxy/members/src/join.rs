@@ -185,7 +185,8 @@ async fn find_existing(control_plane: &Client, options: &JoinOptions, id: &str) 
         if cluster.name_any() == options.name.as_str() {
             let name = options.name.clone();
             if !options.refresh {
-                return Err(Error::NameTaken { name });
+                let is_leaving = cluster.metadata.deletion_timestamp.is_some();
+                return Err(if is_leaving { Error::Leaving { name } } else { Error::NameTaken { name } });
             }
             if !same_id && !cluster.spec.id.is_empty() {
                 return Err(Error::OtherCluster { name, known: cluster.spec.id, found: id.to_owned() });

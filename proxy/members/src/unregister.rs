@@ -3,7 +3,7 @@
 
 use crate::join::{CLUSTER_NAMESPACE, impersonator_secret_name};
 use crate::unjoin::{RemovalPreview, clean_member, delete_cluster, leaving, registered};
-use crate::write::{delete, revoke, revoke_in};
+use crate::write::{check_delete, delete, revoke, revoke_in};
 use crate::{Error, MemberRoute, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::execution_namespace;
@@ -65,6 +65,8 @@ pub async fn unregister(
     // Karmada's agent deletes propagated objects itself, with permissions in the execution namespace, so the Works
     // are deleted first.
     if MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected {
+        // Works must stay if the Cluster stays.
+        check_delete(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
         delete_works(control_plane, name, left()).await?;
     }
     delete_cluster(control_plane, &cluster, left()).await?;

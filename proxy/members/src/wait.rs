@@ -103,9 +103,9 @@ mod tests {
 
     /// Answers one request after the other and repeats the last answer.
     fn config_maps(answers: Vec<(u16, String)>) -> Api<ConfigMap> {
-        let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
+        let (answers, requests) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
         let service = tower::service_fn(move |_: Request<Body>| {
-            let (answers, nth) = (Arc::clone(&answers), asked.fetch_add(1, Ordering::SeqCst));
+            let (answers, nth) = (Arc::clone(&answers), requests.fetch_add(1, Ordering::SeqCst));
             async move {
                 let (code, body) = answers[nth.min(answers.len() - 1)].clone();
                 if code == 0 {

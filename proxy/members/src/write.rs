@@ -62,6 +62,19 @@ where
     ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(what(), e)))
 }
 
+/// Checks by a dry run that an object can be deleted if it exists. A webhook that does not support dry runs decides at the
+/// deletion.
+pub(crate) async fn check_delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let what = || format!("deleting {} {name}", K::kind(&()).to_lowercase());
+    match api.delete(name, &DeleteParams::default().dry_run()).await {
+        Err(kube::Error::Api(status)) if status.code == 400 => Ok(()),
+        checked => ignore_missing(checked.map(drop).map_err(|e| Error::kube(what(), e))),
+    }
+}
+
 /// Removes the finalizers of an object that may not exist.
 pub(crate) async fn release<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where

@@ -24,7 +24,7 @@ struct Left {
     /// Position of the watch when the collection left.
     known: Seq,
     /// Ids of the records sent as DELETED.
-    told: HashSet<u64>,
+    reported: HashSet<u64>,
     /// Time at which the last page was read from the cache.
     read: Option<Instant>,
     /// Changes after this sequence number need no DELETED event.
@@ -33,14 +33,14 @@ struct Left {
 
 impl RemovedCollections {
     pub fn leave(&mut self, query: ListQuery, known: Seq) {
-        self.left.push(Left { query, known, told: HashSet::new(), read: None, until: None });
+        self.left.push(Left { query, known, reported: HashSet::new(), read: None, until: None });
     }
 
     /// Marks records as sent as DELETED; `over` is true for the last ones of the collection.
-    pub fn told(&mut self, query: &ListQuery, ids: Vec<u64>, over: bool) {
+    pub fn record_deletions(&mut self, query: &ListQuery, ids: Vec<u64>, over: bool) {
         let left = self.left.iter_mut().rev().find(|left| left.query.collection == query.collection);
         if let Some(left) = left {
-            left.told.extend(ids);
+            left.reported.extend(ids);
             left.read = over.then(Instant::now);
         }
     }
@@ -51,7 +51,7 @@ impl RemovedCollections {
         for left in self.left.iter_mut().rev() {
             let query = &left.query;
             if record.seq <= left.known && record.key.collection == query.collection && query.matches(record)? {
-                return Ok(left.told.insert(record.id));
+                return Ok(left.reported.insert(record.id));
             }
         }
         Ok(false)
@@ -81,10 +81,10 @@ mod tests {
         let (soon, late) = (Duration::ZERO, Duration::from_secs(3600));
         let mut leaving = RemovedCollections::default();
         leaving.leave(query.clone(), Seq(3));
-        leaving.told(&query, vec![1], false);
+        leaving.record_deletions(&query, vec![1], false);
         leaving.forget(soon, Seq(5), Seq(5));
         assert_eq!(leaving.left.len(), 1, "not all was read");
-        leaving.told(&query, vec![2], true);
+        leaving.record_deletions(&query, vec![2], true);
         leaving.forget(late, Seq(5), Seq(5));
         assert_eq!(leaving.left.len(), 1, "changes may still be on their way");
         leaving.forget(soon, Seq(7), Seq(6));

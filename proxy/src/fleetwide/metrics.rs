@@ -71,26 +71,19 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let asked = Query::parse(request.uri().query());
-        match native.verb(request.method(), &asked) {
+        let parameters = Query::parse(request.uri().query());
+        match native.verb(request.method(), &parameters) {
             Verb::List => {
                 let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
-                let (fields, query) = selectors(native, &asked)?;
-                let shape = Shape::of(request.headers(), &asked, Content::List)?;
+                let (fields, query) = selectors(native, &parameters)?;
+                let shape = Shape::of(request.headers(), &parameters, Content::List)?;
                 let (members, missing, identity) =
                     (self.members_of(caller), Vec::new(), MemberIdentity::Caller(caller));
                 self.list_usage(Listing { kind, members, missing, identity, path, fields, query, shape }).await
             }
             Verb::Get => {
-                let (resource, name) = (native.resource.clone(), native.name.clone());
-                match self.owners(caller, native).await?.as_slice() {
-                    [] => Err(Error::NotFound { resource, name }),
-                    [owner] => self.to_member(owner, caller, path, request, None).await,
-                    several => {
-                        let clusters = several.iter().map(|member| member.name().to_string()).collect();
-                        Err(Error::Ambiguous { resource, name, clusters })
-                    }
-                }
+                let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
+                self.to_member(&owner, caller, path, request, None).await
             }
             _ => Err(Error::MethodNotAllowed),
         }
@@ -120,18 +113,18 @@ impl Proxy {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let mut said = read(body).await?;
+        let mut response_body = read(body).await?;
         let theirs = match self.discovered(caller, path, &headers).await {
             Some(theirs) => read(theirs.into_body()).await.unwrap_or_default(),
             None => Default::default(),
         };
-        if let Some(both) = with_group(&said, &theirs) {
-            said = both.into();
+        if let Some(both) = with_group(&response_body, &theirs) {
+            response_body = both.into();
             // The merged document differs from the one that the ETag identifies.
             parts.headers.remove(header::ETAG);
         }
-        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(said.len()));
-        Ok(Response::from_parts(parts, full(said)))
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(response_body.len()));
+        Ok(Response::from_parts(parts, full(response_body)))
     }
 
     /// The discovery document of the first member that returns it.
@@ -172,25 +165,25 @@ fn json_alone(headers: &mut HeaderMap) {
 }
 
 /// Adds the group of a member's document to a document of the same form; None if there is nothing to add.
-fn with_group(said: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
-    let mut said: Value = serde_json::from_slice(said).ok()?;
+fn with_group(own: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    let mut own: Value = serde_json::from_slice(own).ok()?;
     let theirs: Value = serde_json::from_slice(theirs).ok()?;
-    let (list, name) = match said.get("kind")?.as_str()? {
+    let (list, name) = match own.get("kind")?.as_str()? {
         "APIGroupDiscoveryList" => ("items", "/metadata/name"),
         "APIGroupList" => ("groups", "/name"),
         _ => return None,
     };
-    if said.get("kind") != theirs.get("kind") || said.get("apiVersion") != theirs.get("apiVersion") {
+    if own.get("kind") != theirs.get("kind") || own.get("apiVersion") != theirs.get("apiVersion") {
         return None;
     }
     let is_it = |group: &&Value| group.pointer(name).and_then(Value::as_str) == Some(GROUP);
     let group = theirs.get(list)?.as_array()?.iter().find(is_it)?.clone();
-    let groups = said.get_mut(list)?.as_array_mut()?;
+    let groups = own.get_mut(list)?.as_array_mut()?;
     if groups.iter().any(|group| is_it(&group)) {
         return None;
     }
     groups.push(group);
-    serde_json::to_vec(&said).ok()
+    serde_json::to_vec(&own).ok()
 }
 
 #[cfg(test)]
@@ -226,8 +219,8 @@ mod tests {
     #[case::another_form(aggregated(&[]), legacy(&[GROUP]), None)]
     #[case::nothing_to_add(legacy(&["apps"]), legacy(&["apps"]), None)]
     #[case::member_without_groups(legacy(&["apps"]), json!(null), None)]
-    fn the_group_of_a_member_is_added(#[case] said: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
-        let both = with_group(said.to_string().as_bytes(), theirs.to_string().as_bytes());
+    fn the_group_of_a_member_is_added(#[case] own: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
+        let both = with_group(own.to_string().as_bytes(), theirs.to_string().as_bytes());
         assert_eq!(both.map(|both| serde_json::from_slice::<Value>(&both).unwrap()), expected);
     }
 

@@ -14,7 +14,7 @@ mod metrics;
 mod search;
 mod view;
 mod watch;
-mod write;
+pub(crate) mod write;
 mod written;
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crowsnest_members::Member;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{Native, Verb};
-use crate::{Body, Caller, ClusterObserver, Error, Proxy, addressed};
+use crate::{Body, Caller, ClusterObserver, Error, Proxy, addressed, admission};
 
 pub(crate) use self::view::View;
 
@@ -48,6 +48,9 @@ impl Proxy {
             && !self.has_member(caller, name).await
         {
             return Err(Error::ClusterNotFound(name.to_string()));
+        }
+        if let Some(name) = &only {
+            admission::admit(&mut request, name).await?;
         }
         let view = View::of(&self.inner.index, &native, caller, only.clone()).await;
         let view = match (view, only) {

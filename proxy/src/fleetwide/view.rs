@@ -13,8 +13,10 @@ use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
 use crate::composite::{CachePosition, CompositeVersion, ListId, Portion};
+use crate::merged::Heading;
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
+use crate::table::columns;
 use crate::{Caller, Error};
 
 /// A registered resource as one request sees it.
@@ -145,9 +147,10 @@ impl View {
 
     /// Registered namespaces of a cluster; None if the cluster is not registered.
     fn namespaces(&self, cluster: &ClusterName) -> Option<Namespaces> {
-        let mut asked = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
-        let first = asked.next()?;
-        Some(asked.fold(first, |all, more| all.union(&more)))
+        let mut requested =
+            self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
+        let first = requested.next()?;
+        Some(requested.fold(first, |all, more| all.union(&more)))
     }
 
     /// The part of a cluster's objects that the caller can see, before the filters of this request; None: all of
@@ -226,6 +229,34 @@ impl View {
             && self.reader.may_read(key))
     }
 
+    /// Kind of the view's objects, or of their list with `suffix`.
+    pub fn heading(&self, index: &Index, suffix: &str) -> Heading {
+        let kind = self.kind(index).unwrap_or_default();
+        let columns = Some(columns(&self.resource.group, &kind));
+        let kind = if kind.is_empty() { kind } else { kind + suffix };
+        Heading { api_version: self.resource.api_version(), kind, columns }
+    }
+
+    /// True if a cluster in view serves the resource.
+    pub fn is_served(&self, index: &Index) -> bool {
+        self.clusters(index).iter().any(|cluster| self.is_served_in(index, cluster) == Some(true))
+    }
+
+    /// True if no cluster in view serves the resource, and the discovery of all of them is known.
+    pub fn is_unserved(&self, index: &Index) -> bool {
+        let clusters = self.clusters(index);
+        !clusters.is_empty() && clusters.iter().all(|cluster| self.is_served_in(index, cluster) == Some(false))
+    }
+
+    /// None if discovery has not reported it.
+    fn is_served_in(&self, index: &Index, cluster: &ClusterName) -> Option<bool> {
+        let served = index.served(cluster)?;
+        match served.get(&self.resource) {
+            Some(_) => Some(true),
+            None => (!served.stale.contains(&self.resource.api_version())).then_some(false),
+        }
+    }
+
     /// Kind of the objects: from the discovery of members, then of the control plane.
     pub fn kind(&self, index: &Index) -> Option<String> {
         let members = index.fleet().members();
@@ -252,13 +283,13 @@ impl View {
 
     /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
     pub fn position(&self, index: &Index) -> CompositeVersion {
-        let place = CachePosition { seq: index.seq(), cache: index.id().clone() };
+        let cache_position = CachePosition { seq: index.seq(), cache: index.id().clone() };
         let mut position = CompositeVersion::default();
         for cluster in self.clusters(index) {
             let known = self.reader.may_see(&cluster);
             let version = if known { self.version(index, &cluster) } else { "0".to_owned() };
             let label = self.label(index, &cluster);
-            position.set(&label, &version, Some(place.clone()));
+            position.set(&label, &version, Some(cache_position.clone()));
             position.set_portion(&label, self.portion(&cluster));
         }
         position
@@ -311,10 +342,7 @@ impl View {
         if state.as_ref().is_some_and(CollectionState::is_fresh) {
             return None;
         }
-        let lacks = index.served(&cluster).is_some_and(|served| {
-            served.get(&self.resource).is_none() && !served.stale.contains(&self.resource.api_version())
-        });
-        if lacks {
+        if self.is_served_in(index, &cluster) == Some(false) {
             return None;
         }
         let (why, heard_at) = match state {
@@ -332,14 +360,14 @@ impl View {
 /// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
 fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
-    let asked = |interest: &Interest| {
+    let is_registered = |interest: &Interest| {
         matches!(interest.why, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
     };
     let part = |Interest { clusters, namespaces, .. }: Interest| match only {
         None => Some((clusters, namespaces)),
         Some(only) => clusters.contains(only).then(|| (Clusters::Names([only.clone()].into()), namespaces)),
     };
-    interests.into_iter().filter(asked).filter_map(part).collect()
+    interests.into_iter().filter(is_registered).filter_map(part).collect()
 }
 
 impl Incomplete {

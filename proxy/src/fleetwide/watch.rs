@@ -1,8 +1,9 @@
 //! Watches of registered resources: changes of the cache, filtered and encoded for the caller.
 //!
 //! Clusters that join, leave or recover only add events: objects that enter the view are sent as ADDED, objects
-//! that leave it as DELETED. A watch ends at its timeout, when no ResourceRegistry selects the resource any longer,
-//! or with 410 Gone if the reader falls behind the changes kept by the cache or its permissions change.
+//! that leave it as DELETED. A watch ends at its timeout, when no ResourceRegistry selects the resource or no cluster
+//! serves it any longer, or with 410 Gone if the reader falls behind the changes kept by the cache or its permissions
+//! change.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,24 +17,20 @@ use crowsnest_index::{
 };
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
-use serde_json::{Value, json};
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval};
 use tokio_util::sync::CancellationToken;
 
 use super::leaving::RemovedCollections;
 use super::list::version_of;
 use super::{View, warning};
 use crate::composite::{CachePosition, CompositeVersion};
+use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
 use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
-use crate::table::{Content, Shape, columns, row};
+use crate::table::{Content, Shape, row};
 use crate::{Body, BoxError, Error, Pieces, Proxy};
 
-/// Timeout of a watch without `timeoutSeconds`.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Interval of bookmarks, if the client allows them.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Number of objects read from the cache at once for the initial events.
 const CHUNK: usize = 200;
 /// Maximum delay of the end of the initial events for clusters that are not collected yet. Unreachable clusters
@@ -41,8 +38,6 @@ const CHUNK: usize = 200;
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum wait for a resourceVersion that this replica of the cache has not reached yet.
 pub(super) const LAG: Duration = Duration::from_secs(1);
-/// List option that requests the current objects as the first events of a watch.
-const INITIAL_EVENTS: &str = "sendInitialEvents";
 
 /// Start of a watch.
 struct Beginning {
@@ -69,8 +64,7 @@ impl From<ListQuery> for Coming {
 struct Watch {
     index: Index,
     view: View,
-    shape: Shape,
-    kind: String,
+    events: Events,
     position: CompositeVersion,
     /// Collections whose current objects are still to be sent as ADDED.
     initial: VecDeque<Coming>,
@@ -89,13 +83,15 @@ struct Watch {
     collecting: Option<BoxFuture<'static, ()>>,
     follower: Follower,
     interests: tokio::sync::watch::Receiver<u64>,
+    /// Signals that a cluster serves other resources.
+    served: tokio::sync::watch::Receiver<u64>,
+    /// A cluster has served the resource since the watch began.
+    was_served: bool,
     /// Signals that permissions changed.
     rules: tokio::sync::watch::Receiver<u64>,
     bookmarks: Option<Interval>,
     deadline: Instant,
     stopping: CancellationToken,
-    /// The table columns have been sent.
-    headed: bool,
     ended: bool,
 }
 
@@ -113,16 +109,15 @@ impl Proxy {
         let mut interests = index.interests().version();
         // Detects registry changes made since the view was created.
         interests.mark_changed();
-        // As in kube-apiserver, 0 means no timeout.
-        let timeout = query.get("timeoutSeconds").unwrap_or_default().parse().ok().filter(|seconds| *seconds > 0);
-        let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
-        let wants_bookmarks = query.flag("allowWatchBookmarks");
+        let bookmarks = bookmarks(query);
+        let served = index.served_version();
         let shape = Shape::of(headers, query, Content::Watch)?;
         let withheld = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole));
-        let owes_bookmark = query.flag(INITIAL_EVENTS) && wants_bookmarks;
+        let owes_bookmark = query.flag(INITIAL_EVENTS) && bookmarks.is_some();
         let watch = Watch {
-            kind: view.kind(index).unwrap_or_default(),
-            shape,
+            events: Events::new(shape, view.heading(index, "")),
+            was_served: view.is_served(index),
+            served,
             index: index.clone(),
             follower: index.follow_topic(start, view.topic()),
             rules: index.searcher().rules(),
@@ -136,10 +131,9 @@ impl Proxy {
             owes_bookmark,
             view,
             interests,
-            bookmarks: wants_bookmarks.then(bookmarks),
-            deadline: Instant::now() + timeout.min(Duration::from_secs(86_400)),
+            bookmarks,
+            deadline: Instant::now() + timeout(query),
             stopping: self.inner.stopping.clone(),
-            headed: false,
             ended: false,
         };
         let mut response = Response::new(watch.into_body());
@@ -153,8 +147,8 @@ impl Proxy {
 
 impl Beginning {
     async fn of(index: &Index, view: &View, query: &Query) -> Result<Self, Error> {
-        let asked = query.get("resourceVersion").unwrap_or_default();
-        let since = CompositeVersion::decode(asked);
+        let requested = query.get("resourceVersion").unwrap_or_default();
+        let since = CompositeVersion::decode(requested);
         let wants_initial = query.flag(INITIAL_EVENTS);
         match since.seq(index.id()) {
             Some(start) if !wants_initial => {
@@ -163,7 +157,7 @@ impl Beginning {
                 Ok(Self { position: since, start, initial })
             }
             // The position of a foreign version is unknown, so the watch cannot continue from it.
-            None if !CompositeVersion::knows_nothing(asked) && !wants_initial => Err(Error::Expired),
+            None if !CompositeVersion::knows_nothing(requested) && !wants_initial => Err(Error::Expired),
             _ => {
                 let (position, start) = (view.position(index), index.seq());
                 let unwanted = query.has(INITIAL_EVENTS) && !wants_initial;
@@ -205,6 +199,7 @@ impl Pieces for Watch {
                 },
                 Ok(()) = self.rules.changed() => self.take(Ok(Vec::new()), &mut out).await?,
                 Ok(()) = self.interests.changed() => self.refresh_view(),
+                Ok(()) = self.served.changed() => self.end_if_unserved(),
                 () = wait(&mut self.collecting) => {
                     self.collecting = None;
                     let changes = self.follower.ready_now();
@@ -244,14 +239,20 @@ impl Watch {
         Ok(())
     }
 
-    fn place(&self, seq: Seq) -> Option<CachePosition> {
+    fn cache_position(&self, seq: Seq) -> Option<CachePosition> {
         Some(CachePosition { seq, cache: self.index.id().clone() })
     }
 
     /// Ends the watch with 410 Gone, so that the client lists again.
     fn expire(&mut self, out: &mut Vec<u8>) {
-        event("ERROR", Error::Expired.status().to_string().as_bytes(), out);
+        append_error(&Error::Expired, out);
         self.ended = true;
+    }
+
+    /// Ends the watch when no cluster serves the resource any longer, as when a version is removed from a CRD.
+    fn end_if_unserved(&mut self) {
+        self.was_served |= self.view.is_served(&self.index);
+        self.ended |= self.was_served && self.view.is_unserved(&self.index);
     }
 
     /// Applies a change of the ResourceRegistries to the view.
@@ -303,8 +304,8 @@ impl Watch {
             // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
             // from the common position.
             let version = self.view.version(&self.index, cluster);
-            let place = self.place(self.follower.since());
-            self.position.set(cluster.as_str(), &version, place);
+            let cache_position = self.cache_position(self.follower.since());
+            self.position.set(cluster.as_str(), &version, cache_position);
             self.position.set_portion(cluster.as_str(), self.view.portion(cluster));
         }
         Ok(())
@@ -312,7 +313,7 @@ impl Watch {
 
     async fn tell_leaving(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
         let page = self.index.page(&query, CHUNK).await?;
-        let mut told = Vec::new();
+        let mut deleted = Vec::new();
         let goes = self.view.query(&query.collection.cluster).is_none();
         if goes && self.position.includes(query.collection.cluster.as_str()) {
             // Marks the cluster as leaving: a client that resumes from one of these events when the cluster is back
@@ -323,10 +324,10 @@ impl Watch {
             if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
                 let version = self.position.encode();
                 self.object("DELETED", object, &version, out)?;
-                told.push(object.record.id);
+                deleted.push(object.record.id);
             }
         }
-        self.left.told(&query, told, page.next.is_none());
+        self.left.record_deletions(&query, deleted, page.next.is_none());
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
             query.after = Some(next);
@@ -339,7 +340,7 @@ impl Watch {
 
     /// Sends a change as this view sees it.
     async fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
-        if self.ahead.get(&change.object.record.key).is_some_and(|told| change.seq <= *told) {
+        if self.ahead.get(&change.object.record.key).is_some_and(|sent| change.seq <= *sent) {
             return Ok(());
         }
         let is = self.view.shows(&change.object.record)?;
@@ -349,7 +350,7 @@ impl Watch {
             }
             None => false,
         };
-        let kind = match (change.happened, was, is) {
+        let kind = match (change.kind, was, is) {
             (ChangeKind::Deleted, was, is) if was || is => "DELETED",
             (ChangeKind::Added | ChangeKind::Modified, true, true) => "MODIFIED",
             (ChangeKind::Added | ChangeKind::Modified, false, true) => "ADDED",
@@ -357,7 +358,7 @@ impl Watch {
             _ => return Ok(()),
         };
         // As in kube-apiserver, DELETED for an object that no longer matches has its last matching state and the version of the change.
-        let selected = match change.happened {
+        let selected = match change.kind {
             ChangeKind::Added | ChangeKind::Modified if !is => self.index.before(change.seq).await?,
             _ => None,
         };
@@ -369,71 +370,29 @@ impl Watch {
     /// Sets the position of the object's cluster to this change, unless the cluster has left the view.
     fn move_to(&mut self, record: &Record, seq: Seq) {
         if self.view.query(record.key.cluster()).is_some() {
-            let place = self.place(seq);
-            self.position.set(record.key.cluster().as_str(), &record.resource_version, place);
+            let cache_position = self.cache_position(seq);
+            self.position.set(record.key.cluster().as_str(), &record.resource_version, cache_position);
         }
     }
 
     fn object(&mut self, kind: &str, object: &Object, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         let cluster = object.record.key.cluster().as_str();
-        let body = match self.shape {
+        let body = match self.events.shape {
             Shape::Objects(form) => mark(&object.body, cluster, Some(version), form)?,
-            Shape::Table(include) => {
-                let row = row(object, version, include, jiff::Timestamp::now().as_second())?;
-                self.table(version, &row)
-            }
+            Shape::Table(table) => row(object, version, table, jiff::Timestamp::now().as_second())?,
         };
-        event(kind, &body, out);
+        self.events.append(kind, &body, version, out);
         Ok(())
-    }
-
-    /// A table with one row or none. Only the first table has the column definitions.
-    fn table(&mut self, version: &str, row: &[u8]) -> Vec<u8> {
-        let columns = if std::mem::replace(&mut self.headed, true) {
-            Value::Null
-        } else {
-            columns(&self.view.resource.group, &self.kind)
-        };
-        let head = json!({
-            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version}, "columnDefinitions": columns,
-        });
-        let mut table = head.to_string().into_bytes();
-        table.pop();
-        table.extend_from_slice(b",\"rows\":[");
-        table.extend_from_slice(row);
-        table.extend_from_slice(b"]}");
-        table
     }
 
     /// Sends the watch's position. A client that resumes from it misses nothing, even if no event was sent for a
     /// long time.
     fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        if let Some(place) = self.place(self.follower.since()) {
-            self.position.advance_to(&place);
+        if let Some(cache_position) = self.cache_position(self.follower.since()) {
+            self.position.advance_to(&cache_position);
         }
-        let version = self.position.encode();
-        let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});
-        if ends_initial {
-            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        }
-        let body = match self.shape {
-            Shape::Objects(Form::Whole) => serde_json::to_vec(&json!({
-                "kind": self.kind, "apiVersion": self.view.resource.api_version(), "metadata": metadata,
-            }))?,
-            Shape::Objects(Form::Metadata) => serde_json::to_vec(&partial(metadata))?,
-            Shape::Table(_) => {
-                let object = partial(metadata);
-                let row = serde_json::to_vec(&json!({"cells": [], "object": object}))?;
-                self.table(&version, &row)
-            }
-        };
-        event("BOOKMARK", &body, out);
-        Ok(())
+        self.events.append_bookmark(&self.position.encode(), ends_initial, out)
     }
-}
-
-fn partial(metadata: Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 /// Waits up to [`LAG`] until this replica of the cache reaches a sequence number.
@@ -470,23 +429,4 @@ async fn wait(future: &mut Option<BoxFuture<'static, ()>>) {
         Some(future) => future.await,
         None => std::future::pending().await,
     }
-}
-
-fn bookmarks() -> Interval {
-    let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
-}
-
-async fn tick(interval: &mut Option<Interval>) {
-    match interval {
-        Some(interval) => drop(interval.tick().await),
-        None => std::future::pending().await,
-    }
-}
-
-fn event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-    out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
 }

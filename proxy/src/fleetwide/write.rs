@@ -41,11 +41,7 @@ impl Proxy {
                 }
                 request
             }
-            Verb::Patch => {
-                conditional(request, |headers, sent| conditions::rewrite_patch(headers, sent, owner)).await?
-            }
-            Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await?,
-            _ => request,
+            verb => to_owner_form(verb, request, owner).await?,
         };
         let returns_object_state = written::returns_object_state(verb, &native.subresource, request.uri().query());
         let answer = self.one_cluster(owner, caller, path, request).await?;
@@ -87,4 +83,14 @@ async fn to_member_form(request: Request<Body>, cluster: &str, known: &[u8]) -> 
     // Objects read from the cache are also recognized by their data if the version is missing.
     let from_cache = from_cache || update::has_same_data_as(&body, known);
     Ok((Request::from_parts(parts, full(body)), from_cache))
+}
+
+/// A request to the cluster that owns the object, with the cluster's own versions.
+pub(crate) async fn to_owner_form(verb: Verb, request: Request<Body>, owner: &str) -> Result<Request<Body>, Error> {
+    match verb {
+        Verb::Update => Ok(to_member_form(request, owner, &[]).await?.0),
+        Verb::Patch => conditional(request, |headers, sent| conditions::rewrite_patch(headers, sent, owner)).await,
+        Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await,
+        _ => Ok(request),
+    }
 }

@@ -39,7 +39,7 @@ struct Follow {
     logs: SelectAll<BoxStream<'static, (Arc<LogSource>, SourceEvent)>>,
     waiting: VecDeque<LogEvent>,
     skipped: Vec<Skipped>,
-    told: LogSummary,
+    summary: LogSummary,
     began: Timestamp,
     ends: Instant,
     over: bool,
@@ -70,7 +70,7 @@ pub fn follow(
         logs: SelectAll::new(),
         waiting: VecDeque::new(),
         skipped: found.skipped,
-        told: LogSummary::default(),
+        summary: LogSummary::default(),
         began,
         ends: Instant::now() + LONGEST,
         over: false,
@@ -92,9 +92,9 @@ impl Follow {
                 return None;
             }
             tokio::select! {
-                Some((source, said)) = self.logs.next(), if !self.logs.is_empty() => {
-                    self.told.count(&said);
-                    return Some(LogEvent::Source(source, said));
+                Some((source, source_event)) = self.logs.next(), if !self.logs.is_empty() => {
+                    self.summary.count(&source_event);
+                    return Some(LogEvent::Source(source, source_event));
                 }
                 event = self.selection.next() => self.selected(event),
                 () = tokio::time::sleep_until(self.ends) => self.end("the limit of four hours was reached; repeat the request"),
@@ -104,7 +104,7 @@ impl Follow {
 
     fn end(&mut self, why: &'static str) {
         self.over = true;
-        self.waiting.push_back(LogEvent::Done(LogSummary { why: Some(why), ..self.told.clone() }));
+        self.waiting.push_back(LogEvent::Done(LogSummary { why: Some(why), ..self.summary.clone() }));
     }
 
     fn selected(&mut self, event: Option<Result<LiveEvent, crowsnest_index::Error>>) {
@@ -152,8 +152,8 @@ impl Follow {
             }
             SearchEvent::Hits(hits) => {
                 for hit in &hits {
-                    if let Some(told) = &mut self.found_again {
-                        told.insert(hit.object.record.id);
+                    if let Some(found_again) = &mut self.found_again {
+                        found_again.insert(hit.object.record.id);
                     }
                     match self.selecting.pod(hit) {
                         Ok(Some((record, pod))) => {
@@ -167,11 +167,12 @@ impl Follow {
             }
             SearchEvent::Done(summary) => {
                 // Pods missing from an incomplete answer may still exist.
-                let Some(told) = self.found_again.take().filter(|_| !summary.incomplete && summary.next.is_none())
+                let Some(found_again) =
+                    self.found_again.take().filter(|_| !summary.incomplete && summary.next.is_none())
                 else {
                     return;
                 };
-                let gone: Vec<u64> = self.pods.keys().filter(|id| !told.contains(id)).copied().collect();
+                let gone: Vec<u64> = self.pods.keys().filter(|id| !found_again.contains(id)).copied().collect();
                 gone.into_iter().for_each(|id| self.lose(id));
             }
             SearchEvent::Remarks(_) | SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
@@ -199,7 +200,7 @@ impl Follow {
             let message = format!("the logs of {MOST_PODS} pods are already followed; narrow the query");
             let refusal = Refusal { code: 429, reason: "TooManyRequests".to_owned(), message };
             for source in sources {
-                self.told.refused += 1;
+                self.summary.refused += 1;
                 self.waiting.push_back(LogEvent::Source(Arc::new(source), SourceEvent::Refused(refusal.clone())));
             }
             return;
@@ -222,7 +223,7 @@ impl Follow {
                 let from = if started { from } else { From::default() };
                 let (reader, source) = (self.selecting.reader.clone(), Arc::new(source));
                 let log = followed(reader, Arc::clone(&source), followed_pod.known.subscribe(), from);
-                self.logs.push(log.map(move |said| (Arc::clone(&source), said)).boxed());
+                self.logs.push(log.map(move |event| (Arc::clone(&source), event)).boxed());
             }
         }
     }

@@ -47,7 +47,7 @@ struct Followed {
     step: Step,
     joined: bool,
     /// State of the container when its log was requested.
-    asked_of: State,
+    opened_state: State,
     /// The last refusal sent; it is not repeated.
     refused: Option<Refusal>,
     pause: Duration,
@@ -68,11 +68,11 @@ pub fn followed(
         cursor: Cursor::default(),
         step: Step::Waiting,
         joined: false,
-        asked_of: State::default(),
+        opened_state: State::default(),
         refused: None,
         pause: PAUSES.0,
     };
-    unfold(followed, |mut followed| async move { followed.next().await.map(|said| (said, followed)) }).boxed()
+    unfold(followed, |mut followed| async move { followed.next().await.map(|event| (event, followed)) }).boxed()
 }
 
 impl Followed {
@@ -142,20 +142,20 @@ impl Followed {
 
     /// Requests the log. Returns a refusal only if it differs from the last one.
     async fn ask(&mut self) -> Option<Refusal> {
-        (_, self.asked_of) = self.state();
+        (_, self.opened_state) = self.state();
         let from = match self.cursor.resume() {
             Some(last) => From { since: Some(last), tail: None },
             None => self.from,
         };
-        let asked = tokio::select! {
+        let opened = tokio::select! {
             biased;
-            asked = self.reader.open(&self.source, from) => asked,
+            opened = self.reader.open(&self.source, from) => opened,
             () = lost(&mut self.pod) => {
                 self.step = Step::Pausing;
                 return None;
             }
         };
-        match asked {
+        match opened {
             Ok(log) => {
                 self.refused = None;
                 self.step = Step::Reading(Box::new(log));
@@ -163,8 +163,8 @@ impl Followed {
             }
             Err(refusal) => {
                 self.step = Step::Pausing;
-                let told = self.refused.replace(refusal.clone());
-                (told.as_ref() != Some(&refusal)).then_some(refusal)
+                let previous = self.refused.replace(refusal.clone());
+                (previous.as_ref() != Some(&refusal)).then_some(refusal)
             }
         }
     }
@@ -178,7 +178,7 @@ impl Followed {
                 return Some(GONE);
             }
             // The container may have written more since, or may have restarted.
-            if state != self.asked_of && state.started {
+            if state != self.opened_state && state.started {
                 return None;
             }
             if known.pod.finished {

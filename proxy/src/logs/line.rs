@@ -61,8 +61,8 @@ impl Line {
         let blank = bytes.iter().take(TIME).position(|byte| *byte == b' ').unwrap_or(bytes.len());
         let time = std::str::from_utf8(&bytes[..blank]).ok().and_then(|time| time.parse().ok());
         let text = if time.is_some() { bytes.get(blank + 1..).unwrap_or_default() } else { bytes };
-        let told = &text[..text.len().min(LONGEST_LINE)];
-        Self { time, text: String::from_utf8_lossy(told).into_owned(), cut: longer || told.len() < text.len() }
+        let shown = &text[..text.len().min(LONGEST_LINE)];
+        Self { time, text: String::from_utf8_lossy(shown).into_owned(), cut: longer || shown.len() < text.len() }
     }
 }
 
@@ -85,7 +85,7 @@ impl Cursor {
     /// True if a line is new.
     pub fn takes(&mut self, line: &Line) -> bool {
         let Some(time) = line.time else { return true };
-        let Some((last, told)) = &mut self.last else {
+        let Some((last, delivered)) = &mut self.last else {
             self.last = Some((time, 1));
             return true;
         };
@@ -95,15 +95,15 @@ impl Cursor {
             }
             if time == *last {
                 *passed += 1;
-                let new = *passed > *told;
-                *told = (*told).max(*passed);
+                let new = *passed > *delivered;
+                *delivered = (*delivered).max(*passed);
                 return new;
             }
             self.again = None;
         }
         match time.cmp(last) {
             std::cmp::Ordering::Greater => self.last = Some((time, 1)),
-            std::cmp::Ordering::Equal => *told += 1,
+            std::cmp::Ordering::Equal => *delivered += 1,
             // Lines of stdout and stderr may be out of order.
             std::cmp::Ordering::Less => {}
         }
@@ -162,7 +162,7 @@ mod tests {
     #[case::nothing_sent_before("|1a", "a")]
     fn a_log_is_resumed(#[case] story: &str, #[case] expected: &str) {
         let mut cursor = Cursor::default();
-        let mut told = Vec::new();
+        let mut kept = Vec::new();
         let mut second = 0;
         for c in story.chars() {
             match c {
@@ -172,12 +172,12 @@ mod tests {
                     let time = Timestamp::from_second(second).ok();
                     let line = Line { time, text: text.to_string(), cut: false };
                     if cursor.takes(&line) {
-                        told.push(text.to_string());
+                        kept.push(text.to_string());
                     }
                 }
             }
         }
         let letters: Vec<&str> = expected.split(' ').collect();
-        assert_eq!(told, letters, "{story}");
+        assert_eq!(kept, letters, "{story}");
     }
 }

@@ -70,13 +70,13 @@ where
         // The first item is known once every stream has an item or has ended.
         while let Some((number, next)) = self.waiting.next().await {
             if let Some((item, stream)) = next {
-                self.place(number, item, stream);
+                self.insert(number, item, stream);
             }
         }
         let Reverse((_, number)) = self.order.pop()?;
         let (item, mut stream) = self.heads.get_mut(number)?.take()?;
         match stream.next().now_or_never() {
-            Some(Some(next)) => self.place(number, next, stream),
+            Some(Some(next)) => self.insert(number, next, stream),
             Some(None) => {}
             None => self.wait(number, stream),
         }
@@ -87,7 +87,7 @@ where
         self.waiting.push(Next { number, stream: Some(stream) });
     }
 
-    fn place(&mut self, number: usize, item: S::Item, stream: S) {
+    fn insert(&mut self, number: usize, item: S::Item, stream: S) {
         let (Some(reached), Some(head)) = (self.reached.get_mut(number), self.heads.get_mut(number)) else { return };
         *reached = item.time().unwrap_or(*reached);
         self.order.push(Reverse((*reached, number)));

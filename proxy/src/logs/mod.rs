@@ -74,8 +74,8 @@ pub struct LogSummary {
 }
 
 impl LogSummary {
-    fn count(&mut self, said: &SourceEvent) {
-        match said {
+    fn count(&mut self, event: &SourceEvent) {
+        match event {
             SourceEvent::Joined => self.logs += 1,
             SourceEvent::Line(_) => self.lines += 1,
             SourceEvent::Refused(_) => self.refused += 1,
@@ -213,13 +213,13 @@ impl Selecting {
         let sources = found.pods.iter().flat_map(|(record, pod)| self.sources(record, pod));
         let sources: Vec<Arc<LogSource>> = sources.map(Arc::new).collect();
         let logs = sources.iter().map(|source| self.reader.clone().stream(Arc::clone(source))).collect();
-        let told = Arc::new(parking_lot::Mutex::new(LogSummary::default()));
-        let counted = Arc::clone(&told);
-        let lines = merged(logs).filter_map(move |(number, said)| {
-            counted.lock().count(&said);
-            std::future::ready(sources.get(number).map(|source| LogEvent::Source(Arc::clone(source), said)))
+        let log_summary = Arc::new(parking_lot::Mutex::new(LogSummary::default()));
+        let counted = Arc::clone(&log_summary);
+        let lines = merged(logs).filter_map(move |(number, source_event)| {
+            counted.lock().count(&source_event);
+            std::future::ready(sources.get(number).map(|source| LogEvent::Source(Arc::clone(source), source_event)))
         });
-        let done = once(async move { LogEvent::Done(told.lock().clone()) });
+        let done = once(async move { LogEvent::Done(log_summary.lock().clone()) });
         found.opening().chain(lines).chain(done).boxed()
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{MemberIdentity, MemberResponse, document, named, query, why};
-use crate::joined::Missing;
+use crate::merged::Missing;
 use crate::native::{Native, Verb};
 use crate::{Body, Error, Proxy};
 

@@ -7,6 +7,7 @@
 
 mod custom;
 pub(crate) mod resource;
+mod table;
 
 pub(crate) use custom::DiscoveryCache;
 pub use custom::Metric;
@@ -23,9 +24,9 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::every::get;
+use crate::everywhere::get;
 use crate::fleetwide::warning;
-use crate::joined::Missing;
+use crate::merged::Missing;
 use crate::transport::chain;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
@@ -83,9 +84,9 @@ impl Status {
 
 /// Reason why a member's part is missing, from its response.
 fn why(code: StatusCode, body: &[u8]) -> String {
-    let said = Status::read(body).message;
-    let colon = if said.is_empty() { "" } else { ": " };
-    format!("answered {code}{colon}{said}")
+    let message = Status::read(body).message;
+    let colon = if message.is_empty() { "" } else { ": " };
+    format!("answered {code}{colon}{message}")
 }
 
 impl Proxy {

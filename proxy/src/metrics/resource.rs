@@ -4,12 +4,12 @@
 //!
 //! Items are returned as the members sent them; only their metadata is parsed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_api::constants::annotation::QUERY_FROM_CLUSTER;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::selector::FieldSelector;
@@ -17,15 +17,16 @@ use crowsnest_members::Member;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 
+use super::table::table;
 use super::{MemberIdentity, MemberResponse, Status, document, named, query, why, written};
-use crate::joined::Missing;
+use crate::merged::{Heading, Missing};
 use crate::native::{Native, Verb};
 use crate::object::Form;
 use crate::options::{ListOptions, known_fields};
-use crate::table::{Content, Include, Shape};
+use crate::table::{Content, Shape};
 use crate::{Body, Error, Proxy};
 
 const GROUP: &str = "metrics.k8s.io";
@@ -86,10 +87,10 @@ pub(crate) struct Listing<'a> {
 }
 
 /// The selectors of a request: the parsed field selector, and the query string for members.
-pub(crate) fn selectors(native: &Native, asked: &Query) -> Result<(Option<FieldSelector>, String), Error> {
-    let options = ListOptions::parse(asked, false, false)?;
+pub(crate) fn selectors(native: &Native, parameters: &Query) -> Result<(Option<FieldSelector>, String), Error> {
+    let options = ListOptions::parse(parameters, false, false)?;
     let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
-    let both = ["labelSelector", "fieldSelector"].map(|name| (name, asked.get(name).unwrap_or_default()));
+    let both = ["labelSelector", "fieldSelector"].map(|name| (name, parameters.get(name).unwrap_or_default()));
     Ok((fields, query(both)))
 }
 
@@ -103,19 +104,19 @@ impl Proxy {
     async fn usage_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
         let native = Native::parse(path).ok_or(Error::UnknownResource)?;
         let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
-        let asked = Query::parse(request.uri().query());
+        let parameters = Query::parse(request.uri().query());
         let (members, missing) = self.ready();
         self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
-        match native.verb(request.method(), &asked) {
+        match native.verb(request.method(), &parameters) {
             Verb::List => {
-                let shape = Shape::of(request.headers(), &asked, Content::List)?;
-                let (fields, query) = selectors(&native, &asked)?;
+                let shape = Shape::of(request.headers(), &parameters, Content::List)?;
+                let (fields, query) = selectors(&native, &parameters)?;
                 let (path, identity) = (kind.path(&native.namespace, ""), MemberIdentity::ServiceAccount);
                 let listing = Listing { kind, members, missing, identity, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
             Verb::Get => {
-                let shape = Shape::of(request.headers(), &asked, Content::Object)?;
+                let shape = Shape::of(request.headers(), &parameters, Content::Object)?;
                 self.get_usage(kind, &native, members, missing, shape).await
             }
             _ => Err(Error::MethodNotAllowed),
@@ -127,24 +128,24 @@ impl Proxy {
     pub(crate) async fn list_usage(&self, listing: Listing<'_>) -> Result<Response<Body>, Error> {
         let Listing { kind, members, mut missing, identity, path, fields, query, shape } = listing;
         let query = query.as_str();
-        let asked = members
+        let requests = members
             .iter()
             .map(|member| async move { (member.name().clone(), self.ask(member, identity, path, query).await) });
-        let (mut items, mut told, mut refusal) = (Vec::new(), false, None);
-        for (cluster, answer) in join_all(asked).await {
+        let (mut items, mut has_response, mut refusal) = (Vec::new(), false, None);
+        for (cluster, answer) in join_all(requests).await {
             let reason = match answer {
                 MemberResponse::Ok(list) => match Item::read(&cluster, &list) {
                     Ok(of_member) => {
-                        told = true;
+                        has_response = true;
                         items.extend(of_member);
                         continue;
                     }
                     Err(error) => format!("sent an invalid list: {error}"),
                 },
                 MemberResponse::Other(StatusCode::NOT_FOUND, _) => continue,
-                MemberResponse::Other(code, said) => {
-                    let reason = why(code, &said);
-                    refusal.get_or_insert(Ok((code, said)));
+                MemberResponse::Other(code, body) => {
+                    let reason = why(code, &body);
+                    refusal.get_or_insert(Ok((code, body)));
                     reason
                 }
                 MemberResponse::None(error) => {
@@ -155,9 +156,9 @@ impl Proxy {
             };
             missing.push(Missing { cluster, reason });
         }
-        if let (MemberIdentity::Caller(_), false, Some(refusal)) = (identity, told, refusal) {
-            let (code, said) = refusal?;
-            let mut response = written(said);
+        if let (MemberIdentity::Caller(_), false, Some(refusal)) = (identity, has_response, refusal) {
+            let (code, body) = refusal?;
+            let mut response = written(body);
             *response.status_mut() = code;
             return Ok(named(response, &missing));
         }
@@ -175,25 +176,24 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let path = kind.path(&native.namespace, &native.name);
         let path = path.as_str();
-        let asked = members.iter().map(|member| async move {
+        let requests = members.iter().map(|member| async move {
             (member.name().clone(), self.ask(member, MemberIdentity::ServiceAccount, path, "").await)
         });
         let mut found = Vec::new();
-        for (cluster, answer) in join_all(asked).await {
+        for (cluster, answer) in join_all(requests).await {
             match Found::of(answer) {
                 Ok(one) => found.push((cluster, one)),
                 Err(reason) => missing.push(Missing { cluster, reason }),
             }
         }
-        let told = one(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
+        let response = one(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
             let item = Item::one(&cluster, kind, &usage)?;
             match shape {
-                Shape::Table(include) => Ok(document(&table(&[item], include)?)),
-                Shape::Objects(Form::Metadata) => Ok(written(item.metadata()?)),
-                Shape::Objects(Form::Whole) => Ok(written(item.json.get().to_owned())),
+                Shape::Table(form) => Ok(document(&table(&[item], form)?)),
+                Shape::Objects(form) => Ok(written(item.encoded(form)?.into_owned())),
             }
         });
-        Ok(named(told.unwrap_or_else(Error::into_response), &missing))
+        Ok(named(response.unwrap_or_else(Error::into_response), &missing))
     }
 }
 
@@ -212,11 +212,11 @@ impl Found {
         match answer {
             MemberResponse::Ok(usage) => Ok(Self::Usage(usage)),
             // The group in the details shows whether the object or its metrics are missing.
-            MemberResponse::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
+            MemberResponse::Other(StatusCode::NOT_FOUND, body) => match Status::read(&body).details.group.as_str() {
                 GROUP => Ok(Self::Unmeasured),
                 _ => Ok(Self::Absent),
             },
-            MemberResponse::Other(code, said) => Err(why(code, &said)),
+            MemberResponse::Other(code, body) => Err(why(code, &body)),
             MemberResponse::None(error) => Err(error.to_string()),
         }
     }
@@ -248,11 +248,11 @@ type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// Usage of a pod or node, annotated with its cluster.
 #[derive(Debug)]
-struct Item {
+pub struct Item {
     namespace: String,
-    name: String,
-    cluster: ClusterName,
-    json: Box<RawValue>,
+    pub name: String,
+    pub cluster: ClusterName,
+    pub json: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -297,13 +297,13 @@ impl Item {
         Ok(Self { namespace, name, cluster: cluster.clone(), json: to_raw_value(&fields)? })
     }
 
-    /// The object as `PartialObjectMetadata`.
-    fn metadata(&self) -> Result<String, serde_json::Error> {
+    /// The object in a form.
+    pub fn encoded(&self, form: Form) -> Result<Cow<'_, str>, serde_json::Error> {
+        let Form::Metadata(meta) = form else { return Ok(self.json.get().into()) };
         let fields: Fields = serde_json::from_str(self.json.get())?;
-        let metadata = fields.get("metadata");
-        serde_json::to_string(&json!({
-            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        }))
+        let (version, metadata) = (meta.api_version(), fields.get("metadata"));
+        let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata});
+        Ok(partial.to_string().into())
     }
 }
 
@@ -323,80 +323,33 @@ fn sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
 
 /// Encodes a list in the requested form.
 fn shown(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Error> {
-    let (api_version, list, whole) = match shape {
-        Shape::Table(include) => return Ok(document(&table(items, include)?)),
-        Shape::Objects(Form::Whole) => (format!("{GROUP}/{VERSION}"), format!("{}List", kind.words().3), true),
-        Shape::Objects(Form::Metadata) => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList".to_owned(), false),
+    let form = match shape {
+        Shape::Table(form) => return Ok(document(&table(items, form)?)),
+        Shape::Objects(form) => form,
     };
-    let size: usize = items.iter().map(|item| item.json.get().len() + 1).sum();
-    let mut text = String::with_capacity(size + 128);
-    text.push_str(&format!(r#"{{"kind":"{list}","apiVersion":"{api_version}","metadata":{{}},"items":["#));
+    let list = format!("{}List", kind.words().3);
+    let heading = Heading { api_version: format!("{GROUP}/{VERSION}"), kind: list, columns: None };
+    let mut text = heading.tail(shape, json!({})).to_string();
+    text.pop();
+    text.push_str(r#","items":["#);
+    text.reserve(items.iter().map(|item| item.json.get().len() + 1).sum());
     for (nth, item) in items.iter().enumerate() {
         if nth > 0 {
             text.push(',');
         }
-        match whole {
-            true => text.push_str(item.json.get()),
-            false => text.push_str(&item.metadata()?),
-        }
+        text.push_str(&item.encoded(form)?);
     }
     text.push_str("]}");
     Ok(written(text))
 }
 
-/// The fields of a metrics object that a table shows.
-#[derive(Deserialize)]
-struct Measured {
-    #[serde(default)]
-    usage: BTreeMap<String, Quantity>,
-    #[serde(default)]
-    containers: Vec<Container>,
-    #[serde(default)]
-    window: String,
-}
-
-#[derive(Deserialize)]
-struct Container {
-    #[serde(default)]
-    usage: BTreeMap<String, Quantity>,
-}
-
-/// Columns of metrics-server, and the cluster in wide output.
-fn table(items: &[Item], include: Include) -> Result<Value, serde_json::Error> {
-    let column = |name: &str, format: &str, description: &str, priority: i32| json!({"name": name, "type": "string", "format": format, "description": description, "priority": priority});
-    let columns = [
-        column("Name", "name", "Name of the resource", 0),
-        column("cpu", "quantity", "", 0),
-        column("memory", "quantity", "", 0),
-        column("Window", "duration", "", 0),
-        column("Cluster", "", "The member cluster the usage was read from.", 1),
-    ];
-    let rows: Result<Vec<Value>, serde_json::Error> = items.iter().map(|item| row(item, include)).collect();
-    Ok(
-        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns, "rows": rows?}),
-    )
-}
-
-fn row(item: &Item, include: Include) -> Result<Value, serde_json::Error> {
-    let measured: Measured = serde_json::from_str(item.json.get())?;
-    let mut total = measured.usage;
-    for (resource, used) in measured.containers.into_iter().flat_map(|container| container.usage) {
-        *total.entry(resource).or_default() += used;
-    }
-    let used = |resource: &str| total.get(resource).copied().unwrap_or_default().to_string();
-    let (cpu, memory) = (used("cpu"), used("memory"));
-    let object: Value = match include {
-        Include::None => Value::Null,
-        Include::Metadata => serde_json::from_str(&item.metadata()?)?,
-        Include::Object => serde_json::from_str(item.json.get())?,
-    };
-    Ok(json!({"cells": [item.name, cpu, memory, measured.window, item.cluster], "object": object}))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::MetaVersion;
+    use crate::table::Include;
     use rstest::rstest;
+    use serde_json::Value;
 
     fn cluster(name: &str) -> ClusterName {
         ClusterName::parse(name).unwrap()
@@ -427,26 +380,40 @@ mod tests {
     #[case("metadata.namespace!=b", "a/web@m2")]
     fn lists_are_merged(#[case] selector: &str, #[case] expected: &str) {
         let items = items(selector);
-        let told: Vec<String> =
+        let listed: Vec<String> =
             items.iter().map(|item| format!("{}/{}@{}", item.namespace, item.name, item.cluster)).collect();
-        assert_eq!(told.join(" "), expected);
+        assert_eq!(listed.join(" "), expected);
     }
 
     #[tokio::test]
     async fn items_are_annotated_with_their_cluster_and_unchanged() {
         let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
-        let told: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((&told["kind"], &told["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
-        let item = &told["items"][0];
+        let list: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
+        let item = &list["items"][0];
         assert_eq!(item["metadata"]["annotations"], json!({QUERY_FROM_CLUSTER: "m1"}));
         assert_eq!((&item["metadata"]["labels"], &item["window"]), (&json!({"a": "b"}), &json!("30s")));
         assert_eq!(item["containers"][0]["usage"]["cpu"], "100m");
     }
 
+    #[rstest]
+    #[case(MetaVersion::V1, "meta.k8s.io/v1")]
+    #[case(MetaVersion::V1beta1, "meta.k8s.io/v1beta1")]
+    #[tokio::test]
+    async fn lists_of_metadata_have_one_version(#[case] meta: MetaVersion, #[case] version: &str) {
+        let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Metadata(meta))).unwrap();
+        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+        let list: Value = serde_json::from_slice(&body).unwrap();
+        let of = |object: &Value| (object["kind"].clone(), object["apiVersion"].clone());
+        assert_eq!(of(&list), (json!("PartialObjectMetadataList"), json!(version)));
+        assert_eq!(of(&list["items"][0]), (json!("PartialObjectMetadata"), json!(version)));
+        assert_eq!(list["items"][0]["metadata"]["name"], "db");
+    }
+
     #[test]
     fn tables_sum_containers() {
-        let table = table(&items("metadata.name=db"), Include::Metadata).unwrap();
+        let table = table(&items("metadata.name=db"), Include::Metadata.into()).unwrap();
         assert_eq!(table["rows"][0]["cells"], json!(["db", "1", "2Mi", "30s", "m1"]));
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
         let names: Vec<&str> =
@@ -472,16 +439,16 @@ mod tests {
     ) {
         let found =
             found.iter().cloned().enumerate().map(|(nth, found)| (cluster(&format!("m{nth}")), found)).collect();
-        let told = one(kind, namespace, "x", found);
-        assert_eq!(told.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
+        let result = one(kind, namespace, "x", found);
+        assert_eq!(result.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
     }
 
     #[rstest]
     #[case(json!({"details": {"name": "a/x", "group": "metrics.k8s.io", "kind": "podmetrics"}}), Found::Unmeasured)]
     #[case(json!({"details": {"name": "x", "kind": "pods"}}), Found::Absent)]
     #[case(json!("404 page not found"), Found::Absent)]
-    fn responses_of_members_are_classified(#[case] said: Value, #[case] expected: Found) {
-        let answer = MemberResponse::Other(StatusCode::NOT_FOUND, said.to_string().into());
+    fn responses_of_members_are_classified(#[case] body: Value, #[case] expected: Found) {
+        let answer = MemberResponse::Other(StatusCode::NOT_FOUND, body.to_string().into());
         assert_eq!(Found::of(answer), Ok(expected));
     }
 
@@ -496,7 +463,7 @@ mod tests {
     #[case("/api/v1/pods", None)]
     fn measured_resources(#[case] path: &str, #[case] expected: Option<&str>) {
         let native = Native::parse(path).unwrap();
-        let told = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
-        assert_eq!(told.as_deref(), expected);
+        let upstream_path = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
+        assert_eq!(upstream_path.as_deref(), expected);
     }
 }

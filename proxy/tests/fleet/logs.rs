@@ -82,21 +82,22 @@ async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'s
 
 /// An event as one line.
 fn format_event(event: &LogEvent) -> String {
-    let LogEvent::Source(of, said) = event else { return format!("{event:?}") };
-    let said = match said {
+    let LogEvent::Source(of, event) = event else { return format!("{event:?}") };
+    let text = match event {
         SourceEvent::Joined => "joined".to_owned(),
         SourceEvent::Line(line) => line.text.clone(),
         SourceEvent::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
         SourceEvent::Left(why) => format!("left: {why}"),
     };
-    format!("{}/{} {said}", of.cluster, of.pod)
+    format!("{}/{} {text}", of.cluster, of.pod)
 }
 
 async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
     let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
-    let said = events.iter().filter(|event| matches!(event, LogEvent::Source(_, said) if *said != SourceEvent::Joined));
+    let shown =
+        events.iter().filter(|event| matches!(event, LogEvent::Source(_, event) if *event != SourceEvent::Joined));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
-    said.map(format_event).collect()
+    shown.map(format_event).collect()
 }
 
 /// The next events of followed logs up to this line.
@@ -167,7 +168,7 @@ async fn logs_of_several_members_are_merged() {
     assert_eq!(all(&world, &user("alice"), "").await, expected);
     let events: Vec<LogEvent> = ask(&world, &user("alice"), "").await.unwrap().collect().await;
     let done = LogSummary { lines: 4, logs: 3, refused: 1, why: None };
-    assert!(matches!(events.last(), Some(LogEvent::Done(told)) if *told == done), "{events:?}");
+    assert!(matches!(events.last(), Some(LogEvent::Done(summary)) if *summary == done), "{events:?}");
     world.stop().await;
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod admitted;
+mod everywhere;
 mod logs;
 mod negotiated;
 mod registered;
@@ -54,8 +56,23 @@ async fn requests_to_a_member_impersonate_the_caller() {
     assert_eq!((code, list["kind"].as_str()), (200, Some("ConfigMapList")));
     assert!(list["items"].as_array().unwrap().iter().filter(|item| item["metadata"]["name"] == "both").count() == 2);
     assert_eq!(get(admin(), "*", object).await.1["data"], json!({"v": "m1"}));
-    assert_eq!(get(admin(), "*", "/api/v1/namespaces/default/configmaps/both").await.0, 409);
-    assert_eq!(get(admin(), "*", "/api/v1/namespaces/default/configmaps/none").await.0, 404);
+    for (name, code, reason, message) in [
+        ("none", 404, "NotFound", "configmaps \"none\" not found"),
+        (
+            "both",
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on configmaps \"both\": ambiguous objects in clusters [m1, m2]",
+        ),
+    ] {
+        let details = json!({"name": name, "kind": "configmaps"});
+        let expected = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "details": details, "code": code,
+        });
+        let path = format!("{CONFIG_MAPS}/{name}");
+        assert_eq!(world.everywhere(&admin(), &path, "", "").await, (code, expected));
+    }
     world.stop().await;
 }
 

@@ -10,9 +10,10 @@ use crate::world::{CONFIG_MAPS, LABELLED, World, admin, events, names, read, req
 
 const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-async fn asked(world: &World, everywhere: bool, name: &str, accept: &str) -> (u16, Value) {
+async fn fetch(world: &World, everywhere: bool, name: &str, accept: &str) -> (u16, Value) {
     let (path, query) = match name {
         "" => (CONFIG_MAPS.to_owned(), LABELLED),
         name => (format!("{CONFIG_MAPS}/{name}"), ""),
@@ -36,21 +37,34 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
     let only = "only the following media types are accepted: application/json";
     for everywhere in [false, true] {
         for accept in [LIST, &metadata_client] {
-            let (code, list) = asked(&world, everywhere, "", accept).await;
+            let (code, list) = fetch(&world, everywhere, "", accept).await;
             assert_eq!((code, &list["kind"]), (200, &json!("PartialObjectMetadataList")), "{list}");
             let is_metadata = |item: &Value| item["kind"] == "PartialObjectMetadata" && item.get("data").is_none();
             let items = list["items"].as_array().unwrap();
             assert!(items.len() == 4 && items.iter().all(is_metadata), "{list}");
         }
         for (accept, message) in [(OBJECT, a_list), (PROTOBUF, only), ("text/plain", only)] {
-            let (code, status) = asked(&world, everywhere, "", accept).await;
+            let (code, status) = fetch(&world, everywhere, "", accept).await;
             assert_eq!((code, &status["message"]), (406, &json!(message)), "{accept}");
         }
     }
-    let (code, object) = asked(&world, false, "only-m1", OBJECT).await;
-    assert_eq!((code, &object["kind"], object.get("data")), (200, &json!("PartialObjectMetadata"), None));
-    let (code, status) = asked(&world, false, "only-m1", LIST).await;
-    assert_eq!((code, &status["message"]), (406, &json!(no_list)));
+    for everywhere in [false, true] {
+        let (code, object) = fetch(&world, everywhere, "only-m1", OBJECT).await;
+        assert_eq!((code, &object["kind"], object.get("data")), (200, &json!("PartialObjectMetadata"), None));
+        assert_eq!(names(&json!({"items": [object]})), ["m1/only-m1"]);
+        let (code, status) = fetch(&world, everywhere, "only-m1", LIST).await;
+        assert_eq!((code, &status["message"]), (406, &json!(no_list)));
+        for name in ["", "only-m1"] {
+            let (_, table) = fetch(&world, everywhere, name, TABLE).await;
+            let cells = &table["rows"].as_array().unwrap().last().unwrap()["cells"];
+            assert_eq!(
+                (&table["columnDefinitions"][1]["name"], cells.as_array().unwrap().len()),
+                (&json!("Cluster"), 4)
+            );
+            let cluster = if name.is_empty() { "m2" } else { "m1" };
+            assert_eq!((&cells[0], &cells[1]), (&json!(format!("only-{cluster}")), &json!(cluster)));
+        }
+    }
     world.stop().await;
 }
 
@@ -65,9 +79,23 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
 )]
 #[case::table("application/json;as=Table;g=meta.k8s.io;v=v1", "Table", "Table")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_has_one_form(#[case] accept: &str, #[case] object: &str, #[case] bookmark: &str) {
+async fn a_watch_has_one_form(
+    #[case] accept: &str,
+    #[case] object: &str,
+    #[case] bookmark: &str,
+    #[values(false, true)] everywhere: bool,
+) {
     let world = world().await;
-    let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
+    let (_, list) = fetch(&world, everywhere, "", "application/json").await;
+    let watch = |query: &str, accept: &str| {
+        let (proxy, request) = (world.proxy.clone(), request(Method::GET, query, accept, None));
+        async move {
+            match everywhere {
+                true => proxy.cluster("*", &admin(), CONFIG_MAPS, request).await,
+                false => proxy.fleet_wide(&admin(), CONFIG_MAPS, request).await,
+            }
+        }
+    };
     let versions: BTreeMap<String, Value> = names(&list)
         .into_iter()
         .zip(list["items"].as_array().unwrap())
@@ -76,10 +104,10 @@ async fn a_watch_has_one_form(#[case] accept: &str, #[case] object: &str, #[case
     let query = format!(
         "{LABELLED}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
-    let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &query, accept, None)).await;
+    let response = watch(&query, accept).await;
     assert_eq!(response.status(), 200);
     let mut body = response.into_body();
-    let (mut told, mut ended) = (BTreeMap::new(), false);
+    let (mut received, mut ended) = (BTreeMap::new(), false);
     while !ended {
         for event in events(&mut body).await {
             let shown = match object {
@@ -94,12 +122,12 @@ async fn a_watch_has_one_form(#[case] accept: &str, #[case] object: &str, #[case
             );
             if !ended {
                 let name = names(&json!({"items": [shown]})).remove(0);
-                told.insert(name, shown["metadata"]["resourceVersion"].clone());
+                received.insert(name, shown["metadata"]["resourceVersion"].clone());
             }
         }
     }
-    assert_eq!(told, versions);
-    let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &query, PROTOBUF, None)).await;
+    assert_eq!(received, versions);
+    let response = watch(&query, PROTOBUF).await;
     let (code, status) = read(response).await;
     let message = "only the following media types are accepted: application/json;stream=watch";
     assert_eq!((code, &status["message"]), (406, &json!(message)));

@@ -72,8 +72,8 @@ async fn registered_resources_are_never_served_by_the_control_plane() {
     ];
     for (method, path, code, details) in cases {
         let body = Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "on-cp"}}));
-        let (said, answer) = world.fleet_wide(method.clone(), path, "", body).await;
-        assert_eq!((said, &answer["details"]), (code, &details), "{method} {path}: {answer}");
+        let (actual, answer) = world.fleet_wide(method.clone(), path, "", body).await;
+        assert_eq!((actual, &answer["details"]), (code, &details), "{method} {path}: {answer}");
         if code == 200 {
             assert_eq!((&answer["kind"], &answer["items"]), (&json!("SecretList"), &json!([])));
         }
@@ -102,8 +102,8 @@ async fn options_are_refused_as_kube_apiserver_does() {
         ),
     ];
     for (query, code, message) in cases {
-        let (said, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, query, None).await;
-        assert_eq!((said, status["message"].as_str()), (code, Some(message)), "{query}");
+        let (actual, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, query, None).await;
+        assert_eq!((actual, status["message"].as_str()), (code, Some(message)), "{query}");
     }
     world.stop().await;
 }

@@ -9,7 +9,7 @@ use crowsnest_search::authorization::rbac_resources;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::watches::heard;
+use crate::watches::await_change;
 use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, grant, names, read, request, user, world};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -87,20 +87,20 @@ async fn reads_are_limited_to_what_the_members_allow() {
         None,
     );
     let mut watch = world.proxy.fleet_wide(&alice, CONFIG_MAPS, watch).await.into_body();
-    let mut told = Vec::new();
-    while told.len() < 2 {
-        told.extend(events(&mut watch).await);
+    let mut received = Vec::new();
+    while received.len() < 2 {
+        received.extend(events(&mut watch).await);
     }
     let mut follower = world.index.follow(world.index.seq());
     for (member, name) in [("m2", "hidden"), ("m1", "shown")] {
         create(&world.members[member].admin(), "v1", "ConfigMap", Some("default"), config_map(name, "1")).await;
-        heard(&mut follower, ChangeKind::Added, name).await;
+        await_change(&mut follower, ChangeKind::Added, name).await;
     }
-    while told.len() < 3 {
-        told.extend(events(&mut watch).await);
+    while received.len() < 3 {
+        received.extend(events(&mut watch).await);
     }
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(told.iter().map(name).collect::<Vec<_>>(), ["both", "only-m1", "shown"]);
+    assert_eq!(received.iter().map(name).collect::<Vec<_>>(), ["both", "only-m1", "shown"]);
     let known = get(&world, &alice, CONFIG_MAPS, "labelSelector=app%3Dx").await.1;
     let known = format!("watch=true&resourceVersion={}", known["metadata"]["resourceVersion"].as_str().unwrap());
     let from_known = || world.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &known, "", None));

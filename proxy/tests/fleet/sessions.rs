@@ -57,14 +57,14 @@ async fn a_cluster_forbids_sessions() {
         }
     };
     let exec = || format!("{POD}/exec");
-    for (value, says) in [(json!("disabled"), "forbids exec"), (json!("off"), "which is neither")] {
+    for (value, expected) in [(json!("disabled"), "forbids exec"), (json!("off"), "which is neither")] {
         annotate(&world, value.clone()).await;
         let annotation = format!("its annotation proxy.crowsnest.io/exec: {value}");
         for cluster in ["m1", "*"] {
             let (code, status) = ask(cluster, exec()).await;
             assert_eq!((code, &status["reason"], &status["details"]["name"]), (403, &json!("Forbidden"), &json!("m1")));
             let message = status["message"].as_str().unwrap();
-            assert!(message.contains(&annotation) && message.contains(says), "{message}");
+            assert!(message.contains(&annotation) && message.contains(expected), "{message}");
         }
         assert_eq!(world.fleet_wide(Method::GET, &exec(), "command=ls", None).await.0, 403);
         assert_eq!(ask("m1", "/api/v1/nodes/n/proxy/pods".to_owned()).await.0, 403);

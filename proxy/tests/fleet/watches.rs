@@ -59,10 +59,10 @@ fn register(world: &mut World, names: &[&str]) {
 }
 
 /// Waits until the cache has seen this change of an object.
-pub async fn heard(follower: &mut Follower, happened: ChangeKind, name: &str) {
+pub async fn await_change(follower: &mut Follower, kind: ChangeKind, name: &str) {
     loop {
         let changes = follower.next().await.unwrap().unwrap();
-        if changes.iter().any(|change| change.happened == happened && *change.object.record.key.name == *name) {
+        if changes.iter().any(|change| change.kind == kind && *change.object.record.key.name == *name) {
             return;
         }
     }
@@ -81,15 +81,15 @@ async fn changes_during_a_list_are_sent_once() {
     assert_eq!(names(&first), ["m1/both"]);
     let mut follower = world.index.follow(world.index.seq());
     change(&world, "1").await;
-    heard(&mut follower, ChangeKind::Modified, "only-m1").await;
+    await_change(&mut follower, ChangeKind::Modified, "only-m1").await;
     create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
-    heard(&mut follower, ChangeKind::Added, "late").await;
+    await_change(&mut follower, ChangeKind::Added, "late").await;
     let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
     of_m2.delete("both", &DeleteParams::default()).await.unwrap();
-    heard(&mut follower, ChangeKind::Deleted, "both").await;
+    await_change(&mut follower, ChangeKind::Deleted, "both").await;
     let other = json!({"metadata": {"labels": {"app": "y"}}, "data": {"v": "2"}});
     of_m2.patch("only-m2", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
-    heard(&mut follower, ChangeKind::Modified, "only-m2").await;
+    await_change(&mut follower, ChangeKind::Modified, "only-m2").await;
 
     let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
     let (_, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
@@ -98,6 +98,19 @@ async fn changes_during_a_list_are_sent_once() {
     assert_eq!(values, ["m1", "m2", "m2"]);
     let version = rest["metadata"]["resourceVersion"].as_str().unwrap();
     assert_eq!(first["metadata"]["resourceVersion"], version);
+    // A list of exactly this version, or with a limit, shows the snapshot; any other shows the current state.
+    let (snapshot, current) =
+        (["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"], ["m1/both", "m1/late", "m1/only-m1"]);
+    for (query, expected) in [
+        ("&resourceVersionMatch=Exact", &snapshot[..]),
+        ("&limit=9", &snapshot[..]),
+        ("&limit=9&resourceVersionMatch=NotOlderThan", &current[..]),
+        ("", &current[..]),
+    ] {
+        let query = format!("{LABELLED}&resourceVersion={version}{query}");
+        let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        assert_eq!(names(&list), expected, "{query}");
+    }
     let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
     let since = ["ADDED m1/late", "DELETED m2/both", "DELETED m2/only-m2", "MODIFIED m1/only-m1"];
     assert_eq!(event_summaries(&mut body, 4).await, since);
@@ -218,11 +231,11 @@ async fn a_cluster_that_left_sends_no_more_events() {
     let mut follower = world.index.follow(world.index.seq());
     let left = world.members["m2"].admin();
     create(&left, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
-    heard(&mut follower, ChangeKind::Added, "late").await;
+    await_change(&mut follower, ChangeKind::Added, "late").await;
     let objects: Api<ConfigMap> = Api::namespaced(left, "default");
     for name in ["late", "both"] {
         objects.delete(name, &DeleteParams::default()).await.unwrap();
-        heard(&mut follower, ChangeKind::Deleted, name).await;
+        await_change(&mut follower, ChangeKind::Deleted, name).await;
     }
     change(&world, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
@@ -320,9 +333,9 @@ async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     let member = world.members["m1"].admin();
     let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
     objects.delete("only-m1", &DeleteParams::default()).await.unwrap();
-    heard(&mut follower, ChangeKind::Deleted, "only-m1").await;
+    await_change(&mut follower, ChangeKind::Deleted, "only-m1").await;
     create(&member, "v1", "ConfigMap", Some("default"), config_map("only-m1", "again")).await;
-    heard(&mut follower, ChangeKind::Added, "only-m1").await;
+    await_change(&mut follower, ChangeKind::Added, "only-m1").await;
     let there = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(event_summaries(&mut body, 4).await, there);
     change(&world, "1").await;
@@ -347,7 +360,7 @@ async fn a_view_that_widens_sends_its_new_objects() {
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("beside", "1")).await;
-    heard(&mut follower, ChangeKind::Added, "beside").await;
+    await_change(&mut follower, ChangeKind::Added, "beside").await;
     let everywhere = "/api/v1/configmaps";
     let mut body =
         world.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
@@ -376,7 +389,7 @@ async fn a_version_of_other_namespaces_is_expired() {
     let admin = world.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("beside", "1")).await;
-    heard(&mut follower, ChangeKind::Added, "beside").await;
+    await_change(&mut follower, ChangeKind::Added, "beside").await;
     let narrow = position(&world).await;
     let everywhere = "/api/v1/configmaps";
     // The version of a list of one namespace includes the registered portion of the cluster.

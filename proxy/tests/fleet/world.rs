@@ -112,6 +112,17 @@ async fn token(client: &Client, account: &str) -> String {
         .unwrap()
 }
 
+/// Starts a member with two objects and registers it.
+async fn join(control_plane: &Client, name: &'static str, stopped: &CancellationToken) -> ApiServer {
+    let (server, url) = member(name, stopped).await;
+    let admin = server.admin();
+    for (object, value) in [(format!("only-{name}"), name), ("both".to_owned(), name)] {
+        create(&admin, "v1", "ConfigMap", Some("default"), config_map(&object, value)).await;
+    }
+    register(control_plane, name, &server, &url).await;
+    server
+}
+
 async fn register(control_plane: &Client, name: &str, member: &ApiServer, url: &str) {
     let admin = member.admin();
     let tokens = [token(&admin, "agent").await, token(&admin, "karmada-impersonator").await];
@@ -172,13 +183,7 @@ pub async fn world() -> World {
     create(&client, "v1", "Secret", Some("default"), json!({"metadata": {"name": "on-cp"}})).await;
     let mut members = BTreeMap::new();
     for name in ["m1", "m2"] {
-        let (server, url) = member(name, &stopped).await;
-        let admin = server.admin();
-        for (object, value) in [(format!("only-{name}"), name), ("both".to_owned(), name)] {
-            create(&admin, "v1", "ConfigMap", Some("default"), config_map(&object, value)).await;
-        }
-        register(&client, name, &server, &url).await;
-        members.insert(name, server);
+        members.insert(name, join(&client, name, &stopped).await);
     }
     let folder = tempfile::tempdir().unwrap();
     let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await.unwrap();
@@ -235,6 +240,40 @@ pub fn named(names: &[&str]) -> Clusters {
 impl World {
     pub fn declare(&self, interest: Interest) -> InterestGuard {
         self.index.interests().declare(interest)
+    }
+
+    /// Starts a further member and waits until requests can be sent to it.
+    pub async fn join(&mut self, name: &'static str) {
+        let server = join(&self.control_plane, name, &self.stopped).await;
+        self.members.insert(name, server);
+        let (fleet, name) = (self.index.fleet(), ClusterName::parse(name).unwrap());
+        let mut changes = fleet.changes();
+        while fleet.member(&name).is_none_or(|member| member.impersonator_token().is_err()) {
+            changes.next().await.unwrap();
+        }
+    }
+
+    /// Deletes the Cluster of a member and waits until it has left the fleet.
+    pub async fn leave(&self, name: &str) {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster"));
+        let clusters: Api<DynamicObject> = Api::all_with(self.control_plane.clone(), &resource);
+        let (fleet, cluster) = (self.index.fleet(), ClusterName::parse(name).unwrap());
+        let mut changes = fleet.changes();
+        clusters.delete(name, &Default::default()).await.unwrap();
+        while fleet.member(&cluster).is_some() {
+            changes.next().await.unwrap();
+        }
+    }
+
+    /// A list or object of `clusters/*`.
+    pub async fn everywhere(&self, caller: &Caller, path: &str, query: &str, accept: &str) -> (u16, Value) {
+        read(self.proxy.cluster("*", caller, path, request(Method::GET, query, accept, None)).await).await
+    }
+
+    /// The response to a watch of `clusters/*`.
+    pub async fn watch_everywhere(&self, caller: &Caller, path: &str, query: &str) -> Response<Body> {
+        let query = format!("{query}&watch=true");
+        self.proxy.cluster("*", caller, path, request(Method::GET, &query, "", None)).await
     }
 
     /// The body of a watch.

@@ -18,13 +18,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::{body, kubeconfig, spans};
+use crowsnest_component_base::{body, kubeconfig, spans, tls};
 use crowsnest_members::dial::ProxyRoute;
 use crowsnest_members::tunnel::{Agent, PROTOCOL};
 use crowsnest_members::{Dialer, JoinOptions, join};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use hyper::upgrade::Upgraded;
-use kube::client::{Body, ConfigExt};
+use kube::client::Body;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -179,7 +179,7 @@ fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     let url = member.proxy_url.clone();
     let tls = match url.as_ref().and_then(|url| url.scheme_str()) {
         Some("https") => {
-            let mut tls = member.rustls_client_config().context("cannot read the member's kubeconfig")?;
+            let mut tls = tls::kube_client_config(member).context("cannot read the member's kubeconfig")?;
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             Some(Arc::new(tls))
         }

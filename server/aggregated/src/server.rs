@@ -4,18 +4,26 @@ use crowsnest_apimachinery::status::ApiError;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use http::{HeaderValue, StatusCode};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 
+use crate::admission::owner::OwnerAdmission;
+use crate::admission::{AdmissionChain, with_warnings};
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestContext;
 use crate::request::middleware::{self, ApiMiddleware};
 use crate::resource::registry::{Group, Registry, ResourceRoute, Route};
 use crate::resource::{Call, Paths, discovery, openapi};
-use crowsnest_process::reply::{Body, json};
+use crowsnest_process::client_certificate::Peer;
+use crowsnest_process::reply::{Body, StatusResponse, json};
+use crowsnest_proxy::MemberAdmission;
 use crowsnest_runtime::roles::{Roles, Running};
+
+/// Short path of the resource `mcp`.
+const MCP: &str = "/mcp";
 
 /// State that requests need.
 #[derive(Clone)]
@@ -23,8 +31,9 @@ pub struct Aggregated {
     pub registry: &'static Registry,
     pub control_plane: kube::Client,
     pub delegated: DelegatedAuth,
+    pub admission: Arc<AdmissionChain>,
     pub roles: Arc<Roles>,
-    pub edge: ApiMiddleware,
+    pub middleware: ApiMiddleware,
     /// True if this server serves the members' metrics.
     pub metrics_adapter: bool,
 }
@@ -43,9 +52,31 @@ impl Aggregated {
 /// The aggregated API server as one service.
 pub fn router(state: Aggregated) -> Router {
     Router::new()
+        .route(MCP, any(serve_mcp))
         .fallback(any(middleware::serve))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(state)
+}
+
+/// Handles a message to [`MCP`] as one to its resource.
+async fn serve_mcp(state: State<Aggregated>, peer: Extension<Peer>, mut request: Request) -> Response {
+    if request.method() != Method::POST {
+        let mut refused = ApiError::method_not_allowed().into_response();
+        refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return refused;
+    }
+    *request.uri_mut() = match mcp_uri(request.uri()) {
+        Some(uri) => uri,
+        None => return ApiError::bad_request("invalid path").into_response(),
+    };
+    middleware::serve(state, peer, request).await
+}
+
+/// The URI of the resource `mcp` at the authority of this URI.
+fn mcp_uri(uri: &Uri) -> Option<Uri> {
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static("/apis/search.crowsnest.io/v1alpha1/mcp"));
+    Uri::from_parts(parts).ok()
 }
 
 /// Handles an authorized request.
@@ -69,7 +100,7 @@ async fn serve(
     found: &ResourceRoute,
     server: &Aggregated,
     context: &RequestContext,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, ApiError> {
     let (resource, definition) = (found.resource, found.resource.definition());
     // The server that a request is passed on to refuses methods in its own words.
@@ -78,13 +109,26 @@ async fn serve(
     if !is_passed_on && !definition.has_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
-    resource.serve(Call { server, context, request }).await
+    let Some(connect) = resource.connect() else { return resource.serve(Call { server, context, request }).await };
+    let (admitted, mut warnings) = server.admission.connect(context, found, connect).await;
+    if let Err(refused) = admitted {
+        return with_warnings(Err(refused), &warnings);
+    }
+    let owner = OwnerAdmission::of(server, context, request.method());
+    if let Some(owner) = &owner {
+        request.extensions_mut().insert(Arc::clone(owner) as Arc<dyn MemberAdmission>);
+    }
+    let answer = resource.serve(Call { server, context, request }).await;
+    if let Some(owner) = owner {
+        warnings.extend(owner.take_warnings());
+    }
+    with_warnings(answer, &warnings)
 }
 
 /// 200 if every worker is healthy, else 503 with the problems.
 pub fn health(state: &Aggregated) -> Response {
     let mut problems = state.roles.problems();
-    problems.extend(state.edge.problems());
+    problems.extend(state.middleware.problems());
     let (code, text) = if problems.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {
@@ -92,6 +136,6 @@ pub fn health(state: &Aggregated) -> Response {
     };
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = code;
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }

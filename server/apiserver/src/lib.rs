@@ -11,5 +11,6 @@ pub mod outbound;
 mod read_ahead;
 pub mod regexp;
 pub mod serve;
+pub mod warnings;
 
 pub use error::{Error, Result};

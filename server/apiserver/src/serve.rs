@@ -87,7 +87,7 @@ where
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(read_ahead(stream))).await {
                 Ok(Ok(stream)) => {
                     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                    peer.insert(clients.judge(chain, UnixTime::now()));
+                    peer.insert(clients.verify_chain(chain, UnixTime::now()));
                     connection(stream, peer, router, cancelled).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),

@@ -193,12 +193,12 @@ fn armed_object(object: StructExpr, patches: bool) -> Result<Expr, String> {
 }
 
 /// Checks that nested objects, also in lists, have the type of their path.
-fn fits(value: &IdedExpr, place: &str) -> Result<(), String> {
+fn fits(value: &IdedExpr, expected: &str) -> Result<(), String> {
     match &value.expr {
-        Expr::Struct(object) if object.type_name != place => {
-            Err(format!("type mismatch: unexpected type name {:?}, expected {place:?}", object.type_name))
+        Expr::Struct(object) if object.type_name != expected => {
+            Err(format!("type mismatch: unexpected type name {:?}, expected {expected:?}", object.type_name))
         }
-        Expr::List(list) => list.elements.iter().try_for_each(|element| fits(element, place)),
+        Expr::List(list) => list.elements.iter().try_for_each(|element| fits(element, expected)),
         _ => Ok(()),
     }
 }

@@ -26,13 +26,13 @@ pub trait AccessChecker: Send + Sync {
 /// The user of an expression, and the authorizer.
 #[derive(Clone)]
 pub struct Asker {
-    judge: Arc<dyn AccessChecker>,
+    access_checker: Arc<dyn AccessChecker>,
     user: UserInfo,
 }
 
 impl Asker {
-    pub fn new(judge: Arc<dyn AccessChecker>, user: UserInfo) -> Self {
-        Self { judge, user }
+    pub fn new(access_checker: Arc<dyn AccessChecker>, user: UserInfo) -> Self {
+        Self { access_checker, user }
     }
 
     /// Adds `authorizer` and `authorizer.requestResource` to a scope.
@@ -51,7 +51,7 @@ impl fmt::Debug for Asker {
 
 impl PartialEq for Asker {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.judge, &other.judge) && self.user == other.user
+        Arc::ptr_eq(&self.access_checker, &other.access_checker) && self.user == other.user
     }
 }
 
@@ -156,7 +156,7 @@ fn service_account(This(this): This<Cel>, namespace: Arc<String>, name: Arc<Stri
     }
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let user = UserInfo::new(format!("system:serviceaccount:{namespace}:{name}"), groups);
-    Ok(Question::Authorizer(Asker { judge: Arc::clone(&asker.judge), user }).into_value())
+    Ok(Question::Authorizer(Asker { access_checker: Arc::clone(&asker.access_checker), user }).into_value())
 }
 
 fn resource(This(this): This<Cel>, resource: Arc<String>) -> Outcome {
@@ -199,7 +199,7 @@ fn check(This(this): This<Cel>, wanted: Arc<String>) -> Outcome {
     let mut action = action.clone();
     let (Action::Resource { verb, .. } | Action::Path { verb, .. }) = &mut action;
     verb.clone_from(&wanted);
-    let (allowed, reason) = match asker.judge.decide(&asker.user, &action) {
+    let (allowed, reason) = match asker.access_checker.decide(&asker.user, &action) {
         Decision::Allowed { reason } => (true, reason),
         Decision::NoOpinion { reason } => (false, reason),
     };

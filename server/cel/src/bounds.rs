@@ -62,8 +62,8 @@ fn measure(source: &str) -> (usize, usize) {
             '&' => level.part.join(0),
             '|' => level.part.join(1),
             // Except for optional fields and elements.
-            '?' if !matches!(before, '.' | '[' | '{' | ',') => level.part.asked += 1,
-            ':' if level.part.asked > level.part.conditions => level.part.conditions += 1,
+            '?' if !matches!(before, '.' | '[' | '{' | ',') => level.part.question_marks += 1,
+            ':' if level.part.question_marks > level.part.conditions => level.part.conditions += 1,
             '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.part.operators += 1,
             // The operator `in`.
             'i' if rest.peek() == Some(&'n') => level.part.operators += 1,
@@ -88,7 +88,7 @@ struct Level {
 /// State between two commas.
 #[derive(Debug, Default)]
 struct Part {
-    asked: usize,
+    question_marks: usize,
     conditions: usize,
     /// Number of `&&` and of `||`.
     joined: [usize; 2],
@@ -121,7 +121,7 @@ impl Part {
     fn depth(&self) -> usize {
         // The parser balances chains of joins.
         let joins: u32 = self.joined.iter().map(|signs| usize::BITS - signs.leading_zeros()).sum();
-        self.asked + joins as usize + self.most.max(self.operators + self.inner) + 1
+        self.question_marks + joins as usize + self.most.max(self.operators + self.inner) + 1
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crowsnest_schema::formats;
+use jiff::SignedDuration;
 use kube::core::cel::cel::Value as Cel;
 use kube::core::cel::cel::objects::{Key, Map};
 use serde_json::Value;
@@ -93,7 +95,10 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
     let function = match schema.get("format").and_then(Value::as_str) {
         Some("date-time") => "timestamp(v)",
         Some("date") => return convert("timestamp(v)", &format!("{text}T00:00:00Z")).unwrap_or_else(plain),
-        Some("duration") => "duration(v)",
+        Some("duration") => {
+            let duration = formats::duration(text).and_then(|duration| convert("duration(v)", &written(duration)));
+            return duration.unwrap_or_else(plain);
+        }
         Some("byte") => {
             use base64::Engine;
             let decoded = base64::engine::general_purpose::STANDARD.decode(text);
@@ -102,6 +107,12 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
         _ => return plain(),
     };
     convert(function, text).unwrap_or_else(plain)
+}
+
+/// A duration in Go's notation, with exact seconds and nanoseconds.
+fn written(duration: SignedDuration) -> String {
+    let sign = if duration.is_negative() { "-" } else { "" };
+    format!("{sign}{}s{}ns", duration.as_secs().unsigned_abs(), duration.subsec_nanos().unsigned_abs())
 }
 
 /// Parses with CEL's own functions, so that values and literals in rules are equal.

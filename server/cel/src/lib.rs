@@ -237,8 +237,8 @@ fn message(error: &ExecutionError) -> String {
                     format!("cannot {call}, negative indexes not supported")
                 }
                 (Some((call, length)), _) => format!("cannot {call}, list is length {length}"),
-                (_, Some((place, _))) => {
-                    format!("index out of range: {}", place.rsplit(' ').next().unwrap_or_default())
+                (_, Some((head, _))) => {
+                    format!("index out of range: {}", head.rsplit(' ').next().unwrap_or_default())
                 }
                 _ => message
                     .strip_prefix("cannot call ")

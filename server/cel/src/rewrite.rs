@@ -219,7 +219,7 @@ fn indexed(of: &Kind, index: &IdedExpr) -> Kind {
     match (of, &index.expr) {
         (Kind::Optional(of), _) => indexed(of, index).optional(),
         (Kind::Values(of), _) => (**of).clone(),
-        (Kind::Pair(of), Expr::Literal(LiteralValue::Int(place))) if *place.inner() == 1 => (**of).clone(),
+        (Kind::Pair(of), Expr::Literal(LiteralValue::Int(position))) if *position.inner() == 1 => (**of).clone(),
         (of, Expr::Literal(LiteralValue::String(name))) => of.member(name.inner()),
         (of, _) => of.item(),
     }

@@ -137,6 +137,11 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
 #[case("semver('1.0')", "No Major.Minor.Patch elements found")]
 #[case("timestamp('x')", "type conversion error from 'string' to 'google.protobuf.Timestamp'")]
 #[case("duration('x')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("duration(self.name + '1m30s ')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("duration('1' + 'm30s ')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("duration('9999999' + 'h')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
+#[case("timestamp('2026-01-01' + 't00:00:00z')", "type conversion error from 'string' to 'google.protobuf.Timestamp'")]
+#[case("quantity(' ' + '1')", "quantities must match the regular expression")]
 #[case("Pod{name: 'x'}", "ERROR: <input>:1:1: undeclared reference to 'Pod' (in container '')")]
 #[case("@charge(1)", "ERROR: <input>:1:1: Syntax error: ")]
 fn failures(#[case] source: &str, #[case] wanted: &str) {
@@ -157,8 +162,8 @@ fn function_arguments_are_validated(#[case] function: &str, #[case] text: &str, 
 #[test]
 fn growing_results_are_charged() {
     // Each iteration doubles a text: 40 iterations would create a terabyte.
-    let turns: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
-    let source = format!("[{}].map(x, self.name).join('{}')", turns.join(", "), "-".repeat(60));
+    let items: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
+    let source = format!("[{}].map(x, self.name).join('{}')", items.join(", "), "-".repeat(60));
     assert!(run(&source).is_ok());
     let double = "'0123456789'".to_owned();
     let doubled = (0..40).fold(double, |text, _| format!("[{text}].map(t, t + t)[0]"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_component_base::kubeconfig;
+use crowsnest_component_base::{kubeconfig, user_agent};
 
 #[derive(Debug, Args)]
 pub struct ConnectionArgs {
@@ -79,6 +79,7 @@ impl ConnectionArgs {
     fn applied(&self, mut config: kube::Config) -> kube::Config {
         // The client's default retries would delay the error by minutes; the caller needs it at once.
         config.default_retry = false;
+        config.headers.push((http::header::USER_AGENT, user_agent::value()));
         if let Some(user) = &self.as_user {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());
@@ -99,15 +100,15 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct Asked {
+    struct TestArgs {
         #[command(flatten)]
         connection: ConnectionArgs,
     }
 
     fn applied(line: &str) -> Result<kube::Config, String> {
-        let asked = Asked::try_parse_from(std::iter::once("x").chain(line.split_whitespace()));
+        let parsed = TestArgs::try_parse_from(std::iter::once("x").chain(line.split_whitespace()));
         let config = kube::Config::new(http::Uri::from_static("https://cp"));
-        asked.map(|asked| asked.connection.applied(config)).map_err(|error| error.to_string())
+        parsed.map(|args| args.connection.applied(config)).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -124,8 +125,8 @@ mod tests {
     #[case("--request-timeout=90", Some(90))]
     fn request_timeout_sets_the_read_timeout(#[case] line: &str, #[case] expected: Option<u64>) {
         assert_eq!(applied(line).unwrap().read_timeout, expected.map(Duration::from_secs));
-        let unsaid = applied("").unwrap();
-        assert_eq!(applied("--request-timeout 0").unwrap().read_timeout, unsaid.read_timeout);
+        let default = applied("").unwrap();
+        assert_eq!(applied("--request-timeout 0").unwrap().read_timeout, default.read_timeout);
         assert!(applied("--request-timeout soon").unwrap_err().contains("expected a value such as 5s"));
     }
 }

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, StreamExt};
 use tokio::time::Instant;
 
-use super::reach::said;
+use super::reach::reason;
 use crate::output::terminal;
 
 /// Longest delay between two connection attempts.
@@ -38,7 +38,7 @@ pub(crate) async fn follow(
                 false => Some("the connection was lost".to_owned()),
             },
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
-            Err(error) => Some(said(&error)),
+            Err(error) => Some(reason(&error)),
         };
         if let Some(why) = why {
             writeln!(terminal::stderr(), "note: {why}; reconnecting")?;
@@ -105,10 +105,10 @@ mod tests {
     #[test]
     fn delays_grow_until_a_connection_lasts() {
         let mut pauses = Pauses::default();
-        let told: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
+        let delays: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
             .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
             .to_vec();
-        assert_eq!(told, [500, 1000, 2000, 4000, 500, 1000, 2000]);
+        assert_eq!(delays, [500, 1000, 2000, 4000, 500, 1000, 2000]);
         let longest = (0..20).map(|_| pauses.next(Duration::ZERO)).max();
         assert_eq!(longest, Some(LONGEST));
     }

@@ -21,6 +21,7 @@ pub mod output;
 pub mod pager;
 pub mod process;
 pub mod reach;
+mod reviews;
 pub mod rights;
 pub mod sources;
 pub mod verbs;

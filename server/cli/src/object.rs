@@ -27,7 +27,7 @@ pub(crate) struct ObjectArgs {
 }
 
 /// An object with its kind resolved, and the clients to read it with.
-pub(crate) struct Asked {
+pub(crate) struct ResolvedObject {
     pub(crate) config: kube::Config,
     pub(crate) control_plane: kube::Client,
     pub(crate) kind: Kind,
@@ -79,7 +79,11 @@ impl ObjectArgs {
 
     /// Resolves the kind by the control plane's discovery, or else by that of these clusters (all clusters if the list
     /// is empty).
-    pub(crate) async fn resolve(&self, connection: &ConnectionArgs, clusters: &[String]) -> anyhow::Result<Asked> {
+    pub(crate) async fn resolve(
+        &self,
+        connection: &ConnectionArgs,
+        clusters: &[String],
+    ) -> anyhow::Result<ResolvedObject> {
         let (word, name) = self.words()?;
         let config = connection.config().await?;
         let control_plane = kube::Client::try_from(config.clone())?;
@@ -87,11 +91,11 @@ impl ObjectArgs {
         let kind = find_kind(word, &scope, &config, &control_plane).await?;
         let namespace =
             kind.namespaced.then(|| self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
-        Ok(Asked { config, control_plane, kind, namespace, name: name.to_owned() })
+        Ok(ResolvedObject { config, control_plane, kind, namespace, name: name.to_owned() })
     }
 }
 
-impl Asked {
+impl ResolvedObject {
     /// `deployments.apps shop/web`
     pub(crate) fn called(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
@@ -212,8 +216,8 @@ impl ObjectQuery<'_> {
     }
 
     /// Filters the hits: the query also matches kinds of the same name in other groups, and templates.
-    pub(crate) fn of(&self, answer: &Value) -> ObjectLocations {
-        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    pub(crate) fn of(&self, response: &Value) -> ObjectLocations {
+        let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
         let is_it = |hit: &&Value| {
             text(hit, "/resource") == self.resource
@@ -256,12 +260,12 @@ pub(crate) fn versioned(object: &Value) -> String {
 }
 
 /// The namespace of a manifest or of the flag; an error if they differ.
-pub(crate) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
-    match (own, said) {
-        (Some(own), Some(said)) if own != said => {
-            bail!("the namespace from the provided object {own:?} does not match the namespace {said:?}")
+pub(crate) fn same_namespace<'n>(own: Option<&'n str>, requested: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
+    match (own, requested) {
+        (Some(own), Some(requested)) if own != requested => {
+            bail!("the namespace from the provided object {own:?} does not match the namespace {requested:?}")
         }
-        (own, said) => Ok(own.or(said)),
+        (own, requested) => Ok(own.or(requested)),
     }
 }
 
@@ -297,20 +301,20 @@ mod tests {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let control_plane = kube::Client::try_from(config.clone()).unwrap();
         let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true };
-        let asked = Asked { config, control_plane, kind, namespace: Some("shop".into()), name: "web".into() };
+        let object = ResolvedObject { config, control_plane, kind, namespace: Some("shop".into()), name: "web".into() };
         let hit = |cluster: &str, version: &str, name: &str| {
             json!({"cluster": cluster, "apiVersion": version,
             "resource": "deployments", "namespace": "shop", "name": name})
         };
-        let answer = json!({"skipped": [{"cluster": "m3", "reason": "gone"}], "hits": [
+        let response = json!({"skipped": [{"cluster": "m3", "reason": "gone"}], "hits": [
             hit("m2", "apps/v1beta1", "web"), hit("m1", "apps/v1", "web"), hit("m1", "apps/v1", "web-2"),
             hit("m4", "example.io/v1", "web"), hit("@control-plane", "apps/v1", "web")]});
-        let found = asked.sought().of(&answer);
+        let found = object.sought().of(&response);
         assert_eq!(found.clusters, ["m1", "m2"]);
         assert_eq!(found.missing(), "; results from m3 are incomplete");
-        assert_eq!(asked.called(), "deployments.apps shop/web");
+        assert_eq!(object.called(), "deployments.apps shop/web");
         assert_eq!(
-            asked.parameters("m-1"),
+            object.parameters("m-1"),
             "cluster=m%2D1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web"
         );
     }

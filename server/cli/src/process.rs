@@ -109,7 +109,7 @@ impl ContainerArgs {
         let member = reach::member(&config, &cluster)?;
         let pod = match self.pod_running_timeout {
             None => workload.pod(&member, &namespace).await,
-            Some(patience) => workload.running(&member, &namespace, patience).await,
+            Some(timeout) => workload.running(&member, &namespace, timeout).await,
         };
         let pod = pod.with_context(|| format!("cluster {cluster}"))?;
         let container = self.container.clone().or_else(|| default_container(&pod));
@@ -252,7 +252,7 @@ mod tests {
     #[case::failure(json!({"status": "Failure", "reason": "InternalError", "message": "no such file"}), "no such file")]
     fn status_becomes_the_exit_code(#[case] status: Value, #[case] expected: &str) {
         let status: Status = serde_json::from_value(status).unwrap();
-        let said = ended(Some(status)).map_or_else(|error| error.to_string(), |code| format!("{code:?}"));
-        assert_eq!(said, expected);
+        let outcome = ended(Some(status)).map_or_else(|error| error.to_string(), |code| format!("{code:?}"));
+        assert_eq!(outcome, expected);
     }
 }

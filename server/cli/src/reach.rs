@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use crowsnest_apimachinery::request::path_segment;
-pub use crowsnest_component_base::client_errors::reason as said;
+pub use crowsnest_component_base::client_errors::reason;
 use kube::core::Status;
 use serde_json::Value;
 
@@ -75,24 +75,24 @@ pub(crate) async fn find(client: &kube::Client, cluster: Option<&str>, path: &st
 /// Explains a failed request: cluster, cause and next step. Members are reached through the control plane, so a
 /// connection error always concerns the control plane.
 pub(crate) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
-    let said = said(error);
+    let reason = reason(error);
     let kube::Error::Api(status) = error else {
         return match error {
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
                 format!(
-                    "cannot connect to the control plane: {said}; start one with `crowsnest up`, or name another with --kubeconfig"
+                    "cannot connect to the control plane: {reason}; start one with `crowsnest up`, or name another with --kubeconfig"
                 )
             }
-            _ => said,
+            _ => reason,
         };
     };
-    let said = match cluster.filter(|cluster| !said.contains(*cluster)) {
-        Some(cluster) => format!("{cluster}: {said}"),
-        None => said,
+    let reason = match cluster.filter(|cluster| !reason.contains(*cluster)) {
+        Some(cluster) => format!("{cluster}: {reason}"),
+        None => reason,
     };
     match next(cluster, status) {
-        Some(next) => format!("{said}; {next}"),
-        None => said,
+        Some(next) => format!("{reason}; {next}"),
+        None => reason,
     }
 }
 
@@ -104,6 +104,7 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
              `kubectl auth can-i --list` lists your permissions"
                 .to_owned(),
         ),
+        (403, None) if !is_of_rbac(status) => None,
         (403, None) => Some("`kubectl auth can-i --list` lists your permissions".to_owned()),
         (403, Some(cluster)) => Some(format!("cluster {cluster} grants permissions by its own RBAC: docs/RIGHTS.md")),
         (404, _) if is_of_a_cluster(status) => {
@@ -122,7 +123,12 @@ fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
 
 /// True if the member refuses impersonation because no role of the control plane grants it to the caller.
 fn is_of_impersonation(status: &Status) -> bool {
-    status.message.contains(":karmada-impersonator\" cannot impersonate resource ")
+    status.message.contains(":karmada-impersonator\" cannot impersonate")
+}
+
+/// True for a refusal by authorization. Admission, such as deletion protection, also answers 403.
+fn is_of_rbac(status: &Status) -> bool {
+    status.message.contains("User \"") && status.message.contains("\" cannot ")
 }
 
 /// Finds the failed request in a chain of causes.
@@ -176,6 +182,20 @@ mod tests {
         Some("m1"),
         "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); `kubectl auth can-i --list` lists your permissions"
     )]
+    #[case::forbidden(
+        status(
+            403,
+            "pods is forbidden: User \"ops\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
+            "pods"
+        ),
+        None,
+        "pods is forbidden: User \"ops\" cannot list resource \"pods\" in API group \"\" at the cluster scope; `kubectl auth can-i --list` lists your permissions"
+    )]
+    #[case::denied_by_admission(
+        status(403, "admission webhook \"w\" denied the request: This resource is protected", ""),
+        None,
+        "admission webhook \"w\" denied the request: This resource is protected"
+    )]
     #[case::unauthorized(
         status(401, "Unauthorized", ""),
         None,
@@ -196,10 +216,11 @@ mod tests {
     #[test]
     fn connection_errors_show_the_innermost_cause() {
         let refused = Layer(std::io::Error::other("connection refused"));
-        let told = failure(Some("m1"), &kube::Error::Service(Box::new(refused)));
+        let message = failure(Some("m1"), &kube::Error::Service(Box::new(refused)));
         assert!(
-            told.starts_with("cannot connect to the control plane: connection refused; start one with `crowsnest up`"),
-            "{told}"
+            message
+                .starts_with("cannot connect to the control plane: connection refused; start one with `crowsnest up`"),
+            "{message}"
         );
     }
 }

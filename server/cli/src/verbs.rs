@@ -3,6 +3,8 @@
 mod api_resources;
 mod apply;
 mod attach;
+mod blast_radius;
+mod can;
 mod cordon;
 mod cp;
 mod describe;
@@ -19,6 +21,8 @@ mod join;
 mod journal;
 pub mod kubectl;
 mod logs;
+mod mcp;
+mod path;
 mod plan;
 mod port_forward;
 mod promote;
@@ -28,10 +32,12 @@ mod token;
 mod top;
 mod unjoin;
 mod version;
+mod who_can;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
+pub(crate) use search::PARTIAL;
 
 /// Declares [`Verb`]: each entry is a variant with its arguments, and the function that runs it.
 macro_rules! verbs {
@@ -102,10 +108,20 @@ verbs! {
     Explain(explain::ExplainArgs) => explain::run;
     /// Show what changed an object's placement or members, and why
     Journal(journal::JournalArgs) => journal::run;
+    /// Find the paths between objects that match a pattern, in all clusters
+    Path(path::PathArgs) => path::run;
+    /// Show the objects that depend on an object, directly and transitively
+    BlastRadius(blast_radius::BlastRadiusArgs) => blast_radius::run;
+    /// List who is allowed an action in each cluster, with the binding, role and rule
+    WhoCan(who_can::WhoCanArgs) => who_can::run;
+    /// List what a user, group or service account is allowed in each cluster
+    Can(can::CanArgs) => can::run;
     /// Preview the effect of policies, overrides or objects on the fleet before they are applied
     Plan(plan::PlanArgs) => plan::run;
     /// Check, run and edit resource interpreter customizations
     Interpret(interpret::InterpretArgs) => interpret::run;
+    /// Serve the fleet to an assistant over standard input and output (Model Context Protocol)
+    Mcp(mcp::McpArgs) => mcp::run;
     /// Show, verify and rebuild the full-text search index
     Index(index::IndexArgs) => index::run;
     /// List the API resources of the control plane or a member

@@ -159,14 +159,14 @@ impl Workload {
         }
     }
 
-    /// Waits up to `patience` until a pod runs.
+    /// Waits up to `timeout` until a pod runs.
     pub(crate) async fn running(
         &self,
         member: &kube::Client,
         namespace: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> anyhow::Result<Pod> {
-        let until = tokio::time::Instant::now() + patience;
+        let until = tokio::time::Instant::now() + timeout;
         loop {
             let why = match self.pod_state(member, namespace).await? {
                 PodState::Found(pod) => return Ok(*pod),
@@ -174,7 +174,7 @@ impl Workload {
                 PodState::None(why) => why,
             };
             if tokio::time::Instant::now() >= until {
-                bail!("timed out after {} s: {why}; see `crowsnest describe pods -n {namespace}`", patience.as_secs());
+                bail!("timed out after {} s: {why}; see `crowsnest describe pods -n {namespace}`", timeout.as_secs());
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
@@ -265,9 +265,9 @@ mod tests {
         json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),
         "pod shop/web-0 is in several clusters; choose one with --cluster (m1, m2)"
     )]
-    fn cluster_is_resolved(#[case] answer: Value, #[case] expected: &str) {
+    fn cluster_is_resolved(#[case] response: Value, #[case] expected: &str) {
         let pod = Workload::parse("web-0").unwrap();
-        let found = pod.one(&pod.sought("shop").of(&answer), "shop").unwrap_or_else(|error| error.to_string());
+        let found = pod.one(&pod.sought("shop").of(&response), "shop").unwrap_or_else(|error| error.to_string());
         assert!(found.starts_with(expected), "{found}");
     }
 

@@ -58,7 +58,7 @@ pub fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
 }
 
 /// Address and CA of a `cluster-info` ConfigMap that Crowsnest wrote; `None` if another manager wrote it.
-pub(super) fn told(map: &ConfigMap) -> anyhow::Result<Option<(String, String)>> {
+pub(super) fn parse_cluster_info(map: &ConfigMap) -> anyhow::Result<Option<(String, String)>> {
     let mut managers = map.metadata.managed_fields.iter().flatten().filter_map(|fields| fields.manager.as_deref());
     let text =
         map.data.as_ref().and_then(|data| data.get("kubeconfig")).filter(|_| managers.any(|name| name == MANAGER));
@@ -103,6 +103,6 @@ mod tests {
         let [mut map, ..] = cluster_info("https://cp:6443", "a certificate\n");
         map["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
         let expected = again.then(|| ("https://cp:6443".to_owned(), "a certificate\n".to_owned()));
-        assert_eq!(told(&serde_json::from_value(map).unwrap()).unwrap(), expected);
+        assert_eq!(parse_cluster_info(&serde_json::from_value(map).unwrap()).unwrap(), expected);
     }
 }

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use serde::Deserialize;
 
-use judge::{Verdict, judge};
+use judge::{Verdict, evaluate};
 
 pub use judge::IssueReason;
 
@@ -111,8 +111,8 @@ pub fn read(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
     let list: List = serde_saphyr::from_str(text).map_err(|error| CredentialsError::List(Box::new(error)))?;
     let mut known: BTreeSet<&str> = BTreeSet::new();
     let mut authorities: BTreeSet<&str> = BTreeSet::new();
-    for wish in &list.secrets {
-        let name = wish.name();
+    for required in &list.secrets {
+        let name = required.name();
         let invalid = |why: &str| Err(CredentialsError::Invalid { name: name.to_owned(), why: why.to_owned() });
         if let Some(why) = dns1123_subdomain(name).first() {
             return invalid(why);
@@ -120,7 +120,7 @@ pub fn read(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
         if !known.insert(name) {
             return invalid("the name is not unique in the list");
         }
-        match wish {
+        match required {
             RequiredSecret::Authority { .. } => {
                 authorities.insert(name);
             }
@@ -173,16 +173,16 @@ pub struct Renewal {
 /// Checks each Secret in the order of the list and creates or renews it if necessary; `dry_run` only reports.
 pub async fn ensure(
     secrets: &Api<Secret>,
-    wishes: &[RequiredSecret],
+    required_secrets: &[RequiredSecret],
     renewal: Renewal,
     dry_run: bool,
     mut report: impl FnMut(&str, &Outcome),
 ) -> Result<(), CredentialsError> {
     let mut authorities: BTreeMap<String, Credentials> = BTreeMap::new();
-    for wish in wishes {
-        let (outcome, held) = ensure_one(secrets, wish, &authorities, renewal, dry_run).await?;
-        report(wish.name(), &outcome);
-        if let RequiredSecret::Authority { name, .. } = wish {
+    for required in required_secrets {
+        let (outcome, held) = ensure_one(secrets, required, &authorities, renewal, dry_run).await?;
+        report(required.name(), &outcome);
+        if let RequiredSecret::Authority { name, .. } = required {
             authorities.insert(name.clone(), credentials(name, &held)?);
         }
     }
@@ -194,14 +194,14 @@ type SecretData = BTreeMap<String, ByteString>;
 
 async fn ensure_one(
     secrets: &Api<Secret>,
-    wish: &RequiredSecret,
+    required: &RequiredSecret,
     authorities: &BTreeMap<String, Credentials>,
     renewal: Renewal,
     dry_run: bool,
 ) -> Result<(Outcome, SecretData), CredentialsError> {
-    let name = wish.name();
+    let name = required.name();
     let failed = |source| CredentialsError::Secret { name: name.to_owned(), source };
-    let issuer = match wish {
+    let issuer = match required {
         RequiredSecret::Certificate(leaf) => authorities.get(&leaf.issuer),
         RequiredSecret::Authority { .. } | RequiredSecret::Password { .. } => None,
     };
@@ -209,15 +209,15 @@ async fn ensure_one(
     loop {
         let existing = secrets.get_opt(name).await.map_err(failed)?;
         let held = existing.as_ref().and_then(|secret| secret.data.as_ref());
-        let why = match judge(wish, held, issuer, renewal)? {
+        let why = match evaluate(required, held, issuer, renewal)? {
             Verdict::Keep(until) => return Ok((Outcome::Kept(until), held.cloned().unwrap_or_default())),
             Verdict::Make(why) => why,
         };
-        let data = issue::data(wish, held, issuer, renewal.now, &rand::random())?;
+        let data = issue::data(required, held, issuer, renewal.now, &rand::random())?;
         if dry_run {
             return Ok((Outcome::Made(why), data));
         }
-        match write(secrets, wish, existing, data.clone()).await {
+        match write(secrets, required, existing, data.clone()).await {
             Ok(_) => return Ok((Outcome::Made(why), data)),
             // Another process creates them concurrently; its result is used.
             Err(kube::Error::Api(status))
@@ -232,7 +232,7 @@ async fn ensure_one(
 
 async fn write(
     secrets: &Api<Secret>,
-    wish: &RequiredSecret,
+    required: &RequiredSecret,
     existing: Option<Secret>,
     data: SecretData,
 ) -> kube::Result<Secret> {
@@ -240,12 +240,12 @@ async fn write(
     match existing {
         Some(mut secret) => {
             secret.data.get_or_insert_default().extend(data);
-            secrets.replace(wish.name(), &options, &secret).await
+            secrets.replace(required.name(), &options, &secret).await
         }
         None => {
-            let kind = if matches!(wish, RequiredSecret::Password { .. }) { "Opaque" } else { "kubernetes.io/tls" };
+            let kind = if matches!(required, RequiredSecret::Password { .. }) { "Opaque" } else { "kubernetes.io/tls" };
             let mut secret = Secret { data: Some(data), type_: Some(kind.to_owned()), ..Secret::default() };
-            secret.metadata.name = Some(wish.name().to_owned());
+            secret.metadata.name = Some(required.name().to_owned());
             let label = ("app.kubernetes.io/managed-by".to_owned(), "crowsnest".to_owned());
             secret.metadata.labels = Some(BTreeMap::from([label]));
             secrets.create(&options, &secret).await

@@ -117,7 +117,7 @@ pub struct InstallRequest {
 pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow::Result<Option<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     match maps.get_opt("cluster-info").await.context("cannot read ConfigMap kube-public/cluster-info")? {
-        Some(map) => super::agents::told(&map),
+        Some(map) => super::agents::parse_cluster_info(&map),
         None => {
             let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
             Ok(config.root_cert.as_deref().map(|ca| (server, certificates_as_pem(ca))))
@@ -126,27 +126,27 @@ pub async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow:
 }
 
 /// Manifests that are applied before the aggregated groups are registered, with the Secret of the serving certificate in `kept`.
-fn prerequisites(wish: &InstallRequest, ca: &str, kept: Option<&ServingSecret>) -> Vec<Value> {
-    let webhooks = wish.record.webhooks();
+fn prerequisites(request: &InstallRequest, ca: &str, kept: Option<&ServingSecret>) -> Vec<Value> {
+    let webhooks = request.record.webhooks();
     let mut manifests = super::base_manifests();
     manifests.extend(kept.map(ServingSecret::manifest));
     manifests.extend(super::definitions(&webhooks, ca));
     manifests.extend(super::admission(&webhooks, ca));
-    if let Some((server, ca)) = &wish.advertised {
+    if let Some((server, ca)) = &request.advertised {
         manifests.extend(super::agents::cluster_info(server, ca));
     }
-    manifests.push(wish.record.manifest());
+    manifests.push(request.record.manifest());
     manifests
 }
 
 /// APIServices of the aggregated groups, with their Service.
-fn group_registrations(wish: &InstallRequest, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
-    super::aggregation(&Endpoints { host: wish.record.host.clone(), port: wish.record.port, ca }, groups)
+fn group_registrations(request: &InstallRequest, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
+    super::aggregation(&Endpoints { host: request.record.host.clone(), port: request.record.port, ca }, groups)
 }
 
 /// Manifests that [`install`] would apply. Fails if `install` issues the certificate and has not done so yet: its CA is unknown.
-pub async fn rendered(client: &kube::Client, wish: &InstallRequest) -> anyhow::Result<Vec<Value>> {
-    let ca = match &wish.ca {
+pub async fn rendered(client: &kube::Client, request: &InstallRequest) -> anyhow::Result<Vec<Value>> {
+    let ca = match &request.ca {
         Some(ca) => ca.clone(),
         None => {
             let kept = serving::kept(client).await?;
@@ -157,19 +157,19 @@ pub async fn rendered(client: &kube::Client, wish: &InstallRequest) -> anyhow::R
     let left = |service: &APIService| others(service).map(|_| service.name_any());
     let left: Vec<String> = registered(client).await?.iter().filter_map(left).collect();
     // Metrics groups that another server serves are not registered.
-    let groups = aggregated_groups(wish.record.metrics_adapter);
+    let groups = aggregated_groups(request.record.metrics_adapter);
     let groups: Vec<&ApiGroup> =
         groups.filter(|group| !group.of_metrics || !super::names(group).any(|name| left.contains(&name))).collect();
     // Without the Secret: private keys must not be printed.
-    let mut manifests = prerequisites(wish, &ca, None);
-    manifests.extend(group_registrations(wish, ca, &groups));
+    let mut manifests = prerequisites(request, &ca, None);
+    manifests.extend(group_registrations(request, ca, &groups));
     Ok(manifests)
 }
 
 /// Installs Crowsnest or upgrades an installation to this version. Writes one line per object to `out`.
 pub async fn install(
     client: &kube::Client,
-    wish: &InstallRequest,
+    request: &InstallRequest,
     wait: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
@@ -177,16 +177,16 @@ pub async fn install(
         check_version_skew(&installed.version, VERSION).map_err(anyhow::Error::msg)?;
     }
     let foreign = foreign(client).await?;
-    if let (Some((name, by)), false) = (foreign.first(), wish.take_over) {
+    if let (Some((name, by)), false) = (foreign.first(), request.take_over) {
         bail!("{name} is served by {by}; run `crowsnest migrate` first to copy its objects");
     }
-    let kept = match wish.ca {
+    let kept = match request.ca {
         Some(_) => None,
-        None => Some(serving::renewed(serving::kept(client).await?, &wish.record.hosts(), Timestamp::now())?),
+        None => Some(serving::renewed(serving::kept(client).await?, &request.record.hosts(), Timestamp::now())?),
     };
-    let ca = wish.ca.clone().or_else(|| kept.as_ref().map(|kept| kept.authority.certificate.clone()));
+    let ca = request.ca.clone().or_else(|| kept.as_ref().map(|kept| kept.authority.certificate.clone()));
     let ca = ca.context("the CA of the serving certificate is unknown")?;
-    let manifests = prerequisites(wish, &ca, kept.as_ref());
+    let manifests = prerequisites(request, &ca, kept.as_ref());
     if !foreign.is_empty() {
         // Karmada's configurations have the same names and may contain webhooks that Crowsnest does not serve.
         for manifest in manifests.iter().filter(|manifest| is_admission(manifest)) {
@@ -197,8 +197,8 @@ pub async fn install(
     super::stored_kind_migration::copy(client, out).await?;
     super::apply_all(client, &manifests).await?;
     // The discovery documents of the aggregated groups are derived from the CRDs of the stored kinds, so those must be served first.
-    let groups = super::groups(client, wish.record.metrics_adapter).await?;
-    let registrations = group_registrations(wish, ca, &groups);
+    let groups = super::groups(client, request.record.metrics_adapter).await?;
+    let registrations = group_registrations(request, ca, &groups);
     super::apply_all(client, &registrations).await?;
     for manifest in manifests.iter().chain(&registrations) {
         writeln!(out, "{} applied", display_name(manifest))?;
@@ -428,8 +428,8 @@ mod tests {
         let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
         let advertised = Some(("https://cp".to_owned(), "pem".to_owned()));
         let record = Record::new("localhost".to_owned(), 8443, true);
-        let wish = InstallRequest { record, ca: None, take_over: false, advertised };
-        let manifests = prerequisites(&wish, &kept.authority.certificate, Some(&kept));
+        let request = InstallRequest { record, ca: None, take_over: false, advertised };
+        let manifests = prerequisites(&request, &kept.authority.certificate, Some(&kept));
         assert_eq!(display_name(&manifests[0]), "namespace/karmada-system");
         let paths: Vec<String> = manifests.iter().map(|manifest| path_of(manifest).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/secrets/crowsnest-serving".to_owned()), "{paths:?}");

@@ -192,7 +192,10 @@ pub fn base_manifests() -> Vec<Value> {
         "crowsnest:search",
         json!([
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
-                ["count", "diff", "explain", "export", "graph", "history", "journal", "logs", "query", "status", "suggest"]},
+                ["blastradius", "count", "diff", "explain", "export", "graph", "history", "journal", "logs", "paths", "query",
+                    "status", "suggest"]},
+            // Each request of an MCP tool is authorized again.
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["create"], "resources": ["mcp"]},
             // Users see and change only their own saved searches, and see shared ones.
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "patch", "update"],
                 "resources": ["savedsearches"]},
@@ -209,6 +212,7 @@ pub fn base_manifests() -> Vec<Value> {
         ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
+    manifests.extend(access_reviews());
     manifests.extend(role_and_binding(
         "crowsnest:monitoring",
         json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "index", "metrics"], "verbs": ["list"]}]),
@@ -243,6 +247,19 @@ fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": [subject]}),
     ]
+}
+
+/// `crowsnest:access`. All users may request access reviews; they contain only RBAC objects that the caller may list in each
+/// member. Administrators keep the right if the binding is deleted.
+fn access_reviews() -> [Value; 2] {
+    let [mut role, binding] = role_and_binding(
+        "crowsnest:access",
+        json!([{"apiGroups": ["access.crowsnest.io"], "verbs": ["create"],
+            "resources": ["resourceaccessreviews", "subjectrulesreviews"]}]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
+    );
+    role["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-admin": "true"});
+    [role, binding]
 }
 
 /// Binds another administrator to `cluster-proxy-admin` in addition to `system:admin`, as manually created

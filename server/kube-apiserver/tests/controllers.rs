@@ -7,7 +7,9 @@ use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client};
@@ -372,5 +374,37 @@ async fn quotas_count_existing_objects() {
     let finished = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     pods.patch_status("long", &PatchParams::default(), &finished).await.unwrap();
     uses("long", json!({"pods": "0", "requests.cpu": "0"})).await;
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn storage_in_use_is_kept() {
+    let (server, client) = start(Controllers { storage_protection: true, ..Controllers::default() }).await;
+    let (pods, claims) = (
+        Api::<Pod>::namespaced(client.clone(), "default"),
+        Api::<PersistentVolumeClaim>::namespaced(client.clone(), "default"),
+    );
+    let volumes: Api<PersistentVolume> = Api::all(client);
+    let storage = json!({"storage": "1Gi"});
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": storage}}});
+    assert_eq!(create(&claims, claim).await.metadata.finalizers.unwrap(), ["kubernetes.io/pvc-protection"]);
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": storage, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/v"}}});
+    assert_eq!(create(&volumes, volume).await.metadata.finalizers.unwrap(), ["kubernetes.io/pv-protection"]);
+    let mut user = pod("user");
+    user["spec"]["nodeName"] = "n".into();
+    user["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    create(&pods, user).await;
+    let phase = |phase: &str| Patch::Merge(json!({"status": {"phase": phase}}));
+    volumes.patch_status("v", &PatchParams::default(), &phase("Bound")).await.unwrap();
+
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    volumes.delete("v", &DeleteParams::default()).await.unwrap();
+    let marked = claims.get("data").await.unwrap().metadata;
+    assert!(marked.deletion_timestamp.is_some() && marked.finalizers.is_some());
+    pods.delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
+    await_condition(claims.clone(), "data", |claim: Option<&PersistentVolumeClaim>| claim.is_none()).await.unwrap();
+    assert!(volumes.get("v").await.is_ok());
+    volumes.patch_status("v", &PatchParams::default(), &phase("Released")).await.unwrap();
+    await_condition(volumes, "v", |volume: Option<&PersistentVolume>| volume.is_none()).await.unwrap();
     server.stop().await.unwrap();
 }

@@ -174,6 +174,11 @@ impl Kubelet {
         self.volumes.forget(uid);
     }
 
+    /// Drops the files of a deleted PersistentVolumeClaim.
+    pub fn forget_claim(&self, uid: &str) {
+        self.volumes.forget_claim(uid);
+    }
+
     async fn run_container(self: &Arc<Self>, run: &ContainerRun, process: &Arc<Process>) {
         match self.begin(run, process).await {
             Ok(Some((container, shell, started))) => {

@@ -46,4 +46,30 @@ impl Volumes {
     pub fn forget(&self, uid: &str) {
         self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Pod(pod, _) if pod == uid));
     }
+
+    /// Drops the volume of a deleted claim, with its parts.
+    pub fn forget_claim(&self, uid: &str) {
+        let is_of = |claim: &str| claim.strip_prefix(uid).is_some_and(|part| part.is_empty() || part.starts_with('/'));
+        self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Claim(claim) if is_of(claim)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_end_with_their_pod_or_claim() {
+        let volumes = Volumes::default();
+        let claim = |uid: &str| VolumeKey::Claim(uid.to_owned());
+        let pod = |uid: &str| VolumeKey::Pod(uid.to_owned(), "tmp".to_owned());
+        for key in [claim("c1"), claim("c1").part("logs"), claim("c10"), pod("p1"), pod("p2")] {
+            volumes.tree(key, Timestamp::UNIX_EPOCH);
+        }
+        volumes.forget("p1");
+        volumes.forget_claim("c1");
+        let mut left: Vec<String> = volumes.trees.lock().keys().map(|key| format!("{key:?}")).collect();
+        left.sort_unstable();
+        assert_eq!(left, [format!("{:?}", claim("c10")), format!("{:?}", pod("p2"))]);
+    }
 }

@@ -119,7 +119,7 @@ fn config_maps(control_plane: kube::Client) -> Api<ConfigMap> {
 }
 
 /// Waits for the ConfigMap and reads it.
-pub async fn told(control_plane: kube::Client) -> anyhow::Result<TrustedCas> {
+pub async fn load_trusted_cas(control_plane: kube::Client) -> anyhow::Result<TrustedCas> {
     let found = wait::await_condition(config_maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
     let map = tokio::time::timeout(CONFIG_MAP_TIMEOUT, found).await;
     let map = map.with_context(|| format!("timed out waiting for {NAMESPACE}/{NAME}"))??;

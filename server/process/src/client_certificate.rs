@@ -18,8 +18,8 @@ pub struct Peer {
 
 impl Peer {
     /// The client at this address with the result of its authentication.
-    pub fn new(address: Option<IpAddr>, judged: authn::Peer) -> Self {
-        let authn::Peer { front_proxy, certificate } = judged;
+    pub fn new(address: Option<IpAddr>, peer: authn::Peer) -> Self {
+        let authn::Peer { front_proxy, certificate } = peer;
         Self { address, front_proxy, certificate }
     }
 }

@@ -6,6 +6,7 @@
 pub mod client_ca;
 pub mod client_certificate;
 pub mod data_dir;
+pub mod origin;
 pub mod reload;
 pub mod reply;
 pub mod serving;

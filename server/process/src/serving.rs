@@ -229,7 +229,7 @@ async fn accept(
                             let session = stream.get_ref().1;
                             let chain = session.peer_certificates().unwrap_or_default();
                             let peer = match &tls.clients {
-                                Some(clients) => Peer::new(address, clients.judge(chain, UnixTime::now())),
+                                Some(clients) => Peer::new(address, clients.verify_chain(chain, UnixTime::now())),
                                 None => Peer { address, ..Peer::default() },
                             };
                             let client_chain = ClientChain(chain.iter().map(|one| one.clone().into_owned()).collect());

@@ -112,7 +112,11 @@ pub fn normalize_metadata(object: &mut Value) {
 /// True if all types are valid, checked without decoding. False for types with their own decoder.
 pub fn fits(schema: &Schema, value: &Value) -> bool {
     match (schema.ty, value) {
-        (Type::Any, _) | (_, Value::Null) => true,
+        (_, Value::Null) => true,
+        (Type::Any, value) => {
+            let object = schema.variant.as_deref().filter(|_| value.is_object());
+            object.is_none_or(|object| fits(object, value))
+        }
         (Type::Object, Value::Object(fields)) => {
             fields.iter().all(|(key, value)| schema.child(key).is_none_or(|node| fits(node, value)))
         }

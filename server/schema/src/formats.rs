@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
+use jiff::SignedDuration;
 use regex::Regex;
 
 macro_rules! pattern {
@@ -29,8 +30,7 @@ pattern!(ISBN, r"^[\dXx\- ]{10,17}$");
 pattern!(BASE64, r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$");
 pattern!(TIME, r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$");
 pattern!(DATE, r"^\d{4}-\d{2}-\d{2}$");
-pattern!(DURATION, r"^[+-]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)$");
-pattern!(COUNTED, r"\d+\s*([A-Za-zµ]+)");
+pattern!(COUNTED, r"(\d+)\s*([A-Za-zµ]+)");
 pattern!(SHORT_NAME, r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$");
 pattern!(LONG_NAME, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$");
 
@@ -48,7 +48,7 @@ pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => date_time(text),
         "date" => date(text),
-        "duration" => DURATION.is_match(text) || COUNTED.captures_iter(text).any(|found| is_unit(&found[1])),
+        "duration" => duration(text).is_some(),
         "ipv4" => without_zeros(text).parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => cidr(text),
@@ -77,11 +77,38 @@ pub fn fits(format: &str, text: &str) -> bool {
     }
 }
 
-/// True for a time unit, or a word that starts with one.
-fn is_unit(word: &str) -> bool {
+/// A text of format `duration`: as in Go (`1h30m`), or as the sum of all counted units in it (`2 days`, `P1D`).
+pub fn duration(text: &str) -> Option<SignedDuration> {
+    if let Ok(duration) = crowsnest_apimachinery::duration::parse(text) {
+        return Some(duration);
+    }
+    let mut sum: Option<i64> = None;
+    for found in COUNTED.captures_iter(text) {
+        let count: i64 = found[1].parse().ok()?;
+        if let Some(nanoseconds) = unit(&found[2]) {
+            // Go's sum of 64 bits overflows silently.
+            sum = Some(sum.unwrap_or(0).wrapping_add(count.wrapping_mul(nanoseconds)));
+        }
+    }
+    sum.map(SignedDuration::from_nanos)
+}
+
+/// Nanoseconds of a time unit, by its symbol or a word that starts with its name.
+fn unit(word: &str) -> Option<i64> {
+    const UNITS: [(&[&str], &str, i64); 8] = [
+        (&["ns"], "nano", 1),
+        (&["us", "µs"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", 1_000_000_000),
+        (&["m"], "min", 60_000_000_000),
+        (&["h", "hr"], "hour", 3_600_000_000_000),
+        (&["d"], "day", 86_400_000_000_000),
+        (&["w"], "week", 604_800_000_000_000),
+    ];
     let word = word.to_lowercase();
-    matches!(word.as_str(), "ns" | "us" | "µs" | "ms" | "s" | "m" | "h" | "hr" | "d" | "w")
-        || ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"].iter().any(|name| word.starts_with(name))
+    let is_meant =
+        |(symbols, name, _): &&(&[&str], &str, i64)| symbols.contains(&word.as_str()) || word.starts_with(name);
+    UNITS.iter().find(is_meant).map(|(_, _, nanoseconds)| *nanoseconds)
 }
 
 fn date(text: &str) -> bool {
@@ -161,5 +188,29 @@ fn isbn(format: &str, text: &str) -> bool {
         "isbn10" => ten(),
         "isbn13" => thirteen(),
         _ => ten() || thirteen(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("1h30m", Some(5_400))]
+    #[case("-2s", Some(-2))]
+    #[case("1d", Some(86_400))]
+    #[case("1w", Some(604_800))]
+    #[case("2 days", Some(172_800))]
+    #[case("1 s", Some(1))]
+    #[case("P1D", Some(86_400))]
+    #[case("1 Hour 2 minutes", Some(3_720))]
+    #[case("", None)]
+    #[case("soon", None)]
+    #[case("5", None)]
+    #[case("5 parsecs", None)]
+    #[case("99999999999999999999d", None)]
+    fn durations_are_those_of_the_format(#[case] text: &str, #[case] seconds: Option<i64>) {
+        assert_eq!(duration(text).map(|duration| duration.as_secs()), seconds);
     }
 }

@@ -104,6 +104,8 @@ pub struct Schema {
     pub additional: Option<Node>,
     /// Elements of a list.
     pub items: Option<Node>,
+    /// Objects, and objects in a list, of a type that also has other forms (`JSONSchemaPropsOrBool`).
+    pub variant: Option<Node>,
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`.
     pub atomic: bool,

@@ -7,6 +7,14 @@ use super::{Field, GoField, Omit, Schema, Type};
 /// Adds what Go encodes for absent values (`status: {}`, `name: ""`), and drops what `omitempty` omits. Idempotent;
 /// for custom resources only nulls are dropped.
 pub fn normalise(schema: &Schema, value: &mut Value) {
+    if let Some(object) = schema.variant.as_deref() {
+        match value {
+            Value::Object(_) => normalise(object, value),
+            Value::Array(items) => items.iter_mut().for_each(|item| normalise(object, item)),
+            _ => {}
+        }
+        return;
+    }
     match value {
         Value::Object(fields) if schema.ty == Type::Object => {
             if let Some(node) = schema.additional.as_deref() {

@@ -60,7 +60,10 @@ impl<'a> Reader<'a> {
             return None;
         }
         match (schema.ty, json) {
-            (Type::Any, json) => Some(self.untyped(json, path)),
+            (Type::Any, json) => match &schema.variant {
+                Some(node) => self.variant(node_ref(node), json, path),
+                None => Some(self.untyped(json, path)),
+            },
             (_, Json::Null) => Some(Value::Null),
             (Type::Object, Json::Object(fields)) => Some(self.object(schema, fields, go_type, path)),
             (Type::Array, Json::Array(items)) => Some(self.array(schema, items, go_type, path)),
@@ -89,6 +92,24 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// Decodes a type with several forms. Its own decoder in Go reports wrong types below the object, and no strict
+    /// findings.
+    fn variant(&mut self, object: &'a Schema, json: Json, path: &mut String) -> Option<Value> {
+        let outer = (std::mem::take(&mut self.structure), std::mem::take(&mut self.fields));
+        let findings = self.strict.len();
+        let read = match json {
+            json @ Json::Object(_) => self.read(object, json, object.short_name(), path),
+            Json::Array(items) => {
+                let read = |item| self.read(object, item, object.short_name(), path).unwrap_or(Value::Null);
+                Some(Value::Array(items.into_iter().map(read).collect()))
+            }
+            other => Some(other.into_value()),
+        };
+        self.strict.truncate(findings);
+        (self.structure, self.fields) = outer;
+        read
     }
 
     fn integer(&mut self, schema: &Schema, number: Number, go_type: &str) -> Option<Value> {

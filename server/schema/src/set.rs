@@ -70,6 +70,7 @@ impl SchemaSet {
             let mut schema = set.convert(node);
             schema.name = Some(name.clone());
             schema.ty = special(name).unwrap_or(schema.ty);
+            schema.variant = set.variant(name);
             if schema.ty == Type::Any {
                 schema.preserve_unknown = true;
             }
@@ -95,6 +96,12 @@ impl SchemaSet {
                 }
             }
         }
+    }
+
+    /// The definition of objects in a type with several forms.
+    fn variant(&self, name: &str) -> Option<Node> {
+        let object = name.strip_suffix("OrArray").or_else(|| name.strip_suffix("OrBool"))?;
+        self.by_name.get(object).map(|index| Node::Definition(*index))
     }
 
     fn child(&self, raw: &RawNode) -> Node {

@@ -143,3 +143,41 @@ fn unknown_fields_are_those_that_pruning_removes() {
     assert_eq!(found, super::prune(&schema, &mut object));
     assert_eq!(found, ["other", "spec.bogus", "spec.list[1].c"]);
 }
+
+#[test]
+fn schemas_below_items_and_additional_properties_are_decoded() {
+    let definition = |schema: Value| {
+        let version =
+            json!({"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": schema}}}});
+        let body = json!({"metadata": {"name": "a"}, "spec": {"versions": [version]}}).to_string();
+        decode("apiextensions.k8s.io", "CustomResourceDefinition", &body)
+    };
+    for (schema, expected) in [
+        (
+            json!({"items": {"minimum": "x"}}),
+            "json: cannot unmarshal string into Go struct field JSONSchemaProps.minimum of type float64",
+        ),
+        (
+            json!({"additionalProperties": {"properties": {"b": {"type": 5}}}}),
+            "json: cannot unmarshal number into Go struct field JSONSchemaProps.properties.type of type string",
+        ),
+    ] {
+        let error = definition(schema).unwrap_err();
+        assert!(error.ends_with(expected), "{error}");
+    }
+    let node = SchemaSet::builtin().kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/a";
+    for (schema, kept) in [
+        (
+            json!({"items": {"required": [], "enum": [], "default": null, "x-kubernetes-list-map-keys": [], "unknown": 1}}),
+            json!({"items": {}}),
+        ),
+        (json!({"additionalProperties": false}), json!({"additionalProperties": false})),
+        (json!({"additionalProperties": {"enum": []}}), json!({"additionalProperties": {}})),
+        (json!({"items": [{"enum": []}]}), json!({"items": [{}]})),
+    ] {
+        let (mut object, strict) = definition(schema).unwrap();
+        normalise(&node, &mut object);
+        assert_eq!((object.pointer(path), strict), (Some(&kept), vec![]));
+    }
+}

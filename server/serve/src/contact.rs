@@ -126,18 +126,18 @@ impl Guard {
 /// Middleware: refuses requests and ends watches while the control plane is lost.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let watches = request.method() == http::Method::GET && is_watch(request.uri().query().unwrap_or_default());
-    let answer = tokio::select! {
+    let response = tokio::select! {
         biased;
         () = guard.clone().lost() => {
             let text = "the control plane does not respond to this replica";
             return ApiError::new(Reason::ServiceUnavailable, text).into_response();
         }
-        answer = next.run(request) => answer,
+        response = next.run(request) => response,
     };
-    if !watches || answer.status() != StatusCode::OK {
-        return answer;
+    if !watches || response.status() != StatusCode::OK {
+        return response;
     }
-    answer.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.ended()))))
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.ended()))))
 }
 
 fn is_watch(query: &str) -> bool {

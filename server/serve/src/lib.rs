@@ -32,6 +32,7 @@ use tokio_util::task::TaskTracker;
 use crate::api_config::webhook_clients;
 pub use config::{Config, LeaderElection};
 use contact::{Connectivity, Guard};
+use crowsnest_aggregated::admission::{AdmissionChain, ClusterDns};
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
@@ -98,7 +99,7 @@ struct Running {
     /// Separate client for leader election: other requests must not delay a renewal.
     election_client: kube::Client,
     roles: Arc<Roles>,
-    edge: ApiMiddleware,
+    middleware: ApiMiddleware,
     reloader: Option<Reloader>,
     phase: watch::Sender<Phase>,
     /// Connectivity of the control plane, written by its own task.
@@ -128,9 +129,9 @@ impl Running {
         let dir = DataDir::open(&config.data_dir, false)?;
         let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
         let mut reloader = config.api.reloader();
-        let edge = config.api.middleware(auditor, reloader.counts());
+        let middleware = config.api.middleware(auditor, reloader.counts());
         let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
-        let counted = edge.metrics.requests.layer(host);
+        let counted = middleware.metrics.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
         let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
         let running = Self {
@@ -138,7 +139,7 @@ impl Running {
             control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
-            edge,
+            middleware,
             reloader: Some(reloader),
             phase,
             contact: watch::Sender::new(Connectivity::Responding),
@@ -163,7 +164,7 @@ impl Running {
             servers: self.servers.clone(),
             roles: Arc::clone(&self.roles),
             caches: self.config.has_cache(),
-            edge: self.edge.clone(),
+            middleware: self.middleware.clone(),
         };
         for (address, what, routes) in [
             (self.config.health_probe_bind_address, "--health-probe-bind-address", probes::health(probes.clone())),
@@ -264,7 +265,7 @@ impl Running {
     ) -> anyhow::Result<()> {
         self.wait_for_control_plane().await;
         let client = &self.control_plane;
-        let trusted_cas = trust::told(client.clone()).await?;
+        let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
         self.config.api.watch(reloader, &trust, vec![own]).await?;
@@ -273,17 +274,22 @@ impl Running {
         let mut routes = axum::Router::new();
         if self.config.has_role(Role::Webhook) {
             let settings = (&self.config.controllers, self.config.allow_local_endpoints);
-            let admissions = &self.edge.metrics.admissions;
+            let admissions = &self.middleware.metrics.admissions;
             let clients = webhook_clients(self.config.webhook_clients.as_ref(), reloader).await?;
             routes = routes.nest("/webhooks", crowsnest_webhook::routes(client.clone(), settings, admissions, clients));
         }
         if self.config.has_role(Role::Aggregated) {
+            let delegated = DelegatedAuth::new(client.clone());
+            let admission = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), Arc::new(ClusterDns)));
+            let following = Arc::clone(&admission).run(self.servers.stopping().clone());
+            self.servers.keep("policies and webhooks of the control plane", following);
             routes = routes.fallback_service(router(Aggregated {
                 registry: &REGISTRY,
                 control_plane: client.clone(),
-                delegated: DelegatedAuth::new(client.clone()),
+                delegated,
+                admission,
                 roles: Arc::clone(&self.roles),
-                edge: self.edge.clone(),
+                middleware: self.middleware.clone(),
                 metrics_adapter: self.config.metrics_adapter,
             }));
         }
@@ -322,7 +328,7 @@ impl Running {
             cache,
             controllers: self.config.controllers.clone(),
             leader_election_mode: self.leader_election_mode(),
-            requests: self.edge.metrics.requests.clone(),
+            requests: self.middleware.metrics.requests.clone(),
             local_endpoints: self.config.allow_local_endpoints,
         };
         let client = shortcut::client(&self.control_plane);

@@ -37,7 +37,7 @@ pub(super) struct Probes {
     pub(super) roles: Arc<Roles>,
     /// True if a role needs the parts in `roles`.
     pub(super) caches: bool,
-    pub(super) edge: ApiMiddleware,
+    pub(super) middleware: ApiMiddleware,
 }
 
 impl Probes {
@@ -53,7 +53,7 @@ impl Probes {
         if self.caches {
             problems.extend(self.roles.problems());
         }
-        problems.extend(self.edge.problems());
+        problems.extend(self.middleware.problems());
         problems
     }
 
@@ -101,10 +101,10 @@ async fn serve_metrics(State(probes): State<Probes>) -> Response {
         labels: Vec::new(),
         value: u64::from(probes.problems().is_empty()),
     };
-    let series = probes.edge.series().chain([ready]);
+    let series = probes.middleware.series().chain([ready]);
     let metrics = match probes.roles.get() {
-        Some(running) => cache::metrics(running, series, &probes.edge.metrics).await,
-        None => cache::metrics_alone(series, &probes.edge.metrics),
+        Some(running) => cache::metrics(running, series, &probes.middleware.metrics).await,
+        None => cache::metrics_alone(series, &probes.middleware.metrics),
     };
     metrics.unwrap_or_else(ApiError::into_response)
 }
@@ -120,7 +120,7 @@ mod tests {
     use std::time::Duration;
 
     fn probes(phase: Phase, contact: Connectivity, caches: bool, servers: Tasks) -> Probes {
-        let edge = ApiMiddleware {
+        let middleware = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(1, 1),
             reloads: Arc::new(ReloadCounters::default()),
@@ -128,7 +128,7 @@ mod tests {
             timeout: Duration::from_secs(1),
         };
         let ((_phase_sender, phase), (_contact_sender, contact)) = (watch::channel(phase), watch::channel(contact));
-        Probes { phase, contact, servers, roles: Arc::default(), caches, edge }
+        Probes { phase, contact, servers, roles: Arc::default(), caches, middleware }
     }
 
     #[rstest]

@@ -27,7 +27,7 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
             else {
                 return Ok(control_plane.send(request).await?.map(Body::new));
             };
-            let target = Target { tail: stored_route.tail(&path), query: &query };
+            let target = Target { tail: stored_route.tail(&path), query: &query, status_only: false };
             let answered = group.serve(&control_plane, target, request.map(Body::new), None).await;
             Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
         }
@@ -48,8 +48,8 @@ mod tests {
             let path = request.uri().path().to_owned();
             let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "metadata": {"name": path}});
             let body = KubeBody::from(object.to_string().into_bytes());
-            let answer = Response::builder().header("content-type", "application/json").body(body);
-            answer.map_err(kube::Error::HttpError)
+            let response = Response::builder().header("content-type", "application/json").body(body);
+            response.map_err(kube::Error::HttpError)
         });
         kube::Client::new(service, "default")
     }
@@ -68,12 +68,12 @@ mod tests {
     #[tokio::test]
     async fn aggregated_kinds_are_read_from_storage(#[case] path: &str, #[case] expected_path: &str) {
         let impersonated = Request::get(path).header("impersonate-user", "mallory").body(Vec::new()).unwrap();
-        let answer: Value = client(&echo()).request(impersonated).await.unwrap();
-        assert_eq!(answer["metadata"]["name"], path, "a request on behalf of a caller uses the aggregation layer");
-        let answer: Value = client(&echo()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
-        assert_eq!(answer["metadata"]["name"], expected_path);
+        let response: Value = client(&echo()).request(impersonated).await.unwrap();
+        assert_eq!(response["metadata"]["name"], path, "a request on behalf of a caller uses the aggregation layer");
+        let response: Value = client(&echo()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        assert_eq!(response["metadata"]["name"], expected_path);
         let version =
             if path == expected_path { "storage.crowsnest.io/v1alpha1" } else { path.split('/').nth(2).unwrap() };
-        assert!(answer["apiVersion"].as_str().unwrap().starts_with(version), "{answer}");
+        assert!(response["apiVersion"].as_str().unwrap().starts_with(version), "{response}");
     }
 }

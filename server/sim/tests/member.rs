@@ -132,6 +132,7 @@ async fn deployments_run_roll_out_and_are_deleted() {
     let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}});
     create::<Service>(&client, service).await;
     let running = until::<Deployment>(&client, "web", "availability", |web| is_available(web, 3)).await;
+    assert_eq!(running.metadata.generation, Some(1), "the revision is not part of the spec");
     insta::assert_json_snapshot!("deployment-status", running.status, {
         ".conditions[].lastTransitionTime" => "<time>", ".conditions[].lastUpdateTime" => "<time>",
         ".conditions[].message" => insta::dynamic_redaction(|text, _| {
@@ -165,6 +166,7 @@ async fn deployments_run_roll_out_and_are_deleted() {
     let patch = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}}}});
     api.patch("web", &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
     let rolled = until::<Deployment>(&client, "web", "the rollout", |web| is_available(web, 4)).await;
+    assert_eq!(rolled.metadata.generation, Some(2));
     assert_eq!(rolled.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"], "2");
     until_all::<ReplicaSet>(&client, "an empty old set", |sets| {
         let mut sizes: Vec<_> =
@@ -473,14 +475,14 @@ async fn outages_hold_events_until_they_end() {
     member.cut_off_for(Outage::Silent, MOMENT).await.unwrap();
     tokio::time::timeout(PATIENCE, maps.list(&ListParams::default())).await.unwrap().unwrap();
     member.flap(Duration::from_millis(20)).await.unwrap();
-    let turns = async {
+    let reachability_changes = async {
         for reachable in [true, false, true] {
             while member.is_reachable().await != reachable {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
     };
-    tokio::time::timeout(PATIENCE, turns).await.unwrap();
+    tokio::time::timeout(PATIENCE, reachability_changes).await.unwrap();
     member.resume().await.unwrap();
     maps.list(&ListParams::default()).await.unwrap();
     member.stop().await.unwrap();

@@ -15,7 +15,7 @@ use crowsnest_up::ApiserverConfig;
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
     #[command(flatten)]
-    pub(crate) place: DataDirArgs,
+    pub(crate) storage: DataDirArgs,
     /// Address to serve the API on
     #[arg(long, default_value = "127.0.0.1:7443")]
     pub(crate) listen: SocketAddr,
@@ -38,7 +38,7 @@ pub(crate) struct ApiserverArgs {
 pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
     let in_flight = InFlight { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight };
     let config = ApiserverConfig {
-        place: args.place.config(),
+        storage: args.storage.config(),
         listen: args.listen,
         disabled_admission: args.disable_admission_plugins,
         in_flight,

@@ -1,5 +1,6 @@
 //! `crowsnest bench`: measures the results in docs/BENCHMARKS.md; prints each as `name value unit`.
 
+mod access;
 mod apiserver;
 mod cache;
 mod failover;
@@ -16,6 +17,7 @@ mod reads;
 mod replicas;
 mod search;
 mod stage;
+mod writes;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,6 +77,8 @@ enum Bench {
     Proxy(proxy::ProxyArgs),
     /// Propagation rate of templates and their changes, and the cost of a restart in steady state
     Propagate(propagate::PropagateArgs),
+    /// Requests to the control plane for each propagated Deployment, by verb and resource, and conflicts
+    Writes(writes::WritesArgs),
     /// Eviction rate from tainted clusters, writes during failover, and the cost of an idle fleet
     Failover(failover::FailoverArgs),
     /// API server process of a benchmark; ends with its standard input
@@ -84,6 +88,8 @@ enum Bench {
         name: String,
         #[arg(long)]
         control_plane: bool,
+        #[arg(long)]
+        audit_log: Option<PathBuf>,
     },
     /// Event source of a benchmark without an API server, as a baseline
     #[command(hide = true)]
@@ -116,6 +122,8 @@ enum Bench {
     },
     /// Scheduling decisions per second of the planner over many clusters and nodes
     Plan(plan::PlanArgs),
+    /// Access reviews over the RBAC objects of many clusters
+    Access(access::AccessArgs),
     /// Member process of other benchmarks; runs until it is killed
     #[command(hide = true)]
     Members {
@@ -151,9 +159,12 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Replica { cache_dir, kubeconfig, db } => replicas::replica(&cache_dir, &kubeconfig, &db).await?,
         Bench::Proxy(args) => proxy::run(&args).await?,
         Bench::Propagate(args) => propagate::run(&args).await?,
-        Bench::Server { name, control_plane } => parts::serve(&name, control_plane).await?,
+        Bench::Writes(args) => writes::run(&args).await?,
+        Bench::Server { name, control_plane, audit_log } => {
+            parts::serve(&name, control_plane, audit_log.as_deref()).await?;
+        }
         Bench::Floor { listeners, writes, bytes, every } => {
-            floor::tell(listeners, writes, bytes, Duration::from_millis(every)).await?;
+            floor::broadcast(listeners, writes, bytes, Duration::from_millis(every)).await?;
         }
         Bench::Failover(args) => failover::run(&args).await?,
         Bench::Controllers { cache_dir, kubeconfig, evict } => {
@@ -161,6 +172,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         }
         Bench::Simulated { count } => parts::simulate(count).await?,
         Bench::Plan(args) => plan::run(&args)?,
+        Bench::Access(args) => access::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }

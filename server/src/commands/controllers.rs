@@ -106,7 +106,7 @@ pub(crate) struct ControllerArgs {
     #[arg(long, env = "CROWSNEST_UNSCHEDULABLE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
     unschedulable_threshold: Option<Duration>,
     #[command(flatten)]
-    asking: AskingArgs,
+    estimators: AskingArgs,
     #[command(flatten)]
     autoscaling: AutoscalingArgs,
 }
@@ -213,15 +213,15 @@ impl ControllerArgs {
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
         take(&mut periods.descheduling, &self.descheduling_interval);
         take(&mut periods.unschedulable_threshold, &self.unschedulable_threshold);
-        settings.estimators = self.asking.open()?;
+        settings.estimators = self.estimators.open()?;
         self.autoscaling.read(settings);
         Ok(standard)
     }
 }
 
-fn take<T: Clone>(setting: &mut T, said: &Option<T>) {
-    if let Some(said) = said {
-        setting.clone_from(said);
+fn take<T: Clone>(setting: &mut T, flag: &Option<T>) {
+    if let Some(flag) = flag {
+        setting.clone_from(flag);
     }
 }
 
@@ -289,14 +289,14 @@ mod tests {
     #[test]
     fn unset_flags_keep_the_profile() {
         for standard in [Config::default(), Config::conformance()] {
-            let said = settings("", standard.clone()).unwrap();
-            assert_eq!(format!("{said:?}"), format!("{standard:?}"));
+            let config = settings("", standard.clone()).unwrap();
+            assert_eq!(format!("{config:?}"), format!("{standard:?}"));
         }
     }
 
     #[test]
     fn flags_are_applied() {
-        let said = settings(
+        let config = settings(
             "--feature-gates Failover=true,LoggingBetaOptions=false --controllers=*,-namespace,hpaScaleTargetMarker \
              --skipped-propagating-apis batch;v1/Secret --skipped-propagating-namespaces kube-.*,infra \
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
@@ -314,19 +314,19 @@ mod tests {
              --scheduler-estimator-port 10353 --scheduler-estimator-timeout 1s --scheduler-estimator-service-prefix est",
             Config::default(),
         );
-        let said = said.unwrap();
-        assert_eq!(said.gates, Gates { failover: true, ..Gates::default() });
+        let config = config.unwrap();
+        assert_eq!(config.gates, Gates { failover: true, ..Gates::default() });
         let runs = ["namespace", "hpaScaleTargetMarker", "binding"];
-        assert_eq!(runs.map(|name| said.controllers.is_enabled(name)), [false, true, true]);
-        assert_eq!(said.skipped_apis, "batch;v1/Secret".parse().unwrap());
-        assert!(said.skipped_namespaces.contains("infra") && !said.skipped_namespaces.contains("default"));
-        assert_eq!((said.propagate_empty_workloads, said.scheduler_name.as_str()), (true, "mine"));
-        let on = [Plugin::ClusterLocality, Plugin::ClusterAffinity].map(|plugin| said.plugins.has(plugin));
+        assert_eq!(runs.map(|name| config.controllers.is_enabled(name)), [false, true, true]);
+        assert_eq!(config.skipped_apis, "batch;v1/Secret".parse().unwrap());
+        assert!(config.skipped_namespaces.contains("infra") && !config.skipped_namespaces.contains("default"));
+        assert_eq!((config.propagate_empty_workloads, config.scheduler_name.as_str()), (true, "mine"));
+        let on = [Plugin::ClusterLocality, Plugin::ClusterAffinity].map(|plugin| config.plugins.has(plugin));
         assert_eq!(on, [false, true]);
-        assert!(said.no_execute_taint_eviction && said.allow_no_execute_taint_policy);
-        assert_eq!((said.no_execute_purge_mode, said.failover_safety), (PurgeMode::Directly, Safety::Karmada));
-        assert_eq!((said.eviction_rate, said.secondary_eviction_rate), (Some(0.25), 0.0));
-        let periods = &said.periods;
+        assert!(config.no_execute_taint_eviction && config.allow_no_execute_taint_policy);
+        assert_eq!((config.no_execute_purge_mode, config.failover_safety), (PurgeMode::Directly, Safety::Karmada));
+        assert_eq!((config.eviction_rate, config.secondary_eviction_rate), (Some(0.25), 0.0));
+        let periods = &config.periods;
         assert_eq!(periods.graceful_eviction_timeout, Duration::from_secs(150));
         assert_eq!(
             (periods.cluster_status, periods.cluster_success_threshold),
@@ -336,34 +336,34 @@ mod tests {
         assert_eq!(periods.quota_sync, Duration::from_secs(120));
         let monitor = [periods.cluster_monitor, periods.cluster_monitor_grace, periods.cluster_startup_grace];
         assert_eq!(monitor, [1, 8, 12].map(Duration::from_secs));
-        assert_eq!(said.unhealthy_cluster_threshold, 0.8);
+        assert_eq!(config.unhealthy_cluster_threshold, 0.8);
         assert_eq!(
             (periods.autoscaling_sync, periods.downscale_stabilization),
             (Duration::from_secs(5), Duration::ZERO)
         );
         let (cpu_initialization, initial_readiness_delay) =
             (SignedDuration::from_mins(1), SignedDuration::from_secs(10));
-        assert_eq!(said.counting, ReplicaCalculator { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
+        assert_eq!(config.counting, ReplicaCalculator { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
         assert_eq!(
             (periods.descheduling, periods.unschedulable_threshold),
             (Duration::from_secs(60), Duration::from_secs(90))
         );
-        let asked = said.estimators.unwrap();
+        let estimators = config.estimators.unwrap();
         let expected = EstimatorOptions {
             port: 10353,
             timeout: Duration::from_secs(1),
             service_prefix: "est".to_owned(),
             ..EstimatorOptions::default()
         };
-        assert_eq!(asked.options(), &expected);
+        assert_eq!(estimators.options(), &expected);
     }
 
     #[test]
     fn flags_override_the_profile() {
         let arguments = "--feature-gates Failover=false --controllers * --enable-no-execute-taint-eviction=false";
-        let said = settings(arguments, Config::conformance()).unwrap();
-        assert_eq!(said.gates, Gates { failover: false, ..Gates::all() });
-        assert_eq!((said.controllers, said.no_execute_taint_eviction), (Selection::default(), false));
+        let config = settings(arguments, Config::conformance()).unwrap();
+        assert_eq!(config.gates, Gates { failover: false, ..Gates::all() });
+        assert_eq!((config.controllers, config.no_execute_taint_eviction), (Selection::default(), false));
     }
 
     #[rstest]

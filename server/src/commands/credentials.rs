@@ -41,7 +41,7 @@ pub(crate) struct CredentialsArgs {
 pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     let wrong = || format!("reading {}", args.file.display());
     let text = std::fs::read_to_string(&args.file).with_context(wrong)?;
-    let wishes = read(&text).with_context(wrong)?;
+    let required_secrets = read(&text).with_context(wrong)?;
     let config = match &args.kubeconfig {
         Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
         None => kube::Config::incluster()
@@ -50,8 +50,8 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
     let renewal = Renewal { now: Timestamp::now(), ahead: SignedDuration::try_from(args.renew_before)? };
     let mut lines = Vec::new();
-    let told = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, renewal, args.dry_run));
-    let ended = ensure(&secrets, &wishes, renewal, args.dry_run, told).await;
+    let report = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, renewal, args.dry_run));
+    let ended = ensure(&secrets, &required_secrets, renewal, args.dry_run, report).await;
     // Print completed steps even if a later one failed.
     let mut out = std::io::stdout().lock();
     for line in lines {

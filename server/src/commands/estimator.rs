@@ -149,7 +149,7 @@ impl AskingArgs {
             return Ok(None);
         }
         let standard = EstimatorOptions::default();
-        let text = |said: &Option<String>, standard: String| said.clone().unwrap_or(standard);
+        let text = |flag: &Option<String>, standard: String| flag.clone().unwrap_or(standard);
         let identity = self.scheduler_estimator_cert_file.clone().zip(self.scheduler_estimator_key_file.clone());
         let options = EstimatorOptions {
             port: self.scheduler_estimator_port.unwrap_or(standard.port),
@@ -191,15 +191,15 @@ mod tests {
         assert_eq!((standard.server_port, standard.insecure_skip_grpc_client_verify), (10352, false));
         assert_eq!(standard.metrics_bind_address, ListenAddress("0.0.0.0:8080".parse().ok()));
         assert_eq!(standard.health_probe_bind_address, ListenAddress("0.0.0.0:10351".parse().ok()));
-        let said = parse(
+        let args = parse(
             "--kubeconfig /etc/m1-kubeconfig --grpc-auth-cert-file a.crt --grpc-auth-key-file a.key \
              --grpc-client-ca-file ca.crt --insecure-skip-grpc-client-verify=true --server-port 1234 \
              --metrics-bind-address 127.0.0.1:8080 --health-probe-bind-address 0 \
              --feature-gates ResourceQuotaEstimate=true",
         );
-        let said = said.unwrap();
-        assert!(said.insecure_skip_grpc_client_verify && said.feature_gates.resource_quota_estimate);
-        assert_eq!((said.server_port, said.health_probe_bind_address), (1234, ListenAddress(None)));
+        let args = args.unwrap();
+        assert!(args.insecure_skip_grpc_client_verify && args.feature_gates.resource_quota_estimate);
+        assert_eq!((args.server_port, args.health_probe_bind_address), (1234, ListenAddress(None)));
     }
 
     #[rstest]

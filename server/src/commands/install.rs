@@ -90,8 +90,8 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
     };
     let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
     // Equal addresses mean that one process serves both.
-    let said = args.webhook_host.clone().zip(args.webhook_port);
-    let webhooks_at = said.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
+    let requested = args.webhook_host.clone().zip(args.webhook_port);
+    let webhooks_at = requested.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
     let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));
     let metrics = args.metrics_adapter.or_else(|| before.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
     let ca = match &args.ca_file {
@@ -103,7 +103,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    let wish = InstallRequest {
+    let request = InstallRequest {
         record: Record { webhooks_at, ..Record::new(host, port, metrics) },
         ca,
         take_over: args.take_over,
@@ -111,9 +111,9 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
     };
     let mut out = std::io::stdout().lock();
     if args.dry_run {
-        print(&mut out, &installation::rendered(&client, &wish).await?, args.output)?;
+        print(&mut out, &installation::rendered(&client, &request).await?, args.output)?;
     } else {
-        installation::install(&client, &wish, args.wait, &mut out).await?;
+        installation::install(&client, &request, args.wait, &mut out).await?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_index::{History, IndexOptions};
 use crowsnest_store::ingest::{Keep, Withheld};
 
@@ -25,7 +26,7 @@ pub(crate) struct KeepArgs {
     /// Maximum size of deleted objects and previous revisions in bytes; the oldest are deleted first
     #[arg(long, env = "CROWSNEST_CACHE_HISTORY_BYTES", default_value = "512Mi", value_name = "BYTES", value_parser = bytes)]
     cache_history_bytes: u64,
-    /// Maximum number of revisions per object
+    /// Maximum number of revisions per object; the last revision of as many generations is kept as well
     #[arg(long, env = "CROWSNEST_CACHE_VERSIONS", default_value_t = 10, value_name = "N")]
     cache_versions: u32,
     /// Database size in bytes above which previous revisions are deleted early [default: no limit]
@@ -50,6 +51,9 @@ pub(crate) struct KeepArgs {
     /// such as configmaps:data. A change fills the cache again
     #[arg(long, env = "CROWSNEST_CACHE_WITHHOLD", value_name = "PATHS", value_delimiter = ',')]
     cache_withhold: Vec<Withheld>,
+    /// YAML file with references of custom resources, which paths between objects follow
+    #[arg(long, env = "CROWSNEST_CACHE_REFERENCES", value_name = "FILE", value_parser = references)]
+    cache_references: Option<References>,
     /// Keep metadata.managedFields; objects become about a third larger
     #[arg(long, env = "CROWSNEST_CACHE_MANAGED_FIELDS")]
     cache_managed_fields: bool,
@@ -77,6 +81,7 @@ impl KeepArgs {
             bytes_in_flight_per_cluster: standard.bytes_in_flight_per_cluster.min(in_flight),
             max_object_bytes: memory(self.cache_object_bytes),
             excluded: self.cache_exclude.iter().filter(|resource| !resource.is_empty()).cloned().collect(),
+            references: self.cache_references.iter().flat_map(|References(rules)| rules).cloned().collect(),
             keep: Keep {
                 secret_values: self.cache_secret_values,
                 managed_fields: self.cache_managed_fields,
@@ -92,6 +97,15 @@ impl KeepArgs {
     pub(crate) fn with_index_prefix(&self, prefix: String) -> Self {
         Self { backend: self.backend.with_prefix(prefix), ..self.clone() }
     }
+}
+
+/// Rules of a file.
+#[derive(Debug, Clone)]
+struct References(Vec<CustomRule>);
+
+fn references(path: &str) -> Result<References, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    serde_saphyr::from_str(&text).map(References).map_err(|error| format!("expected a list of references: {error}"))
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -140,30 +154,46 @@ mod tests {
 
     #[test]
     fn unset_flags_keep_the_defaults() {
-        let (said, standard) = (options("").unwrap(), IndexOptions::new("/nowhere"));
-        assert_eq!(format!("{said:?}"), format!("{standard:?}"));
+        let (options, standard) = (options("").unwrap(), IndexOptions::new("/nowhere"));
+        assert_eq!(format!("{options:?}"), format!("{standard:?}"));
     }
 
     #[test]
     fn flags_are_applied() {
-        let said = options(
+        let options = options(
             "--cache-history 90m --cache-history-bytes 1Gi --cache-versions 3 --cache-bytes 4Gi \
             --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields --cache-withhold configmaps:data",
         );
-        let said = said.unwrap();
+        let options = options.unwrap();
         let history = History {
             kept_for: Duration::from_secs(5400),
             per_object: 3,
             max_bytes: 1 << 30,
             max_store_bytes: Some(4 << 30),
         };
-        assert_eq!((said.history, said.bytes_in_flight, said.bytes_in_flight_per_cluster), (history, 1 << 20, 1 << 20));
-        assert_eq!(said.excluded, ["pods", "events.events.k8s.io"]);
+        assert_eq!(
+            (options.history, options.bytes_in_flight, options.bytes_in_flight_per_cluster),
+            (history, 1 << 20, 1 << 20)
+        );
+        assert_eq!(options.excluded, ["pods", "events.events.k8s.io"]);
         let withheld = vec!["configmaps:data".parse().unwrap()];
-        assert_eq!(said.keep, Keep { managed_fields: true, withheld, ..Keep::default() });
+        assert_eq!(options.keep, Keep { managed_fields: true, withheld, ..Keep::default() });
+    }
+
+    #[test]
+    fn references_are_read_from_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = |text: &str| std::fs::write(file.path(), text).unwrap();
+        write("- {group: acme.io, kind: App, path: spec.database.name, target: {group: acme.io, kind: Database}}\n");
+        let flag = format!("--cache-references {}", file.path().display());
+        assert_eq!(options(&flag).unwrap().references[0].path, "spec.database.name");
+        write("- {kind: App, field: x}\n");
+        let error = options(&flag).unwrap_err();
+        assert!(error.contains("expected a list of references"), "{error}");
     }
 
     #[rstest]
+    #[case("--cache-references /nowhere/references.yaml", "No such file")]
     #[case("--cache-history yesterday", "expected a value such as 24h")]
     #[case("--cache-history=-1h", "cannot be negative")]
     #[case("--cache-history 9000h", "at most a year")]

@@ -46,8 +46,8 @@ fn beside(default: &Path, name: &ClusterName) -> PathBuf {
 pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let data_dir = args.data_dir.unwrap_or_else(|| beside(&default_data_dir(), &args.name));
     let is_conformance = args.profile == Some(Profile::Conformance);
-    let place = DataDirConfig { data_dir, reset: args.reset };
-    let config = MemberConfig { name: args.name, place, listen: args.listen, load: args.load, is_conformance };
+    let storage = DataDirConfig { data_dir, reset: args.reset };
+    let config = MemberConfig { name: args.name, storage, listen: args.listen, load: args.load, is_conformance };
     crowsnest_up::alone::run(config).await
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct PartArgs {
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
-    pub(crate) edge: EdgeArgs,
+    pub(crate) api: EdgeArgs,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]

@@ -26,7 +26,7 @@ use crowsnest_agent::agent::certificate::CertificateRequest;
 use crowsnest_agent::agent::{self, Config, Rotation};
 use crowsnest_cli::duration::duration;
 use crowsnest_cli::output::terminal;
-use crowsnest_cli::reach::said;
+use crowsnest_cli::reach::reason;
 use discovery::{Pins, Token};
 
 /// Interval and threshold of the certificate renewal of an agent in this process: the defaults of its flags.
@@ -187,7 +187,7 @@ where
         + std::fmt::Debug,
 {
     let found = Api::<K>::namespaced(member.clone(), namespace).get_opt(name).await;
-    found.map_err(|error| anyhow!("cannot read from this cluster: {}", said(&error)))
+    found.map_err(|error| anyhow!("cannot read from this cluster: {}", reason(&error)))
 }
 
 /// True if `register` created the object.
@@ -261,7 +261,7 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
         ready.is_some_and(|ready| ready > 0)
     };
     let waited = tokio::time::timeout(ROLLOUT, await_condition(deployments, AGENT, runs)).await;
-    let place = format!("{}/{AGENT}", args.namespace);
+    let deployment_name = format!("{}/{AGENT}", args.namespace);
     waited.map_err(|_| {
         anyhow!(
             "the agent is not available after {} s; see `kubectl describe deployment -n {} {AGENT}`",
@@ -271,7 +271,7 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
     })??;
     writeln!(
         std::io::stdout(),
-        "cluster({}) is registered successfully; its agent is deployment {place}",
+        "cluster({}) is registered successfully; its agent is deployment {deployment_name}",
         args.cluster_name
     )?;
     Ok(ExitCode::SUCCESS)

@@ -227,7 +227,7 @@ impl ServeArgs {
             shutdown_delay: self.shutdown_delay_duration,
             leader_election: self.leading.config(),
             controllers: self.parts.controllers.read(runtime::Config::default())?,
-            api: self.parts.edge.config(),
+            api: self.parts.api.config(),
             webhook_clients: self.webhooks.config(),
             oidc: self.parts.oidc.read()?,
             sign_in: self.parts.sign_in.config(),

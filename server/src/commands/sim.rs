@@ -108,15 +108,15 @@ pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(serde_json::to_vec(&body)?)?,
     };
-    let answer: Value = match client.request(request).await {
-        Ok(answer) => answer,
+    let response: Value = match client.request(request).await {
+        Ok(response) => response,
         Err(kube::Error::Api(status)) => bail!("{}", status.message),
         Err(error) => {
             return Err(error).with_context(|| format!("cannot connect to {server}; is `crowsnest up` running?"));
         }
     };
     if matches!(args.fault, Fault::State | Fault::Load { .. }) {
-        writeln!(std::io::stdout(), "{answer:#}")?;
+        writeln!(std::io::stdout(), "{response:#}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

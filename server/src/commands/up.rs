@@ -44,7 +44,7 @@ pub(crate) enum Profile {
 A YAML file accepts the same settings, and several groups of nodes per member; see docs/FLEET-SHAPES.md.")]
 pub(crate) struct UpArgs {
     #[command(flatten)]
-    pub(crate) place: DataDirArgs,
+    pub(crate) storage: DataDirArgs,
     /// Simulated members: a number, names, names with settings, or a YAML file [default: 3]
     #[arg(long, value_name = "COUNT|NAMES[:SETTINGS]|FILE", conflicts_with_all = ["no_members", "profile"])]
     pub(crate) members: Option<MembersArg>,
@@ -92,7 +92,7 @@ impl UpArgs {
             None => bail!("--rights requires --kubeconfig"),
         };
         Ok(Config {
-            place: self.place.config(),
+            storage: self.storage.config(),
             members,
             is_conformance,
             listen: self.listen,
@@ -101,7 +101,7 @@ impl UpArgs {
             metrics_adapter: self.parts.adapter.metrics_adapter,
             controllers: self.parts.controllers.read(standard)?,
             cache: self.parts.keep.options(PathBuf::new()),
-            api: self.parts.edge.config(),
+            api: self.parts.api.config(),
             oidc: self.parts.oidc.read()?,
             sign_in: self.parts.sign_in.config(),
             ui: self.parts.ui.config(),

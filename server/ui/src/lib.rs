@@ -12,8 +12,8 @@ mod config;
 mod cookies;
 mod handle;
 mod identities;
+mod mcp;
 pub mod oidc;
-mod origin;
 mod pages;
 mod seal;
 mod session;
@@ -25,6 +25,7 @@ mod upstream;
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_component_base::client_errors::api_error;
+use crowsnest_process::origin;
 use crowsnest_process::reply::StatusResponse;
 use std::sync::Arc;
 
@@ -40,9 +41,9 @@ use kube::client::Body as KubeBody;
 use tokio::sync::Semaphore;
 
 pub use config::UiConfig;
+pub use crowsnest_process::origin::Hosts;
 use crowsnest_process::reply::Body;
 pub use identities::Identities;
-pub use origin::Hosts;
 pub use seal::Seal;
 pub use session::ATTEMPTS;
 pub use tokens::Tokens;
@@ -121,6 +122,9 @@ pub fn router(ui: Ui) -> Router {
         .route("/apis", any(forward))
         .route("/apis/{*path}", any(forward))
         .route("/openapi/v3/{*path}", get(forward))
+        .route(mcp::PATH, any(mcp::forward))
+        .route(mcp::METADATA_PATH, get(mcp::metadata))
+        .route(mcp::RESOURCE_METADATA_PATH, get(mcp::metadata))
         .route("/healthz", get(|| async { "ok" }))
         .fallback(pages::service())
         .layer(middleware::from_fn_with_state(Arc::clone(&ui.hosts), guard))
@@ -197,8 +201,13 @@ async fn forward(State(ui): State<Ui>, request: Request) -> Response {
     response
 }
 
-async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiError> {
+async fn forward_inner(ui: &Ui, request: Request) -> Result<Response, ApiError> {
     let actor = session::actor(ui, request.headers()).await?;
+    send(ui, &actor, request).await
+}
+
+/// Sends a request to the control plane as this user.
+async fn send(ui: &Ui, actor: &upstream::Actor, mut request: Request) -> Result<Response, ApiError> {
     let browser = tunnel::upgrade(&mut request);
     let (parts, body) = request.into_parts();
     let body = crowsnest_process::reply::collect(body).await?;

@@ -30,7 +30,7 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     };
     let known = is_known(&headers, tag.as_bytes());
     let mut response = Response::new(if known { Body::empty() } else { Body::from(file.data.into_owned()) });
-    let told = response.headers_mut();
+    let response_headers = response.headers_mut();
     let kind = match wanted.rsplit('.').next().unwrap_or_default() {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript",
@@ -40,12 +40,12 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
         "woff2" => "font/woff2",
         _ => "application/octet-stream",
     };
-    told.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response_headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     // Names below assets/ contain a content hash (Vite); browsers revalidate all others.
     let cache = if wanted.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
-    told.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
-    told.insert(header::ETAG, tag);
-    told.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    response_headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+    response_headers.insert(header::ETAG, tag);
+    response_headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
@@ -61,8 +61,8 @@ fn tag(file: &EmbeddedFile) -> String {
 
 /// True if the browser has the file with this ETag.
 fn is_known(headers: &HeaderMap, tag: &[u8]) -> bool {
-    let told = headers.get_all(header::IF_NONE_MATCH).iter();
-    let mut tags = told.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let values = headers.get_all(header::IF_NONE_MATCH).iter();
+    let mut tags = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
     tags.any(|known| known == b"*" || opaque(known) == opaque(tag))
 }
 

@@ -312,6 +312,41 @@ async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused
     assert_eq!(stage.received() == before, refused);
 }
 
+#[rstest]
+#[case::token("POST", &[("authorization", "Bearer a-good-bearer-token")], "", StatusCode::OK)]
+#[case::own_origin("POST", &[("authorization", "Bearer a-good-bearer-token"), ("origin", "http://127.0.0.1:7080")], "", StatusCode::OK)]
+#[case::unknown_token("POST", &[("authorization", "Bearer unknown")], "", StatusCode::UNAUTHORIZED)]
+#[case::no_token("POST", &[], "", StatusCode::UNAUTHORIZED)]
+#[case::session("POST", OWN, "session", StatusCode::UNAUTHORIZED)]
+#[case::another_origin("POST", &[("authorization", "Bearer a-good-bearer-token"), ("origin", "https://evil.example")], "", StatusCode::FORBIDDEN)]
+#[case::rebound("POST", &[("authorization", "Bearer a-good-bearer-token"), ("host", "evil.example")], "", StatusCode::MISDIRECTED_REQUEST)]
+#[case::get("GET", &[("authorization", "Bearer a-good-bearer-token")], "", StatusCode::METHOD_NOT_ALLOWED)]
+#[case::delete("DELETE", &[("authorization", "Bearer a-good-bearer-token")], "", StatusCode::METHOD_NOT_ALLOWED)]
+#[tokio::test]
+async fn assistants_use_their_own_token(
+    #[case] method: &str,
+    #[case] headers: &[(&str, &str)],
+    #[case] session: &str,
+    #[case] expected: StatusCode,
+) {
+    let stage = Stage::start().await;
+    let cookie = if session.is_empty() { String::new() } else { stage.sign_in().await };
+    let before = stage.received();
+    let more =
+        [("cookie", cookie.as_str()), ("content-type", "application/json"), ("mcp-protocol-version", "2026-07-28")];
+    let (status, answered, body) = stage.ask(method, "/mcp", &[headers, &more].concat(), "{}").await;
+    assert_eq!(status, expected, "{body}");
+    assert_eq!(answered.contains_key("www-authenticate"), expected == StatusCode::UNAUTHORIZED);
+    let is_forwarded = headers.iter().any(|(name, value)| *name == "authorization" && value.ends_with("unknown"));
+    assert_eq!(stage.received() > before, expected == StatusCode::OK || is_forwarded);
+    if expected == StatusCode::OK {
+        let (_, path, headers) = stage.received.lock().pop().unwrap();
+        assert_eq!((path.as_str(), &headers["mcp-protocol-version"]), (mcp::UPSTREAM, &"2026-07-28".parse().unwrap()));
+        assert!(!headers.contains_key("cookie"));
+    }
+    assert_eq!(stage.ask("GET", mcp::METADATA_PATH, &[], "").await.0, StatusCode::NOT_FOUND, "there is no issuer");
+}
+
 /// A token too large for a cookie stays in this process.
 #[tokio::test]
 async fn large_tokens_are_kept_in_the_process() {

@@ -17,7 +17,7 @@ use crowsnest_process::signals::StopSignals;
 /// kubeconfig.
 pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::new()?;
-    let dir = DataDir::open(&config.place.data_dir, config.place.reset)?;
+    let dir = DataDir::open(&config.storage.data_dir, config.storage.reset)?;
     let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
     let listen = config.listen.unwrap_or_else(|| members::local(ports.get(config.name.as_str()).copied()));
     if listen.ip().is_unspecified() {

@@ -22,7 +22,7 @@ use crowsnest_ui::oidc::SignInConfig;
 
 /// Configuration of an `up` process.
 pub struct Config {
-    pub place: DataDirConfig,
+    pub storage: DataDirConfig,
     pub members: Members,
     /// Use the node shapes, feature gates and short intervals of the conformance suite.
     pub is_conformance: bool,
@@ -63,7 +63,7 @@ pub enum Members {
 
 /// Configuration of an `apiserver` process.
 pub struct ApiserverConfig {
-    pub place: DataDirConfig,
+    pub storage: DataDirConfig,
     pub listen: SocketAddr,
     pub disabled_admission: Vec<Plugin>,
     pub in_flight: InFlight,
@@ -74,7 +74,7 @@ pub struct ApiserverConfig {
 /// Configuration of a `member` process.
 pub struct MemberConfig {
     pub name: ClusterName,
-    pub place: DataDirConfig,
+    pub storage: DataDirConfig,
     /// Address of the API; `None` for that of the last run, or a free one.
     pub listen: Option<SocketAddr>,
     pub load: Option<Load>,

@@ -22,6 +22,7 @@ use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use crowsnest_aggregated::admission::AdmissionChain;
 use crowsnest_aggregated::in_process::Local;
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
@@ -124,7 +125,7 @@ impl ControlPlane {
     pub(super) async fn install(
         &self,
         roles: &Arc<Roles>,
-        edge: ApiMiddleware,
+        middleware: ApiMiddleware,
         (config, reloader): (&ApiConfig, &mut Reloader),
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         servers: &Tasks,
@@ -136,9 +137,9 @@ impl ControlPlane {
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
         let own = ServingCertificates::new(&authority.server(&names)?)?;
-        let told = trust::told(client.clone()).await?;
-        let tls = Tls::new(Arc::clone(&own), told.authorities()?);
-        let trust = Arc::new(Trust::new(tls.clone(), told));
+        let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
+        let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
+        let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
         config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
         let stopping = servers.stopping();
         let (follower, stop) = (client.clone(), stopping.clone());
@@ -147,13 +148,16 @@ impl ControlPlane {
         servers.keep("renewal of the listener's certificate", async move {
             authority.renew(&renewed, &names, &stop).await;
         });
-        let hooks = self.serve_webhooks(&own, controllers, &edge, servers).await?;
+        let hooks = self.serve_webhooks(&own, controllers, &middleware, servers).await?;
+        let delegated = DelegatedAuth::new(client.clone());
+        let admission = self.admission(&delegated, servers);
         let state = Aggregated {
             registry: &REGISTRY,
             control_plane: client.clone(),
-            delegated: DelegatedAuth::new(client.clone()),
+            delegated,
+            admission,
             roles: Arc::clone(roles),
-            edge,
+            middleware,
             metrics_adapter,
         };
         let aggregated = router(state);
@@ -183,12 +187,22 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// The policies and webhooks of this control plane, for the aggregated kinds.
+    fn admission(&self, delegated: &DelegatedAuth, servers: &Tasks) -> Arc<AdmissionChain> {
+        // Webhooks are called as by the control plane, which finds Services in this process.
+        let services = Arc::clone(self.server.services());
+        let chain = Arc::new(AdmissionChain::new(self.client(), delegated.clone(), services));
+        let following = Arc::clone(&chain).run(servers.stopping().clone());
+        servers.keep("policies and webhooks of the control plane", following);
+        chain
+    }
+
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
     async fn serve_webhooks(
         &self,
         own: &Arc<ServingCertificates>,
         controllers: &crowsnest_controllers::runtime::Config,
-        edge: &ApiMiddleware,
+        middleware: &ApiMiddleware,
         servers: &Tasks,
     ) -> anyhow::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;
@@ -197,7 +211,8 @@ impl ControlPlane {
         let tls = Tls::mutual(Arc::clone(own), &clients)?;
         // Simulated members have endpoints on this host.
         let settings = (controllers, true);
-        let hooks = crowsnest_webhook::routes(self.client(), settings, &edge.metrics.admissions, Clients::Handshake);
+        let hooks =
+            crowsnest_webhook::routes(self.client(), settings, &middleware.metrics.admissions, Clients::Handshake);
         let routes = axum::Router::new().nest("/webhooks", hooks);
         servers.keep("webhooks", serving::serve(listener, Some(tls), routes, servers.stopping().clone()));
         Ok(format!("https://{address}/webhooks"))

@@ -60,7 +60,7 @@ impl Server {
             }
             Members::Simulated(_) => None,
         };
-        let dir = open(&config.place)?;
+        let dir = open(&config.storage)?;
         let api = bind(config.listen, "--listen").await?;
         let ui = bind(config.ui_listen, "--ui-listen").await?;
         progress.done(&format!("data directory {}", dir.root().display()));
@@ -93,7 +93,7 @@ impl Server {
 /// Runs the control plane's API alone (`crowsnest apiserver`).
 pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::new()?;
-    let dir = open(&config.place)?;
+    let dir = open(&config.storage)?;
     let listener = bind(config.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
@@ -117,12 +117,12 @@ async fn written(audit: Option<Writer>) {
     }
 }
 
-fn open(place: &DataDirConfig) -> anyhow::Result<DataDir> {
-    Ok(DataDir::open(&place.data_dir, place.reset)?)
+fn open(storage: &DataDirConfig) -> anyhow::Result<DataDir> {
+    Ok(DataDir::open(&storage.data_dir, storage.reset)?)
 }
 
 /// Reports whether the OIDC issuer is reachable. It is contacted again for each sign-in.
-async fn told(oidc: &Oidc, progress: &Progress) {
+async fn report_issuer(oidc: &Oidc, progress: &Progress) {
     let issuer = oidc.settings().issuer_url();
     match oidc.issuer().published().await {
         Ok(_) => progress.done(&format!("sign-in with {issuer}")),
@@ -172,11 +172,11 @@ impl Fleet {
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
         let mut reloader = config.api.reloader();
-        let edge = config.api.middleware(auditor, reloader.counts());
-        let requests = edge.metrics.requests.clone();
+        let middleware = config.api.middleware(auditor, reloader.counts());
+        let requests = middleware.metrics.requests.clone();
         let trusted = (&config.api, &mut reloader);
         let settings = (&controllers, config.metrics_adapter);
-        control_plane.install(&roles, edge, trusted, settings, &servers).await?;
+        control_plane.install(&roles, middleware, trusted, settings, &servers).await?;
         if config.is_conformance {
             // The recorded fleet grants these permissions to this administrator.
             crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin("admin")]).await?;
@@ -191,7 +191,7 @@ impl Fleet {
         progress.done("members joined");
 
         let cache = IndexOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
-        let looks = controllers.controllers.is_enabled("clusterStatus");
+        let has_cluster_status = controllers.controllers.is_enabled("clusterStatus");
         let roles_config = RolesConfig {
             cache,
             controllers,
@@ -200,14 +200,14 @@ impl Fleet {
             local_endpoints: true,
         };
         roles.start(control_plane.client(), roles_config).await?;
-        if looks {
+        if has_cluster_status {
             members.looked_at(&control_plane.client(), progress).await;
         }
         progress.done("cache, controllers");
 
         let oidc = match oidc.zip(sign_in) {
             Some((oidc, client)) => {
-                told(&oidc, progress).await;
+                report_issuer(&oidc, progress).await;
                 Some(SignIn::new(oidc, client, seal.clone(), servers.passing().clone()))
             }
             None => None,

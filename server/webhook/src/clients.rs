@@ -49,13 +49,13 @@ impl Clients {
         Ok(())
     }
 
-    fn judge(&self, chain: Option<&ClientChain>) -> Option<Caller> {
+    fn identify(&self, chain: Option<&ClientChain>) -> Option<Caller> {
         match self {
             Self::Unauthenticated => Some(Caller::Unauthenticated),
             Self::Handshake => Some(Caller::ApiServer),
             Self::Certified(authorities) => {
-                let judged = authorities.load_full()?.judge(&chain?.0, UnixTime::now());
-                judged.front_proxy.then_some(Caller::ApiServer)
+                let peer = authorities.load_full()?.verify_chain(&chain?.0, UnixTime::now());
+                peer.front_proxy.then_some(Caller::ApiServer)
             }
         }
     }
@@ -63,7 +63,7 @@ impl Clients {
 
 /// Middleware that refuses requests of other clients.
 pub(super) async fn admit(State(clients): State<Clients>, mut request: Request, next: Next) -> Response {
-    let Some(caller) = clients.judge(request.extensions().get::<ClientChain>()) else {
+    let Some(caller) = clients.identify(request.extensions().get::<ClientChain>()) else {
         let message = "the webhooks require a client certificate of the API server";
         return ApiError::new(Reason::Unauthorized, message).into_response();
     };

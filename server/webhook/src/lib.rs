@@ -177,16 +177,17 @@ async fn decide(
         return quota::QuotaReview { webhooks, quotas: &shared.quotas, path, request, caller }.decide().await;
     }
     if !needs.customizations {
-        return Ok(judge(webhooks, path, request, &[], &[]));
+        return Ok(evaluate(webhooks, path, request, &[], &[]));
     }
     let customizations = listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
     // Compiling a user's scripts may take long.
     let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
-    let judging = pool::run(&shared.compiling, move || Ok(judge(&webhooks, &path, &request, &customizations, &[])));
-    Ok(judging.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
+    let evaluation =
+        pool::run(&shared.compiling, move || Ok(evaluate(&webhooks, &path, &request, &customizations, &[])));
+    Ok(evaluation.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
 }
 
-fn judge(
+fn evaluate(
     webhooks: &Webhooks,
     path: &str,
     request: &crowsnest_admission::Request,

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::clients::Caller;
-use super::{Webhooks, judge, listed};
+use super::{Webhooks, evaluate, listed};
 
 /// Time limit; an API server waits 3 s.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -35,7 +35,7 @@ const PAGE_SIZE: u32 = 500;
 /// State that the reviews of one process share.
 #[derive(Default)]
 pub(super) struct Quotas {
-    turns: KeyedMutex,
+    namespace_locks: KeyedMutex,
     reservations: Mutex<Reservations>,
 }
 
@@ -134,10 +134,10 @@ impl QuotaReview<'_> {
         let client = || webhooks.control_plane.clone();
         let mut limits = listed(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
         if limits.is_empty() {
-            return Ok(judge(webhooks, path, request, &[], &[]));
+            return Ok(evaluate(webhooks, path, request, &[], &[]));
         }
         let binding = NamespacedName::new(&request.namespace, &request.name);
-        let _turn = quotas.turns.take(&binding.namespace).await;
+        let _turn = quotas.namespace_locks.take(&binding.namespace).await;
         let stored = stored(&Api::namespaced(client(), &binding.namespace)).await?;
         let mut used = stored.used.clone();
         plan::add(&mut used, quotas.reservations.lock().open(&binding, &stored, Instant::now()));
@@ -146,7 +146,7 @@ impl QuotaReview<'_> {
             let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
             limit.status.overall_used = plan::to_list(plan::recorded(tracked));
         }
-        let review = judge(webhooks, path, request, &[], &limits);
+        let review = evaluate(webhooks, path, request, &[], &limits);
         let admits = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
         if admits
             && caller == Caller::ApiServer

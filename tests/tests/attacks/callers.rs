@@ -127,11 +127,11 @@ fn signing_request(caller: &Caller, key: &KeyPair) -> Result<String> {
     let groups = caller.groups.iter().map(|group| attribute(10, group));
     let names: Vec<u8> = groups.chain([attribute(3, &caller.name)]).flatten().collect();
     let public = key.subject_public_key_info();
-    let asked = der(0x30, &[&der(0x02, &[&[0]]), &der(0x30, &[&names]), &public, &der(0xa0, &[])]);
+    let request_info = der(0x30, &[&der(0x02, &[&[0]]), &der(0x30, &[&names]), &public, &der(0xa0, &[])]);
     // ecdsa-with-SHA256
     let algorithm = der(0x30, &[&der(0x06, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02]])]);
-    let signature = der(0x03, &[&[0], &key.sign(&asked)?]);
-    let request = STANDARD.encode(der(0x30, &[&asked, &algorithm, &signature]));
+    let signature = der(0x03, &[&[0], &key.sign(&request_info)?]);
+    let request = STANDARD.encode(der(0x30, &[&request_info, &algorithm, &signature]));
     let lines: Vec<&str> = request.as_bytes().chunks(64).map(std::str::from_utf8).collect::<Result<_, _>>()?;
     Ok(format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", lines.join("\n")))
 }
@@ -171,9 +171,9 @@ pub async fn sign_in(
              Content-Length: {}\r\n\r\n",
             body.len()
         );
-        let answer = exchange(Wire::new(TcpStream::connect(ui).await?), format!("{head}{body}").as_bytes()).await;
-        ensure!(answer.status == 200, "{name} cannot sign in: {} {}", answer.status, lossy(&answer.body));
-        let set = values(&answer.head, "set-cookie");
+        let response = exchange(Wire::new(TcpStream::connect(ui).await?), format!("{head}{body}").as_bytes()).await;
+        ensure!(response.status == 200, "{name} cannot sign in: {} {}", response.status, lossy(&response.body));
+        let set = values(&response.head, "set-cookie");
         let pair = |cookie: &String| cookie.split(';').next().unwrap_or_default().trim().to_owned();
         let set: Vec<String> = set.iter().map(pair).filter(|pair| !pair.ends_with('=')).collect();
         ensure!(!set.is_empty(), "{name} has got no cookie");

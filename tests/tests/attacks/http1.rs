@@ -38,23 +38,23 @@ pub fn request(case: &Case) -> Vec<u8> {
 pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
     // A server need not read a request that it refuses.
     wire.write(request).await.ok();
-    let mut answer = Answer::default();
+    let mut response = Answer::default();
     loop {
         let head = tokio::time::timeout(ANSWER_WITHIN, wire.until(b"\r\n\r\n")).await;
-        let Ok(Ok(Some(head))) = head else { return answer };
+        let Ok(Ok(Some(head))) = head else { return response };
         let status = lossy(&head).split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
         if status == 100 {
             continue;
         }
-        answer = Answer { status, head, body: Vec::new() };
+        response = Answer { status, head, body: Vec::new() };
         break;
     }
-    let framing = match answer.status {
+    let framing = match response.status {
         101 | 204 | 304 => Framing::None,
-        _ => wire::framing(&answer.head).unwrap_or(Framing::None),
+        _ => wire::framing(&response.head).unwrap_or(Framing::None),
     };
     // A watch does not end, so its beginning is sufficient.
-    tokio::time::timeout(2 * LINGER, wire.body(framing, &mut answer.body)).await.ok();
-    answer.body.extend(wire.rest(LINGER).await);
-    answer
+    tokio::time::timeout(2 * LINGER, wire.body(framing, &mut response.body)).await.ok();
+    response.body.extend(wire.rest(LINGER).await);
+    response
 }

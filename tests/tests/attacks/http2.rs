@@ -95,14 +95,14 @@ pub fn request(case: &Case) -> Vec<u8> {
 /// Sends the request and reads the response; the status is 0 if the stream is reset or refused.
 pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
     wire.write(request).await.ok();
-    let mut answer = Answer::default();
+    let mut response = Answer::default();
     // An error ends the connection and the response.
-    let reading = read(&mut wire, &mut answer);
+    let reading = read(&mut wire, &mut response);
     tokio::time::timeout(ANSWER_WITHIN, reading).await.ok();
-    answer
+    response
 }
 
-async fn read(wire: &mut Wire, answer: &mut Answer) -> Result<()> {
+async fn read(wire: &mut Wire, response: &mut Answer) -> Result<()> {
     loop {
         let head = wire.exactly(9).await?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -112,12 +112,12 @@ async fn read(wire: &mut Wire, answer: &mut Answer) -> Result<()> {
         match (kind, stream) {
             (SETTINGS, _) if flags & ACK == 0 => wire.write(&frame(SETTINGS, ACK, 0, b"")).await?,
             (PING, _) if flags & ACK == 0 => wire.write(&frame(PING, ACK, 0, &payload)).await?,
-            (HEADERS, 1) if answer.status < 200 => answer.status = status(&payload)?,
-            (DATA, 1) => answer.body.extend(&payload),
+            (HEADERS, 1) if response.status < 200 => response.status = status(&payload)?,
+            (DATA, 1) => response.body.extend(&payload),
             (RESET, 1) | (GOAWAY, _) => return Ok(()),
             _ => {}
         }
-        if stream == 1 && matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 && answer.status >= 200 {
+        if stream == 1 && matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 && response.status >= 200 {
             return Ok(());
         }
     }

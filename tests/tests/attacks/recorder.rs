@@ -145,21 +145,21 @@ impl Recorder {
                 return self.relay(wire, &head, &body, framing).await;
             }
             if let Some(protocol) = upgrade(&head).or_else(|| switches(&head).then(|| "x".to_owned())) {
-                let answer = format!(
+                let response = format!(
                     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{}\r\n",
                     accepted(&head)
                 );
-                wire.write(answer.as_bytes()).await?;
+                wire.write(response.as_bytes()).await?;
                 let talk = wire.rest(TALK).await;
                 self.amend(nth, |arrival| arrival.rest.extend(talk));
                 return Ok(());
             }
-            wire.write(&self.answer(&head)).await?;
+            wire.write(&self.respond(&head)).await?;
         }
         Ok(())
     }
 
-    fn answer(&self, head: &[u8]) -> Vec<u8> {
+    fn respond(&self, head: &[u8]) -> Vec<u8> {
         // A search for the cluster that has an object requests only its metadata.
         let is_search = find(head, b"as=PartialObjectMetadata").is_some();
         let (status, body) = match is_search && !self.has_objects {
@@ -202,9 +202,9 @@ fn is_own(head: &[u8]) -> bool {
 
 /// Upgrade protocol of a request.
 fn upgrade(head: &[u8]) -> Option<String> {
-    let asks = wire::values(head, "connection").join(",").to_ascii_lowercase();
-    let asks = asks.split(',').any(|token| token.trim() == "upgrade");
-    asks.then(|| wire::values(head, "upgrade").into_iter().next()).flatten()
+    let is_upgrade = wire::values(head, "connection").join(",").to_ascii_lowercase();
+    let is_upgrade = is_upgrade.split(',').any(|token| token.trim() == "upgrade");
+    is_upgrade.then(|| wire::values(head, "upgrade").into_iter().next()).flatten()
 }
 
 /// Accepted subprotocol; empty if none was offered.

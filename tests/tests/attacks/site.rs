@@ -166,8 +166,8 @@ impl Site {
         let cache = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/namespaces/default/configmaps/cached";
         let kept = |found: &Value| found["items"].as_array().is_some_and(|items| items.len() == 1);
         until(&self.control_plane, cache, kept).await?;
-        let heard = self.recorders.iter().all(|recorder| !recorder.arrivals().is_empty());
-        ensure!(heard, "a member is reached past its recorder");
+        let is_recorded = self.recorders.iter().all(|recorder| !recorder.arrivals().is_empty());
+        ensure!(is_recorded, "a member is reached past its recorder");
         Ok(())
     }
 

@@ -35,19 +35,19 @@ pub struct Facts {
 }
 
 /// Errors in the result of a case; empty if the result is as expected.
-pub fn judge(case: &Case, answer: &Answer, arrivals: &[Arrival], facts: &Facts) -> Vec<String> {
+pub fn check_case(case: &Case, response: &Answer, arrivals: &[Arrival], facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
-    match case.expects(answer.status) {
+    match case.expects(response.status) {
         Ok(true) => {}
-        Ok(false) => wrong.push(format!("status {} (expected {})", answer.status, case.row.expect.status)),
+        Ok(false) => wrong.push(format!("status {} (expected {})", response.status, case.row.expect.status)),
         Err(error) => wrong.push(format!("{error:#}")),
     }
-    let shown = |text: &[u8]| find(&answer.body, text).is_some();
+    let shown = |text: &[u8]| find(&response.body, text).is_some();
     if shown(CANARY.as_bytes()) {
         wrong.push("the answer has the value of a Secret".to_owned());
     }
     for text in case.row.expect.says.iter().filter(|text| !shown(&case.filled(text))) {
-        wrong.push(format!("the answer does not say {:?}: {}", lossy(&case.filled(text)), lossy(&answer.body)));
+        wrong.push(format!("the answer does not say {:?}: {}", lossy(&case.filled(text)), lossy(&response.body)));
     }
     for text in case.row.expect.hides.iter().filter(|text| shown(&case.filled(text))) {
         wrong.push(format!("the answer says {:?}", lossy(&case.filled(text))));
@@ -222,8 +222,8 @@ mod tests {
         };
         let (head, rest) = (format!("{head}\r\n").into_bytes(), rest.as_bytes().to_vec());
         let arrival = Arrival { member: "m1", head, rest, broken: None, relayed: false };
-        let answer = Answer { status: 200, ..Answer::default() };
-        judge(&all[0], &answer, &[arrival], &facts)
+        let response = Answer { status: 200, ..Answer::default() };
+        check_case(&all[0], &response, &[arrival], &facts)
     }
 
     #[test]

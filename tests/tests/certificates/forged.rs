@@ -63,9 +63,9 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
 
 /// The request is refused, or is neither approved by the approver nor signed after an administrator approves it.
 fn gets_nothing(kubectl: &Kubectl, joining: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
-    let said = joining.run(&["create", "-f", "-"], &request(name, subject)?.to_string())?;
-    if said.code != Some(0) {
-        ensure!(said.err.contains("is forbidden") || said.err.contains("is invalid"), "{said:?}");
+    let output = joining.run(&["create", "-f", "-"], &request(name, subject)?.to_string())?;
+    if output.code != Some(0) {
+        ensure!(output.err.contains("is forbidden") || output.err.contains("is invalid"), "{output:?}");
         return Ok(());
     }
     // The approver handles requests in order, so it has handled this one when the next is approved.

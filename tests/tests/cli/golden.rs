@@ -11,19 +11,19 @@ const PROMPT: &str = "$ crowsnest ";
 
 /// Runs each command of the files and compares its output.
 pub fn compared(fleet: &Fleet) -> Result<()> {
-    let mut told = String::new();
+    let mut transcript = String::new();
     for line in commands(PIPE) {
-        let said = fleet.crowsnest(&words(line))?;
-        let err: String = said.err.lines().map(|line| format!("! {line}").trim_end().to_owned() + "\n").collect();
-        told.push_str(&format!("{PROMPT}{line}\n{}{}= {}\n", plain(&said.out), plain(&err), code(said.code)));
+        let output = fleet.crowsnest(&words(line))?;
+        let err: String = output.err.lines().map(|line| format!("! {line}").trim_end().to_owned() + "\n").collect();
+        transcript.push_str(&format!("{PROMPT}{line}\n{}{}= {}\n", plain(&output.out), plain(&err), code(output.code)));
     }
-    ensure!(told == PIPE, "in a pipe commands print:\n{told}");
-    let mut told = String::new();
+    ensure!(transcript == PIPE, "in a pipe commands print:\n{transcript}");
+    let mut transcript = String::new();
     for line in commands(TERMINAL) {
         let (ended, shown) = fleet.crowsnest_terminal(&words(line))?.end()?;
-        told.push_str(&format!("{PROMPT}{line}\n{}= {}\n", plain(&seen(&shown)), code(ended)));
+        transcript.push_str(&format!("{PROMPT}{line}\n{}= {}\n", plain(&seen(&shown)), code(ended)));
     }
-    ensure!(told == TERMINAL, "in a terminal commands print:\n{told}");
+    ensure!(transcript == TERMINAL, "in a terminal commands print:\n{transcript}");
     paged(fleet)
 }
 

@@ -21,19 +21,19 @@ pub struct Answer {
 
 impl Answer {
     /// Parses the API's JSON.
-    pub fn of(answer: &Value) -> Result<Self> {
-        let list = |field: &str| answer[field].as_array().with_context(|| format!("no {field} in {answer}"));
+    pub fn of(response: &Value) -> Result<Self> {
+        let list = |field: &str| response[field].as_array().with_context(|| format!("no {field} in {response}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = |hit: &Value| {
             let object = serde_json::json!({"kind": hit["kind"], "metadata": hit});
             format!("{}/{}", text(&hit["cluster"]), name_of(&object))
         };
-        let groups = answer["groups"]["values"].as_array().into_iter().flatten();
+        let groups = response["groups"]["values"].as_array().into_iter().flatten();
         let groups = Some(groups.filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?))).collect());
         Ok(Self {
             groups,
             hits: list("hits")?.iter().map(name).collect(),
-            total: answer["total"].as_u64().with_context(|| format!("no total in {answer}"))?,
+            total: response["total"].as_u64().with_context(|| format!("no total in {response}"))?,
             remarks: list("notices")?.iter().map(|notice| text(&notice["message"])).collect(),
         })
     }

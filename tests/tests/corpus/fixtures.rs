@@ -77,7 +77,10 @@ impl Corpus {
         let (entries, mut questions): (Vec<Entry>, Vec<Question>) = (read("objects")?, read("queries")?);
         let (templates, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.cluster == CONTROL_PLANE);
-        let mut kinds: BTreeMap<String, Vec<String>> = read("kinds")?;
+        let qualified: BTreeMap<String, Vec<String>> = read("kinds")?;
+        // Without groups: no two kinds of the corpus have one name.
+        let kind_of = |name: String| name.split('.').next().unwrap_or_default().to_owned();
+        let mut kinds: BTreeMap<_, _> = qualified.into_iter().map(|(name, others)| (kind_of(name), others)).collect();
         kinds.retain(|kind, _| has_kind(&entries, kind) || !has_kind(&templates, kind));
         let all = questions.len();
         questions.retain(|question| !question.templates);

@@ -71,7 +71,7 @@ struct Held {
 #[derive(Debug, Clone, Copy)]
 struct Now {
     /// Number of changes applied so far.
-    happened: usize,
+    applied: usize,
     /// True while lists and watches are served.
     answers: bool,
 }
@@ -88,9 +88,9 @@ impl Member {
         let first = begin.iter().map(version).max().context("a member has objects")?;
         ensure!(versions.is_sorted_by(|a, b| a < b), "changes come in the order of their resourceVersions");
         ensure!(versions.first().is_none_or(|version| *version > first), "and after what is there");
-        let now = watch::Sender::new(Now { happened: 0, answers: true });
+        let now = watch::Sender::new(Now { applied: 0, answers: true });
         let held = Arc::new(Held { resources, begin, changes, now });
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&held));
+        let router = Router::new().fallback(handle).with_state(Arc::clone(&held));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let listener = Secure { listener, acceptor: acceptor()? };
@@ -100,10 +100,10 @@ impl Member {
 
     /// Applies the next change and returns it with its resource.
     pub fn goes_on(&self) -> Result<(&Change, &Resource)> {
-        let happened = self.held.now.borrow().happened;
-        let change = self.held.changes.get(happened).context("nothing more happens here")?;
+        let applied = self.held.now.borrow().applied;
+        let change = self.held.changes.get(applied).context("nothing more happens here")?;
         let resource = self.held.resources.iter().find(|resource| resource.is_of(&change.object));
-        self.held.now.send_modify(|now| now.happened += 1);
+        self.held.now.send_modify(|now| now.applied += 1);
         Ok((change, resource.context("it is of no kind")?))
     }
 
@@ -150,16 +150,16 @@ pub fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-async fn answer(
+async fn handle(
     State(held): State<Arc<Held>>,
     Query(query): Query<HashMap<String, String>>,
     request: Request,
 ) -> Response {
     let path = request.uri().path();
     let failed = |status: StatusCode| {
-        let told = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
+        let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
             "message": status.canonical_reason()});
-        (status, axum::Json(told)).into_response()
+        (status, axum::Json(body)).into_response()
     };
     if request.method() != Method::GET {
         return failed(StatusCode::METHOD_NOT_ALLOWED);
@@ -176,13 +176,13 @@ async fn answer(
     if !held.now.borrow().answers {
         return failed(StatusCode::SERVICE_UNAVAILABLE);
     }
-    let says = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
-    if says("watch") != "true" {
+    let parameter = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
+    if parameter("watch") != "true" {
         return axum::Json(held.list(&resource)).into_response();
     }
-    let seconds = Duration::from_secs(says("timeoutSeconds").parse().unwrap_or(600));
-    let from = says("resourceVersion").parse().unwrap_or_default();
-    let lines = held.watch(resource, from, says("sendInitialEvents") == "true", Instant::now() + seconds);
+    let seconds = Duration::from_secs(parameter("timeoutSeconds").parse().unwrap_or(600));
+    let from = parameter("resourceVersion").parse().unwrap_or_default();
+    let lines = held.watch(resource, from, parameter("sendInitialEvents") == "true", Instant::now() + seconds);
     let lines = lines.map(|line| Ok::<_, std::io::Error>(format!("{line}\n")));
     ([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response()
 }
@@ -214,8 +214,8 @@ impl Held {
     }
 
     /// Objects of a kind after a number of changes, and their version.
-    fn there(&self, resource: &Resource, happened: usize) -> (Vec<&Value>, u64) {
-        let changes = &self.changes[..happened];
+    fn there(&self, resource: &Resource, applied: usize) -> (Vec<&Value>, u64) {
+        let changes = &self.changes[..applied];
         let gone: BTreeSet<&str> =
             changes.iter().filter(|change| change.what == "DELETED").map(|change| uid(&change.object)).collect();
         let mut objects: BTreeMap<&str, &Value> = BTreeMap::new();
@@ -229,8 +229,8 @@ impl Held {
     }
 
     fn list(&self, resource: &Resource) -> Value {
-        let happened = self.now.borrow().happened;
-        let (items, version) = self.there(resource, happened);
+        let applied = self.now.borrow().applied;
+        let (items, version) = self.there(resource, applied);
         json!({"kind": format!("{}List", resource.kind), "apiVersion": resource.api_version, "items": items,
             "metadata": {"resourceVersion": version.to_string()}})
     }
@@ -244,18 +244,18 @@ impl Held {
         until: Instant,
     ) -> impl Stream<Item = Value> + use<> {
         let mut news = self.now.subscribe();
-        let happened = news.borrow_and_update().happened;
+        let applied = news.borrow_and_update().applied;
         let mut first = Vec::new();
         let mut next = self.changes.partition_point(|change| version(&change.object) <= from);
         if initial {
-            let (objects, version) = self.there(&resource, happened);
+            let (objects, version) = self.there(&resource, applied);
             first.extend(objects.into_iter().map(|object| json!({"type": "ADDED", "object": object})));
             first.push(
                 json!({"type": "BOOKMARK", "object": {"kind": resource.kind, "apiVersion": resource.api_version,
                 "metadata": {"resourceVersion": version.to_string(),
                     "annotations": {"k8s.io/initial-events-end": "true"}}}}),
             );
-            next = happened;
+            next = applied;
         }
         let rest = stream::unfold((Arc::clone(self), news, next), move |(held, mut news, mut next)| {
             let resource = resource.clone();
@@ -265,7 +265,7 @@ impl Held {
                     if !now.answers {
                         return None;
                     }
-                    while next < now.happened {
+                    while next < now.applied {
                         let change = &held.changes[next];
                         next += 1;
                         if resource.is_of(&change.object) {

@@ -63,14 +63,14 @@ impl Stage {
             self.members.get(*name).context("a member")?.falls_silent();
         }
         until("the cache to have everything, and the stale clusters alone to be stale", || {
-            let answer = self.query("")?;
-            Ok(answer["behind"] == 0 && skipped(&answer) == stale)
+            let response = self.query("")?;
+            Ok(response["behind"] == 0 && skipped(&response) == stale)
         })
     }
 
     fn join(&mut self, corpus: &Corpus, cluster: &Cluster) -> Result<()> {
         let resources = resources(corpus)?;
-        let (mut begin, changes) = self.told_by(corpus, &cluster.name)?;
+        let (mut begin, changes) = self.state_of(corpus, &cluster.name)?;
         let count = begin.len();
         begin.extend(grant(corpus, &resources));
         let member = self.runtime.block_on(Member::start(resources, begin, changes))?;
@@ -89,13 +89,13 @@ impl Stage {
             post(&self.admin, "/apis/cluster.karmada.io/v1alpha1/clusters", &joined).await
         })?;
         until(&format!("{name} to be read"), || {
-            let answer = self.query(&format!("cluster:{name}"))?;
-            Ok(answer["total"] == count && skipped(&answer).is_empty())
+            let response = self.query(&format!("cluster:{name}"))?;
+            Ok(response["total"] == count && skipped(&response).is_empty())
         })
     }
 
     /// The first objects and the changes of a cluster, with times relative to now.
-    fn told_by(&self, corpus: &Corpus, cluster: &str) -> Result<(Vec<Value>, Vec<Change>)> {
+    fn state_of(&self, corpus: &Corpus, cluster: &str) -> Result<(Vec<Value>, Vec<Change>)> {
         let (mut begin, mut changes): (Vec<Value>, Vec<Change>) = (Vec::new(), Vec::new());
         for Entry { at, object, deleted, .. } in corpus.entries.iter().filter(|entry| entry.cluster == cluster) {
             let before = || begin.iter().chain(changes.iter().map(|change| &change.object));
@@ -166,8 +166,8 @@ impl Stage {
     }
 
     /// A query of the corpus with times relative to now.
-    pub fn asked(&self, query: &str) -> Result<String> {
-        self.clock.asked(query, now())
+    pub fn shift_query(&self, query: &str) -> Result<String> {
+        self.clock.shift_query(query, now())
     }
 }
 
@@ -176,8 +176,8 @@ fn now() -> i64 {
 }
 
 /// Clusters that a response lists as skipped or lagging.
-fn skipped(answer: &Value) -> Vec<&str> {
-    answer["skipped"].as_array().into_iter().flatten().filter_map(|skipped| skipped["cluster"].as_str()).collect()
+fn skipped(response: &Value) -> Vec<&str> {
+    response["skipped"].as_array().into_iter().flatten().filter_map(|skipped| skipped["cluster"].as_str()).collect()
 }
 
 async fn client(kubeconfig: &Path) -> Result<kube::Client> {
@@ -207,8 +207,8 @@ async fn reader(admin: &kube::Client) -> Result<String> {
         post(admin, &format!("/apis/{group}/v1/{resource}"), object).await?;
     }
     let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let answer = post(admin, &format!("{accounts}/corpus/token"), &wanted).await?;
-    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    let response = post(admin, &format!("{accounts}/corpus/token"), &wanted).await?;
+    Ok(response["status"]["token"].as_str().context("a token")?.to_owned())
 }
 
 fn as_reader(kubeconfig: &str, token: &str) -> Result<String> {
@@ -226,9 +226,9 @@ fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
     let resource = |(kind, names): (&String, &Vec<String>)| {
         let is_one = |name: &str| name.to_lowercase() == *kind;
         let of_kind = || objects().filter(|object| object["kind"].as_str().is_some_and(is_one));
-        let told = of_kind().next().map(|object| (text(&object["apiVersion"]), text(&object["kind"])));
+        let defined = of_kind().next().map(|object| (text(&object["apiVersion"]), text(&object["kind"])));
         let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_one(kind));
-        let (api_version, kind) = told
+        let (api_version, kind) = defined
             .or_else(|| empty.map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned())))
             .with_context(|| format!("no object defines {kind}"))?;
         let plural = names.iter().max_by_key(|name| name.len()).context("no plural")?.clone();

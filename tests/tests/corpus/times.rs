@@ -77,7 +77,7 @@ impl Clock {
     }
 
     /// The query that has the same result now as the given one in the corpus.
-    pub fn asked(&self, query: &str, now: i64) -> Result<String> {
+    pub fn shift_query(&self, query: &str, now: i64) -> Result<String> {
         moved(query, self.shift, now, &|at| self.until(at))
     }
 }
@@ -88,11 +88,11 @@ fn moved(query: &str, shift: i64, now: i64, until: &dyn Fn(i64) -> i64) -> Resul
     // Ages in a query about a past time refer to that time.
     let at = words().find_map(|word| moment(word[..cut(word)].strip_prefix("at:")?));
     let elapsed = at.map_or(now - NOW, |at| until(at) - at) - shift;
-    let mut asked = String::new();
+    let mut shifted = String::new();
     for word in words() {
         let (word, rest) = word.split_at(cut(word));
         let Some((field, value)) = word.split_once(':') else {
-            asked.extend([word, rest]);
+            shifted.extend([word, rest]);
             continue;
         };
         let moved = match field.trim_start_matches('-') {
@@ -103,9 +103,9 @@ fn moved(query: &str, shift: i64, now: i64, until: &dyn Fn(i64) -> i64) -> Resul
             "during" => during(value, until)?,
             _ => None,
         };
-        asked.extend([field, ":", moved.as_deref().unwrap_or(value), rest]);
+        shifted.extend([field, ":", moved.as_deref().unwrap_or(value), rest]);
     }
-    Ok(asked)
+    Ok(shifted)
 }
 
 /// A longer duration is an earlier time, so comparisons are inverted.
@@ -194,7 +194,7 @@ fn queries_move_with_the_clock() -> Result<()> {
     assert_eq!((clock.too_early(NOW - 750), clock.too_early(NOW - 60)), (None, Some(NOW + 3600)));
     clock.saw(NOW - 60, NOW + 3609)?;
     for (query, expected) in cases {
-        assert_eq!(clock.asked(query, NOW + 3615)?, expected, "{query}");
+        assert_eq!(clock.shift_query(query, NOW + 3615)?, expected, "{query}");
     }
     let mut object = serde_json::json!({"a": ["2026-09-21T13:00:06Z", "2026-09-21T13:20:00.000000Z", "13:20", "x"]});
     clock.move_times(&mut object)?;

@@ -66,8 +66,8 @@ fn is_true(object: &Value, condition: &str) -> bool {
 
 async fn all(client: &kube::Client, path: &str) -> Result<Vec<Value>> {
     let request = Request::get(path).body(Vec::new())?;
-    let mut answer: Value = client.request(request).await.with_context(|| format!("listing {path}"))?;
-    serde_json::from_value(answer["items"].take()).with_context(|| format!("the list of {path}"))
+    let mut response: Value = client.request(request).await.with_context(|| format!("listing {path}"))?;
+    serde_json::from_value(response["items"].take()).with_context(|| format!("the list of {path}"))
 }
 
 impl Looker {

@@ -124,14 +124,14 @@ impl Model {
         if self.values == 0 {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
             changes.push(0, path("v1", "namespaces", "", NAMESPACE), Some(namespace));
-            (0..FLOCKS).for_each(|flock| self.place(flock, rng, &mut changes));
+            (0..FLOCKS).for_each(|flock| self.change_placement(flock, rng, &mut changes));
             (0..self.objects).for_each(|number| self.write(number, &mut changes));
             return changes;
         }
         for nth in 0..self.objects {
             if nth % (self.objects / POLICIES).max(1) == 0 {
                 match rng.random_bool(0.5) {
-                    true => self.place(rng.random_range(0..FLOCKS), rng, &mut changes),
+                    true => self.change_placement(rng.random_range(0..FLOCKS), rng, &mut changes),
                     false => self.put_override(rng, &mut changes),
                 }
             }
@@ -190,7 +190,7 @@ impl Model {
     }
 
     /// Changes the placement of a flock.
-    fn place(&mut self, flock: Flock, rng: &mut StdRng, changes: &mut Changes) {
+    fn change_placement(&mut self, flock: Flock, rng: &mut StdRng, changes: &mut Changes) {
         let mut members = MEMBERS;
         members.shuffle(rng);
         let chosen: BTreeSet<&str> = members.into_iter().take(rng.random_range(1..=MEMBERS.len())).collect();

@@ -75,7 +75,7 @@ async fn attempt(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &
     };
     match client.request::<Value>(request).await {
         Err(kube::Error::Api(status)) if status.code == 404 && write.body.is_none() => Ok(()),
-        answer => answer.map(drop).map_err(Into::into),
+        result => result.map(drop).map_err(Into::into),
     }
 }
 

@@ -134,8 +134,8 @@ pub struct Plans {
 
 async fn list_items(client: &kube::Client, path: &str) -> Result<Vec<Value>> {
     let request = Request::get(path).body(Vec::new())?;
-    let mut answer: Value = client.request(request).await.with_context(|| format!("cannot list {path}"))?;
-    serde_json::from_value(answer["items"].take()).with_context(|| format!("cannot decode the list of {path}"))
+    let mut response: Value = client.request(request).await.with_context(|| format!("cannot list {path}"))?;
+    serde_json::from_value(response["items"].take()).with_context(|| format!("cannot decode the list of {path}"))
 }
 
 impl Plans {

@@ -96,8 +96,8 @@ impl Site {
         let args = STEERING.map(str::to_owned).into_iter().chain(joined).collect();
 
         let rules = Arc::new(watch::Sender::new(Rules::default()));
-        let (tell, seen) = watch::channel(Seen::default());
-        let looking = runtime.spawn(keep_looking(members.clone(), Arc::clone(&rules), tell));
+        let (sender, seen) = watch::channel(Seen::default());
+        let looking = runtime.spawn(keep_looking(members.clone(), Arc::clone(&rules), sender));
         let data = dir.path().join("data");
         let mut site = Site {
             members,
@@ -150,8 +150,8 @@ impl Site {
     /// Sets the offset of the control plane's wall clock in seconds.
     pub fn set_clock(&self, ahead: i64) -> Result<()> {
         self.clock.set(ahead)?;
-        let told = self.runtime.block_on(time_of(&self.kubeconfig()))?;
-        let found = told.as_second() - Timestamp::now().as_second();
+        let server_time = self.runtime.block_on(time_of(&self.kubeconfig()))?;
+        let found = server_time.as_second() - Timestamp::now().as_second();
         // Without the preloaded library the test would prove nothing.
         ensure!((found - ahead).abs() < 60, "the control plane is {found} s ahead, not {ahead}");
         Ok(())
@@ -264,10 +264,10 @@ impl Site {
         let until = self.seen.borrow().looks + count;
         let enough = |seen: &Seen| seen.looks >= until || !seen.violations.is_empty();
         let seen = &mut self.seen;
-        let looked = self.runtime.block_on(async move {
+        let observed = self.runtime.block_on(async move {
             tokio::time::timeout(PATIENCE, seen.wait_for(enough)).await.map(|seen| seen.is_ok())
         });
-        ensure!(looked.context("the members were not checked in time")?, "the members are no longer checked");
+        ensure!(observed.context("the members were not checked in time")?, "the members are no longer checked");
         self.unviolated()
     }
 
@@ -312,13 +312,13 @@ async fn time_of(kubeconfig: &Path) -> Result<Timestamp> {
 }
 
 /// Checks repeatedly until an invariant is violated, which is recorded.
-async fn keep_looking(members: Members, rules: Arc<watch::Sender<Rules>>, tell: watch::Sender<Seen>) {
+async fn keep_looking(members: Members, rules: Arc<watch::Sender<Rules>>, sender: watch::Sender<Seen>) {
     loop {
         // Read the rules first: the state must not be older than they are.
         let rules = rules.borrow().clone();
         let copies = match look::copies(&members).await {
             Ok(copies) => copies,
-            Err(error) => return tell.send_modify(|seen| seen.violations.push(format!("{error:#}"))),
+            Err(error) => return sender.send_modify(|seen| seen.violations.push(format!("{error:#}"))),
         };
         let mut violations = look::violations(&copies, &rules.workloads);
         if let Some(unmoved) = &rules.unmoved
@@ -327,7 +327,7 @@ async fn keep_looking(members: Members, rules: Arc<watch::Sender<Rules>>, tell: 
             violations.push(format!("objects moved; before: {unmoved:?}"));
         }
         let ends = !violations.is_empty();
-        tell.send_modify(|seen| *seen = Seen { looks: seen.looks + 1, copies, violations });
+        sender.send_modify(|seen| *seen = Seen { looks: seen.looks + 1, copies, violations });
         if ends {
             return;
         }

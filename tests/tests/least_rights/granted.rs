@@ -70,11 +70,11 @@ impl Rbac {
         Self { objects }
     }
 
-    /// Bindings by their [`place`].
+    /// Bindings by their [`namespaced_name`].
     pub fn bindings(&self) -> BTreeMap<String, &Value> {
         let bindings =
             self.objects.iter().filter(|object| object["kind"].as_str().is_some_and(|k| k.ends_with("Binding")));
-        bindings.map(|binding| (place(binding), binding)).collect()
+        bindings.map(|binding| (namespaced_name(binding), binding)).collect()
     }
 
     /// The rights of an identity by all bindings except those in `ignored`, and the bindings that grant them.
@@ -103,7 +103,7 @@ impl Rbac {
 }
 
 /// `Role kube-public/reader`, `ClusterRole view`.
-pub fn place(object: &Value) -> String {
+pub fn namespaced_name(object: &Value) -> String {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let namespace = match text("/metadata/namespace") {
         "" => String::new(),
@@ -128,7 +128,7 @@ fn grants_of(role: &Value, namespace: &Value) -> Vec<Grant> {
         for target in targets {
             for verb in texts(&rule["verbs"]) {
                 grants.extend(names.iter().map(|name| Grant {
-                    role: place(role),
+                    role: namespaced_name(role),
                     verb: verb.to_owned(),
                     target: target.clone(),
                     name: name.clone(),

@@ -78,8 +78,8 @@ pub fn records(log: &str) -> Records {
 /// The rights that a request used. For an impersonated request this is the right to impersonate, not the right to the
 /// request itself.
 fn uses(event: &Value) -> Vec<Use> {
-    if let Some(whom) = event.get("impersonatedUser") {
-        return impersonations(whom);
+    if let Some(subject) = event.get("impersonatedUser") {
+        return impersonations(subject);
     }
     let verb = text(event, "/verb");
     let reference = &event["objectRef"];
@@ -92,16 +92,16 @@ fn uses(event: &Value) -> Vec<Use> {
     vec![Use::new(verb, target(field("apiGroup"), &resource), field("namespace"), field("name"))]
 }
 
-fn impersonations(whom: &Value) -> Vec<Use> {
+fn impersonations(subject: &Value) -> Vec<Use> {
     const GROUP: &str = "authentication.k8s.io";
-    let user = text(whom, "/username");
+    let user = text(subject, "/username");
     let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     let mut uses = vec![match account {
         Some((namespace, name)) => Use::new("impersonate", "serviceaccounts".to_owned(), namespace, name),
         None => Use::new("impersonate", "users".to_owned(), "", user),
     }];
-    uses.extend(texts(&whom["groups"]).map(|group| Use::new("impersonate", "groups".to_owned(), "", group)));
-    for (key, values) in whom["extra"].as_object().into_iter().flatten() {
+    uses.extend(texts(&subject["groups"]).map(|group| Use::new("impersonate", "groups".to_owned(), "", group)));
+    for (key, values) in subject["extra"].as_object().into_iter().flatten() {
         let resource = target(GROUP, &with_subresource("userextras", key));
         uses.extend(texts(values).map(|value| Use::new("impersonate", resource.clone(), "", value)));
     }
@@ -111,8 +111,8 @@ fn impersonations(whom: &Value) -> Vec<Use> {
 /// The user of a SubjectAccessReview and the reviewed right. Approvers review rights on resources that do not exist.
 fn reviewed(event: &Value) -> Option<(String, Use)> {
     let spec = event.pointer("/requestObject/spec")?;
-    let asked = spec.get("resourceAttributes")?;
-    let field = |name: &str| asked[name].as_str().unwrap_or_default();
+    let attributes = spec.get("resourceAttributes")?;
+    let field = |name: &str| attributes[name].as_str().unwrap_or_default();
     let resource = with_subresource(field("resource"), field("subresource"));
     let needed = Use::new(field("verb"), target(field("group"), &resource), field("namespace"), field("name"));
     Some((text(spec, "/user").to_owned(), needed))

@@ -86,7 +86,7 @@ impl Explanation {
 }
 
 /// Errors in the rights of an account, one line each.
-pub fn judge(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
+pub fn check_account(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
     let who = format!("{} at {} ({})", account.user, account.at, account.what);
     let unused: Vec<&Grant> = grants.iter().filter(|grant| !uses.iter().any(|used| used.needs(grant))).collect();
     let explained = |grant: &Grant| account.unused.iter().any(|one| !one.is_empty() && one.explains(grant));
@@ -156,7 +156,7 @@ fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str])
     let identity = Identity { user: "agent".to_owned(), groups: groups.clone() };
     let (grants, by) = role().grants(&identity, &BTreeSet::new());
     assert_eq!(by, BTreeSet::from(["ClusterRoleBinding agent".to_owned()]));
-    let wrong = judge(&account, &grants, uses);
+    let wrong = check_account(&account, &grants, uses);
     assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
     for text in expected {
         assert!(wrong.iter().any(|line| line.contains(text)), "{text}: {wrong:#?}");

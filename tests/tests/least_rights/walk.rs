@@ -37,8 +37,8 @@ pub fn live(world: &World, charts: &Charts) -> Result<Process> {
 pub fn leave(world: &World, mut agent: Process) -> Result<()> {
     for (verb, member) in [("unregister", "west"), ("unjoin", "east"), ("unjoin", "south")] {
         let kubeconfig = world.at(member).kubeconfig();
-        let said = world.crowsnest(&[verb, member, "--cluster-kubeconfig", &kubeconfig])?;
-        ensure!(said.code == Some(0), "{said:?}");
+        let output = world.crowsnest(&[verb, member, "--cluster-kubeconfig", &kubeconfig])?;
+        ensure!(output.code == Some(0), "{output:?}");
     }
     agent.stop().map(drop)
 }
@@ -48,9 +48,9 @@ fn join(world: &World, member: &str, rights: &str) -> Result<()> {
     let mut last = None;
     // The server registers its APIs shortly after it starts.
     until("the member to be joined", || {
-        let said = world.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", rights])?;
-        let joined = said.code == Some(0);
-        last = Some(said);
+        let output = world.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", rights])?;
+        let joined = output.code == Some(0);
+        last = Some(output);
         Ok(joined)
     })
     .with_context(|| format!("{last:?}"))
@@ -60,9 +60,9 @@ fn join(world: &World, member: &str, rights: &str) -> Result<()> {
 /// immediately.
 fn register(world: &World) -> Result<Process> {
     let west = world.at("west");
-    let said = world.crowsnest(&["token", "create", "--print-register-command"])?;
+    let output = world.crowsnest(&["token", "create", "--print-register-command"])?;
     let mut command = Command::new(binary()?);
-    command.args(said.out.split_whitespace().skip(1)).args([
+    command.args(output.out.split_whitespace().skip(1)).args([
         "--cluster-name",
         "west",
         "--agent-image",
@@ -81,8 +81,8 @@ fn register(world: &World) -> Result<Process> {
     let patch =
         ["patch", "deployment", "karmada-agent", "-n", "karmada-system", "--subresource=status", "--type=merge", "-p"];
     west.kubectl.ok(&[&patch[..], &[available]].concat(), "")?;
-    let said = CommandOutput::of(&registering.wait_with_output()?)?;
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = CommandOutput::of(&registering.wait_with_output()?)?;
+    ensure!(output.code == Some(0), "{output:?}");
     until("another certificate", || Ok(kept(world, "karmada-system")? != first))
         .with_context(|| world.log_of("registered"))?;
     Ok(running)
@@ -164,8 +164,8 @@ fn reach_in(world: &World) -> Result<()> {
     let cp = world.at("cp");
     let robot = cp.account(world.folder(), "default", "robot")?;
     for member in MEMBERS {
-        let place = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy", cp.url()?);
-        let there = cp.kubectl.with(&["--server", &place]);
+        let proxy_url = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy", cp.url()?);
+        let there = cp.kubectl.with(&["--server", &proxy_url]);
         let dev = there.with(&["--as", "alice", "--as-group", "dev"]);
         let alice = there.with(&["--as", "alice"]);
         for who in [&there, &alice, &dev, &there.on(&robot)] {
@@ -183,9 +183,10 @@ fn search(world: &World) -> Result<()> {
     for (query, members) in [("kind:pod name:lonely", &MEMBERS[..]), ("kind:configmap name:settings", &MEMBERS[1..])] {
         let mut last = None;
         until("search to find them", || {
-            let said = world.crowsnest(&["search", query, "-o", "name"])?;
-            let all = members.iter().all(|member| said.out.lines().any(|line| line.starts_with(&format!("{member}/"))));
-            last = Some(said);
+            let output = world.crowsnest(&["search", query, "-o", "name"])?;
+            let all =
+                members.iter().all(|member| output.out.lines().any(|line| line.starts_with(&format!("{member}/"))));
+            last = Some(output);
             Ok(all)
         })
         .with_context(|| format!("{query}: {last:?}"))?;
@@ -205,8 +206,8 @@ fn make_credentials(world: &World, charts: &Charts) -> Result<()> {
     for more in [&[][..], &["--renew-before", "8761h"]] {
         let mut command = Command::new(binary()?);
         command.args(["credentials", "--namespace", INSTALLED_IN, "--file"]).arg(&file);
-        let said = CommandOutput::of(&command.arg("--kubeconfig").arg(&account).args(more).output()?)?;
-        ensure!(said.code == Some(0), "{said:?}");
+        let output = CommandOutput::of(&command.arg("--kubeconfig").arg(&account).args(more).output()?)?;
+        ensure!(output.code == Some(0), "{output:?}");
     }
     Ok(())
 }

@@ -103,8 +103,8 @@ impl World {
         let control_plane = &servers["cp"];
         let port = free_port()?;
         let installing = ["install", "--host", "127.0.0.1", "--port", &port.to_string(), "--kubeconfig"];
-        let said = run(&[&installing[..], &[&control_plane.kubeconfig()]].concat())?;
-        ensure!(said.ok, "{said:?}");
+        let output = run(&[&installing[..], &[&control_plane.kubeconfig()]].concat())?;
+        ensure!(output.ok, "{output:?}");
         control_plane.kubectl.ok(&["apply", "-f", "-"], SERVER)?;
         control_plane.kubectl.ok(&["apply", "-f", "-"], CALLERS)?;
         for member in MEMBERS {

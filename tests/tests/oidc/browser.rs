@@ -41,8 +41,8 @@ impl Browser {
         pairs.collect::<Vec<_>>().join("; ")
     }
 
-    fn keep(&mut self, url: &url::Url, answer: &reqwest::Response) -> Result<()> {
-        for set in answer.headers().get_all(header::SET_COOKIE) {
+    fn keep(&mut self, url: &url::Url, response: &reqwest::Response) -> Result<()> {
+        for set in response.headers().get_all(header::SET_COOKIE) {
             let set = set.to_str()?;
             self.set.push(set.to_owned());
             let (pair, attributes) = set.split_once(';').context("a cookie without attributes")?;
@@ -62,11 +62,11 @@ impl Browser {
         for _ in 0..10 {
             self.been.push(url.to_string());
             let cookie = self.cookie(&url);
-            let answer = self.http.get(url.clone()).header(header::COOKIE, cookie).send().await?;
-            self.keep(&url, &answer)?;
-            let status = answer.status();
-            let Some(there) = answer.headers().get(header::LOCATION) else {
-                return Ok(Page { status, url: url.to_string(), text: answer.text().await? });
+            let response = self.http.get(url.clone()).header(header::COOKIE, cookie).send().await?;
+            self.keep(&url, &response)?;
+            let status = response.status();
+            let Some(there) = response.headers().get(header::LOCATION) else {
+                return Ok(Page { status, url: url.to_string(), text: response.text().await? });
             };
             url = url.join(there.to_str()?)?;
         }
@@ -77,10 +77,10 @@ impl Browser {
     pub async fn ask(&mut self, method: Method, path: &str) -> Result<(u16, Value)> {
         let url = url::Url::parse(&self.ui)?.join(path)?;
         let request = self.http.request(method, url.clone()).header(header::COOKIE, self.cookie(&url));
-        let answer = request.header("x-crowsnest-client", "test").send().await?;
-        self.keep(&url, &answer)?;
-        let status = answer.status().as_u16();
-        let text = answer.text().await?;
+        let response = request.header("x-crowsnest-client", "test").send().await?;
+        self.keep(&url, &response)?;
+        let status = response.status().as_u16();
+        let text = response.text().await?;
         Ok((status, serde_json::from_str(&text).with_context(|| text.clone())?))
     }
 

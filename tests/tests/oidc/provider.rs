@@ -102,7 +102,7 @@ struct Inner {
     given: Vec<String>,
     revoked: Vec<String>,
     renewals: usize,
-    asked_for_keys: usize,
+    key_requests: usize,
 }
 
 #[derive(Clone)]
@@ -183,7 +183,7 @@ impl Provider {
             given: Vec::new(),
             revoked: Vec::new(),
             renewals: 0,
-            asked_for_keys: 0,
+            key_requests: 0,
         })));
         let routes = Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
@@ -225,8 +225,8 @@ impl Provider {
         inner.key = Key::new(inner.made);
     }
 
-    pub fn asked_for_keys(&self) -> usize {
-        self.0.lock().asked_for_keys
+    pub fn key_requests(&self) -> usize {
+        self.0.lock().key_requests
     }
 
     pub fn renewals(&self) -> usize {
@@ -318,7 +318,7 @@ async fn discovery(State(provider): State<Provider>) -> Json<Value> {
 
 async fn keys(State(provider): State<Provider>) -> Json<Value> {
     let mut inner = provider.0.lock();
-    inner.asked_for_keys += 1;
+    inner.key_requests += 1;
     Json(json!({"keys": [inner.key.public()]}))
 }
 
@@ -327,20 +327,20 @@ fn bad_request(error: &anyhow::Error) -> Response {
 }
 
 /// Alice is already signed in here.
-async fn authorize(State(provider): State<Provider>, Query(asked): Query<Parameters>) -> Response {
-    match authorized(&mut provider.0.lock(), &asked) {
+async fn authorize(State(provider): State<Provider>, Query(parameters): Query<Parameters>) -> Response {
+    match authorized(&mut provider.0.lock(), &parameters) {
         Ok(there) => Redirect::to(&there).into_response(),
         Err(error) => bad_request(&error),
     }
 }
 
-fn authorized(inner: &mut Inner, asked: &Parameters) -> Result<String> {
-    let value = |name: &str| asked.get(name).map(String::as_str).with_context(|| format!("no {name}"));
-    ensure!(value("response_type")? == "code" && value("client_id")? == CLIENT, "{asked:?}");
-    ensure!(value("redirect_uri")? == inner.redirect_uri, "{asked:?} but {}", inner.redirect_uri);
-    ensure!(value("scope")? == "openid groups offline_access", "{asked:?}");
-    ensure!(value("code_challenge_method")? == "S256" && value("code_challenge")?.len() == 43, "{asked:?}");
-    ensure!(value("state")?.len() >= 43 && value("nonce")?.len() >= 43, "{asked:?}");
+fn authorized(inner: &mut Inner, parameters: &Parameters) -> Result<String> {
+    let value = |name: &str| parameters.get(name).map(String::as_str).with_context(|| format!("no {name}"));
+    ensure!(value("response_type")? == "code" && value("client_id")? == CLIENT, "{parameters:?}");
+    ensure!(value("redirect_uri")? == inner.redirect_uri, "{parameters:?} but {}", inner.redirect_uri);
+    ensure!(value("scope")? == "openid groups offline_access", "{parameters:?}");
+    ensure!(value("code_challenge_method")? == "S256" && value("code_challenge")?.len() == 43, "{parameters:?}");
+    ensure!(value("state")?.len() >= 43 && value("nonce")?.len() >= 43, "{parameters:?}");
     let state = if inner.twist == Twist::State { "another" } else { value("state")? };
     let issuer = if inner.twist == Twist::Issuer { "https://another.example.com" } else { &inner.issuer };
     let back = format!("{}?state={state}&iss={issuer}", inner.redirect_uri);

@@ -99,9 +99,9 @@ impl Deployment {
             let theirs = self.kubeconfigs.join(format!("{name}.kubeconfig")).display().to_string();
             let mut last = String::new();
             until(&format!("{name} to be joined"), || {
-                let said = crowsnest(&cp, &["join", name, "--cluster-kubeconfig", &theirs])?;
-                last = format!("{said:?}");
-                Ok(said.ok)
+                let output = crowsnest(&cp, &["join", name, "--cluster-kubeconfig", &theirs])?;
+                last = format!("{output:?}");
+                Ok(output.ok)
             })
             .context(last)?;
         }

@@ -22,7 +22,7 @@ const EVENTS: &str = "text/event-stream";
 struct Served {
     client: kube::Client,
     document: Value,
-    asked: BTreeSet<(String, String)>,
+    requested: BTreeSet<(String, String)>,
 }
 
 pub fn agree(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
@@ -54,7 +54,7 @@ impl Served {
         for (_, schema) in schemas.iter_mut().filter(|(name, _)| name.starts_with(OWN)) {
             close(schema);
         }
-        Ok(Self { client, document, asked: BTreeSet::new() })
+        Ok(Self { client, document, requested: BTreeSet::new() })
     }
 
     async fn questions(&mut self) -> Result<()> {
@@ -105,6 +105,10 @@ impl Served {
             ("diff", "", 200),
             ("diff", "&with=member2", 200),
             ("graph", "&depth=3", 200),
+            ("blastradius", "", 200),
+            ("blastradius", "&depth=2&dependencies=true", 200),
+            ("blastradius", "x", 404),
+            ("blastradius", "&depth=x", 400),
             ("history", "x", 404),
             ("history", "&seq=1", 404),
             ("diff", "&from=x", 400),
@@ -112,14 +116,24 @@ impl Served {
         ] {
             self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{more}"), "", code).await?;
         }
-        for (asked, code) in [
+        for (pattern, more, code) in [
+            ("deployment%20-OWNS*-%3E%20pod", "", 200),
+            ("deployment%20-OWNS*-%3E%20pod", "&shortest=true&q=checkout&limit=1", 200),
+            ("pod", "&explain=true", 200),
+            ("pod%20-%3E", "", 400),
+            ("", "", 400),
+            ("pod", "&limit=x", 400),
+        ] {
+            self.get(&format!("{ROOT}/paths?p={pattern}{more}"), "", code).await?;
+        }
+        for (parameters, code) in [
             // Changes of Clusters: they have become ready.
             ("about=member1", 200),
             ("about=deployment/shop/checkout&at=now&within=1h", 200),
             ("about=deployment/shop/checkout&at=x", 400),
             ("at=now", 400),
         ] {
-            self.get(&format!("{ROOT}/journal?{asked}"), "", code).await?;
+            self.get(&format!("{ROOT}/journal?{parameters}"), "", code).await?;
         }
         self.get(&format!("{ROOT}/graph?cluster=member1"), "", 400).await.map(drop)
     }
@@ -152,7 +166,7 @@ impl Served {
             let methods = item.as_object().into_iter().flatten().filter(|(_, operation)| operation.is_object());
             methods.map(|(method, _)| (path.clone(), method.clone()))
         });
-        let left: Vec<_> = documented.filter(|one| !self.asked.contains(one)).collect();
+        let left: Vec<_> = documented.filter(|one| !self.requested.contains(one)).collect();
         ensure!(left.is_empty(), "documented and not requested: {left:?}");
         Ok(())
     }
@@ -193,13 +207,13 @@ impl Served {
         let described = &self.document["paths"][&template][&method]["responses"][code.to_string()]["content"][media];
         let schema = &described["schema"];
         ensure!(schema.is_object(), "{method} {what}: {code} with {media} is not described");
-        let told = self.told(schema, media, text);
-        let told = told.with_context(|| format!("{method} {what} answers {code} with {media}: {text}"))?;
-        self.asked.insert((template, method));
-        Ok(told)
+        let value = self.validate(schema, media, text);
+        let value = value.with_context(|| format!("{method} {what} answers {code} with {media}: {text}"))?;
+        self.requested.insert((template, method));
+        Ok(value)
     }
 
-    fn told(&self, schema: &Value, media: &str, text: &str) -> Result<Value> {
+    fn validate(&self, schema: &Value, media: &str, text: &str) -> Result<Value> {
         match media {
             "application/json" => {
                 let value: Value = serde_json::from_str(text)?;

@@ -35,37 +35,37 @@ fn listens(replica: &Replica) -> bool {
 fn roles_in_separate_processes_work_together() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let (port, webhooks) = (world.port.to_string(), free_port()?);
-    let place = ["--host", "127.0.0.1", "--port", &port, "--webhook-host", "127.0.0.1", "--webhook-port"];
-    let said = world.crowsnest(&[&["install"][..], &place, &[&webhooks.to_string()]].concat())?;
-    ensure!(said.ok, "{said:?}");
+    let addresses = ["--host", "127.0.0.1", "--port", &port, "--webhook-host", "127.0.0.1", "--webhook-port"];
+    let output = world.crowsnest(&[&["install"][..], &addresses, &[&webhooks.to_string()]].concat())?;
+    ensure!(output.ok, "{output:?}");
 
     let mut steers = start(&world, "steers", "controllers")?;
     ready(&steers)?;
     let mut answers = start(&world, "answers", "aggregated,cache")?;
     let _answered = Balancer::start(world.port, [answers.backend()])?;
     ready(&answers)?;
-    let told = || format!("{}{}", steers.log(), answers.log());
+    let logs = || format!("{}{}", steers.log(), answers.log());
     // The webhook is not available, so nothing is stored.
-    let unasked = world.propagate("early").expect_err("a policy was stored that nobody has looked at");
-    ensure!(format!("{unasked:#}").contains("failed calling webhook"), "{unasked:#}");
-    ensure!(steers.is_ready()? && answers.is_ready()?, "{}", told());
+    let refusal = world.propagate("early").expect_err("a policy was stored that nobody has looked at");
+    ensure!(format!("{refusal:#}").contains("failed calling webhook"), "{refusal:#}");
+    ensure!(steers.is_ready()? && answers.is_ready()?, "{}", logs());
     let mut admits = start(&world, "admits", "webhook")?;
     let _admitted = Balancer::start(webhooks, [admits.backend()])?;
     ready(&admits)?;
-    world.join().with_context(told)?;
-    until("the aggregated API to accept a registry", || Ok(world.register().is_ok())).with_context(told)?;
+    world.join().with_context(logs)?;
+    until("the aggregated API to accept a registry", || Ok(world.register().is_ok())).with_context(logs)?;
 
     until("a policy to be taken", || Ok(world.propagate("first").is_ok())).with_context(|| admits.log())?;
-    until("the first object to arrive", || world.has_arrived("first")).with_context(told)?;
+    until("the first object to arrive", || world.has_arrived("first")).with_context(logs)?;
     for (path, wanted) in [(SEARCH, "\"first\""), (MAPS_EVERYWHERE, "\"first\""), (IN_MEMBER, "\"default\"")] {
         let mut last = String::new();
         until(&format!("{path} to be answered"), || {
             last = world.runtime.block_on(ask(&world.to_cp, path)).unwrap_or_else(|error| error.to_string());
             Ok(last.contains(wanted))
         })
-        .with_context(|| format!("{last}\n{}", told()))?;
+        .with_context(|| format!("{last}\n{}", logs()))?;
     }
-    ensure!(steers.leads()? && !answers.leads()? && !admits.leads()?, "{}{}", told(), admits.log());
+    ensure!(steers.leads()? && !answers.leads()? && !admits.leads()?, "{}{}", logs(), admits.log());
     ensure!(listens(&answers) && listens(&admits) && !listens(&steers), "other processes listen than expected");
     let doctor = world.crowsnest(&["doctor"])?;
     ensure!(doctor.ok, "{doctor:?}");
@@ -103,16 +103,16 @@ fn shows_pages(world: &World) -> Result<()> {
     let mut shows = Replica::start("shows", &site)?;
     ready(&shows)?;
     ensure!(!listens(&shows) && !shows.leads()?, "{}", shows.log());
-    let asked = |what: &str, head: &str, body: &str| {
+    let request = |what: &str, head: &str, body: &str| {
         let head = format!("x-crowsnest-client: test\r\nContent-Type: application/json\r\n{head}");
         site::ask(port, what, &head, body, ANSWERS_WITHIN)?.context("the UI does not answer")
     };
-    let page = asked("GET /", "", "")?;
+    let page = request("GET /", "", "")?;
     ensure!(page.starts_with("HTTP/1.1 200") && page.contains("<div id=\"root\">"), "{page}");
-    let stranger = asked(&format!("GET {SEARCH}"), "", "")?;
+    let stranger = request(&format!("GET {SEARCH}"), "", "")?;
     ensure!(stranger.starts_with("HTTP/1.1 401"), "{stranger}");
     let kubeconfig = std::fs::read_to_string(&world.control_plane.kubeconfig)?;
-    let session = asked("POST /ui/session", "", &serde_json::json!({"kubeconfig": kubeconfig}).to_string())?;
+    let session = request("POST /ui/session", "", &serde_json::json!({"kubeconfig": kubeconfig}).to_string())?;
     let cookies: Vec<&str> = session
         .lines()
         .filter_map(|line| line.strip_prefix("set-cookie: ")?.split(';').next())
@@ -122,7 +122,7 @@ fn shows_pages(world: &World) -> Result<()> {
     let cookie = format!("Cookie: {}\r\n", cookies.join("; "));
     let mut found = String::new();
     until("the search of the UI to find the object", || {
-        found = asked(&format!("GET {SEARCH}"), &cookie, "")?;
+        found = request(&format!("GET {SEARCH}"), &cookie, "")?;
         Ok(found.starts_with("HTTP/1.1 200") && found.contains("\"first\""))
     })
     .with_context(|| found.clone())?;
@@ -143,8 +143,8 @@ fn logs_are_json(world: &World) -> Result<()> {
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
         ensure!(!whole.is_empty(), "{name} has logged nothing");
         for line in whole.lines() {
-            let told: Value = serde_json::from_str(line).with_context(|| format!("{name}: {line}"))?;
-            let text = |field: &str| told[field].as_str().with_context(|| format!("{name}: no {field} in {line}"));
+            let entry: Value = serde_json::from_str(line).with_context(|| format!("{name}: {line}"))?;
+            let text = |field: &str| entry[field].as_str().with_context(|| format!("{name}: no {field} in {line}"));
             text("message")?;
             text("target")?;
             let time: jiff::Timestamp = text("timestamp")?.parse().with_context(|| format!("{name}: {line}"))?;
@@ -160,12 +160,13 @@ fn logs_are_json(world: &World) -> Result<()> {
 
 #[test]
 fn the_exit_reason_is_json() -> Result<()> {
-    let said = crate::serve::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
-    let last: Value = serde_json::from_str(said.err.lines().last().unwrap_or_default()).context(said.err.clone())?;
+    let output = crate::serve::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
+    let last: Value =
+        serde_json::from_str(output.err.lines().last().unwrap_or_default()).context(output.err.clone())?;
     let error = last["error"].as_str().unwrap_or_default();
     ensure!(
-        !said.ok && last["level"] == "ERROR" && error.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""),
-        "{said:?}"
+        !output.ok && last["level"] == "ERROR" && error.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""),
+        "{output:?}"
     );
     Ok(())
 }

@@ -45,9 +45,9 @@ impl<'a> Sample<'a> {
 }
 
 /// Errors in the metrics of several processes, one per line.
-pub fn wrong(told: &[String]) -> Result<String> {
+pub fn wrong(metrics: &[String]) -> Result<String> {
     let rows: Vec<Row> = serde_saphyr::from_str(include_str!("karmada.yaml"))?;
-    let lines = told.iter().flat_map(|told| told.lines()).filter(|line| !line.starts_with('#'));
+    let lines = metrics.iter().flat_map(|text| text.lines()).filter(|line| !line.starts_with('#'));
     let samples: Vec<Sample<'_>> = lines.filter_map(Sample::read).collect();
     let mut wrong = String::new();
     for row in &rows {

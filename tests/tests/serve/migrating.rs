@@ -128,9 +128,10 @@ impl Left {
         let kubeconfig = left.member.kubeconfig.display().to_string();
         let mut last = String::new();
         until("the member to be joined to the simulated Karmada", || {
-            let said = crowsnest(&left.control_plane.kubeconfig, &["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
-            last = format!("{said:?}");
-            Ok(said.ok)
+            let output =
+                crowsnest(&left.control_plane.kubeconfig, &["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
+            last = format!("{output:?}");
+            Ok(output.ok)
         })
         .context(last)?;
         left.runtime.block_on(left.fill())?;
@@ -154,9 +155,9 @@ impl Left {
     }
 
     fn crowsnest(&self, args: &[&str]) -> Result<String> {
-        let said = crowsnest(&self.control_plane.kubeconfig, args)?;
-        ensure!(said.ok, "{args:?}: {said:?}");
-        Ok(said.out)
+        let output = crowsnest(&self.control_plane.kubeconfig, args)?;
+        ensure!(output.ok, "{args:?}: {output:?}");
+        Ok(output.out)
     }
 
     fn writes(&self) -> Result<Vec<String>> {
@@ -292,13 +293,13 @@ fn migration_writes_nothing_to_members() -> Result<()> {
     left.crowsnest(&["migrate"])?;
     let port = free_port()?;
     let take_over = ["install", "--take-over", "--host", "127.0.0.1", "--port", &port.to_string()];
-    let said = left.crowsnest(&take_over)?;
+    let output = left.crowsnest(&take_over)?;
     // With Karmada's definitions, a second installation writes nothing as well.
     let versions_of =
         || versions(&left.runtime, &left.cp, &left.control_plane.kubeconfig, &["--take-over"], Vec::new());
     let installed = versions_of()?;
     ensure!(installed.keys().any(|name| name.ends_with(" works.work.karmada.io")), "{installed:?}");
-    ensure!(left.crowsnest(&take_over)? == said, "it does something else the second time");
+    ensure!(left.crowsnest(&take_over)? == output, "it does something else the second time");
     let again = versions_of()?;
     ensure!(again == installed, "{installed:?}\nand then {again:?}");
     let site = Site {

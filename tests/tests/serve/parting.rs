@@ -37,17 +37,17 @@ impl Left {
     }
 
     fn install(&self) -> Result<()> {
-        let said = self.crowsnest(&["install", "--host", "127.0.0.1", "--port", &self.port.to_string()])?;
-        ensure!(said.ok, "{said:?}");
+        let output = self.crowsnest(&["install", "--host", "127.0.0.1", "--port", &self.port.to_string()])?;
+        ensure!(output.ok, "{output:?}");
         Ok(())
     }
 
     fn join(&self) -> Result<()> {
         let (kubeconfig, mut last) = (self.member.kubeconfig.display().to_string(), String::new());
         until("the member to be joined", || {
-            let said = self.crowsnest(&["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
-            last = format!("{said:?}");
-            Ok(said.ok)
+            let output = self.crowsnest(&["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
+            last = format!("{output:?}");
+            Ok(output.ok)
         })
         .context(last)
     }
@@ -83,13 +83,13 @@ impl Left {
             self.runtime.block_on(namespaces.patch("karmada-cluster", &PatchParams::default(), &patch))
         };
         labelled(Value::Null)?;
-        let mut said = String::new();
+        let mut output = String::new();
         until("the namespace to be known for another's", || {
-            said = self.crowsnest(&["uninstall", "--members"])?.err;
-            Ok(!said.contains("`crowsnest serve` must be running"))
+            output = self.crowsnest(&["uninstall", "--members"])?.err;
+            Ok(!output.contains("`crowsnest serve` must be running"))
         })?;
-        ensure!(said.contains("its namespace karmada-cluster was not created by `crowsnest join`"), "{said}");
-        ensure!(self.there("", "ConfigMap", Some("default"), "goes")?, "{said}");
+        ensure!(output.contains("its namespace karmada-cluster was not created by `crowsnest join`"), "{output}");
+        ensure!(self.there("", "ConfigMap", Some("default"), "goes")?, "{output}");
         labelled("true".into())?;
         Ok(())
     }

@@ -38,8 +38,8 @@ fn at(kubectl: &Kubectl, replica: &Replica) -> Kubectl {
 
 fn all_works(member: &Kubectl, east: &Kubectl, name: &str) -> Result<()> {
     member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
-    let said = member.ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
-    ensure!(said == "typed\nweb\n", "{said:?}");
+    let output = member.ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
+    ensure!(output == "typed\nweb\n", "{output:?}");
     let mut follower = member.stream(&["logs", "-f", "web", "--tail", "1"])?;
     follower.expect("\n")?;
     let line = format!("said to {name}");
@@ -67,8 +67,8 @@ fn each_replica_reaches_an_unreachable_member() -> Result<()> {
     let log = there.join("agent.log");
     let mut agent = agent(&world, &theirs.kubeconfig, &log)?;
     let logs = |replicas: &[Replica]| {
-        let told = std::fs::read_to_string(&log).unwrap_or_default();
-        format!("{told}\n{}", replicas.iter().map(Replica::log).collect::<String>())
+        let agent_log = std::fs::read_to_string(&log).unwrap_or_default();
+        format!("{agent_log}\n{}", replicas.iter().map(Replica::log).collect::<String>())
     };
 
     for replica in &replicas {
@@ -79,7 +79,7 @@ fn each_replica_reaches_an_unreachable_member() -> Result<()> {
     east.until(&["get", "configmap", "first", "-o", "jsonpath={.data.a}"], |out| out == "1")
         .with_context(|| logs(&replicas))?;
     until("what was propagated to be found", || {
-        Ok(world.runtime.block_on(ask(&world.to_cp, MAPS_EVERYWHERE)).is_ok_and(|told| told.contains("\"first\"")))
+        Ok(world.runtime.block_on(ask(&world.to_cp, MAPS_EVERYWHERE)).is_ok_and(|list| list.contains("\"first\"")))
     })
     .with_context(|| logs(&replicas))?;
 

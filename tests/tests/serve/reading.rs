@@ -73,9 +73,9 @@ pub async fn ask(client: &Client, path: &str) -> Result<String, kube::Error> {
 
 async fn read(client: Client, path: &'static str, ends: Arc<AtomicBool>) -> Read {
     let mut read = Read { path, answered: 0, again: 0, failures: Vec::new() };
-    let mut pace = tokio::time::interval(READ_EVERY);
+    let mut interval = tokio::time::interval(READ_EVERY);
     while !ends.load(Ordering::Relaxed) {
-        pace.tick().await;
+        interval.tick().await;
         let Err(first) = ask(&client, path).await else {
             read.answered += 1;
             continue;

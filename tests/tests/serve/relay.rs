@@ -122,7 +122,7 @@ pub struct Backend {
 pub struct Balancer {
     _entrance: Entrance,
     ends: Arc<AtomicBool>,
-    looking: Vec<JoinHandle<()>>,
+    checks: Vec<JoinHandle<()>>,
 }
 
 struct Seat {
@@ -143,10 +143,11 @@ impl Seat {
         Some(taken)
     }
 
-    fn look(&self) {
-        let said = get(self.backend.health, "/readyz", SAYS_SO_WITHIN).ok().flatten();
-        self.ready.store(said.as_ref().is_some_and(|said| said.starts_with("HTTP/1.1 200")), Ordering::Relaxed);
-        if said.is_none() {
+    fn check_health(&self) {
+        let response = get(self.backend.health, "/readyz", SAYS_SO_WITHIN).ok().flatten();
+        self.ready
+            .store(response.as_ref().is_some_and(|response| response.starts_with("HTTP/1.1 200")), Ordering::Relaxed);
+        if response.is_none() {
             for connection in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 // It may be closed already.
                 let _ = connection.shutdown(Shutdown::Both);
@@ -160,16 +161,16 @@ impl Balancer {
         let seat = |backend| Arc::new(Seat { backend, ready: AtomicBool::new(false), open: Mutex::default() });
         let seats: Vec<Arc<Seat>> = behind.into_iter().map(seat).collect();
         let ends = Arc::new(AtomicBool::new(false));
-        let look = |seat: &Arc<Seat>| {
+        let check_health = |seat: &Arc<Seat>| {
             let (seat, ends) = (Arc::clone(seat), Arc::clone(&ends));
             thread::spawn(move || {
                 while !ends.load(Ordering::Relaxed) {
-                    seat.look();
+                    seat.check_health();
                     thread::park_timeout(LOOK_EVERY);
                 }
             })
         };
-        let looking = seats.iter().map(look).collect();
+        let checks = seats.iter().map(check_health).collect();
         let (next, gate) = (AtomicUsize::new(0), Arc::<Gate>::default());
         let entrance = Entrance::open(port, move |incoming| {
             let first = next.fetch_add(1, Ordering::Relaxed);
@@ -178,16 +179,16 @@ impl Balancer {
                 join(incoming, taken, &gate);
             }
         })?;
-        Ok(Self { _entrance: entrance, ends, looking })
+        Ok(Self { _entrance: entrance, ends, checks })
     }
 }
 
 impl Drop for Balancer {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        for looking in self.looking.drain(..) {
-            looking.thread().unpark();
-            drop(looking.join());
+        for checks in self.checks.drain(..) {
+            checks.thread().unpark();
+            drop(checks.join());
         }
     }
 }

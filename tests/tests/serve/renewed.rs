@@ -64,7 +64,7 @@ impl Shown {
 struct Asking {
     ends: Arc<AtomicBool>,
     answers: Arc<AtomicUsize>,
-    asking: JoinHandle<Vec<String>>,
+    request_loop: JoinHandle<Vec<String>>,
 }
 
 impl Asking {
@@ -73,11 +73,11 @@ impl Asking {
         let ends = Arc::new(AtomicBool::new(false));
         let answers = Arc::<AtomicUsize>::default();
         let (ended, answered) = (Arc::clone(&ends), Arc::clone(&answers));
-        let asking = runtime.spawn(async move {
+        let request_loop = runtime.spawn(async move {
             let mut failures = Vec::new();
-            let mut pace = tokio::time::interval(Duration::from_millis(50));
+            let mut interval = tokio::time::interval(Duration::from_millis(50));
             while !ended.load(Ordering::Relaxed) {
-                pace.tick().await;
+                interval.tick().await;
                 match ask(&client, CLUSTERS).await {
                     Ok(_) => drop(answered.fetch_add(1, Ordering::Relaxed)),
                     Err(error) => failures.push(error.to_string()),
@@ -85,23 +85,23 @@ impl Asking {
             }
             failures
         });
-        Ok(Self { ends, answers, asking })
+        Ok(Self { ends, answers, request_loop })
     }
 
     fn stop(self, runtime: &Runtime) -> Result<()> {
         // Including requests after the change.
         let before = self.answers.load(Ordering::Relaxed);
-        let more = || Ok(self.asking.is_finished() || self.answers.load(Ordering::Relaxed) >= before + 10);
+        let more = || Ok(self.request_loop.is_finished() || self.answers.load(Ordering::Relaxed) >= before + 10);
         until("more requests", more)?;
         self.ends.store(true, Ordering::Relaxed);
-        let failures = runtime.block_on(self.asking)?;
+        let failures = runtime.block_on(self.request_loop)?;
         ensure!(failures.is_empty(), "{before} answers before, and {failures:#?}");
         Ok(())
     }
 }
 
 /// A control plane that trusts both certificates.
-struct Place {
+struct Fixture {
     runtime: Runtime,
     dir: tempfile::TempDir,
     control_plane: Apiserver,
@@ -110,12 +110,12 @@ struct Place {
     shown: [Shown; 2],
 }
 
-impl Place {
+impl Fixture {
     fn start() -> Result<Self> {
         let (runtime, dir) = (Runtime::new()?, tempfile::tempdir()?);
         let control_plane = Apiserver::start(&dir.path().join("cp"))?;
         let cp = runtime.block_on(client(&control_plane.kubeconfig))?;
-        let place = Self {
+        let fixture = Self {
             runtime,
             control_plane,
             cp,
@@ -123,14 +123,15 @@ impl Place {
             shown: [Shown::make("first")?, Shown::make("second")?],
             dir,
         };
-        let both = place.write("ca.crt", &place.shown.iter().map(|one| one.authority.as_str()).collect::<String>())?;
-        let (port, both) = (place.port.to_string(), both.display().to_string());
-        let said = crowsnest(
-            &place.control_plane.kubeconfig,
+        let both =
+            fixture.write("ca.crt", &fixture.shown.iter().map(|one| one.authority.as_str()).collect::<String>())?;
+        let (port, both) = (fixture.port.to_string(), both.display().to_string());
+        let output = crowsnest(
+            &fixture.control_plane.kubeconfig,
             &["install", "--host", "127.0.0.1", "--port", &port, "--ca-file", &both],
         )?;
-        ensure!(said.ok, "{said:?}");
-        Ok(place)
+        ensure!(output.ok, "{output:?}");
+        Ok(fixture)
     }
 
     /// Atomic, as by a kubelet.
@@ -159,13 +160,13 @@ impl Place {
     fn changes(&self, replica: &Replica, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let port = replica.backend().port;
         let [first, second] = &self.shown;
-        let met = |shown: &Shown| self.runtime.block_on(shown.is_at(port));
-        ensure!(met(first)? && !met(second)?, "{}", replica.log());
-        let asking = Asking::start(&self.runtime, self.cp.clone())?;
+        let is_served = |shown: &Shown| self.runtime.block_on(shown.is_at(port));
+        ensure!(is_served(first)? && !is_served(second)?, "{}", replica.log());
+        let request_loop = Asking::start(&self.runtime, self.cp.clone())?;
         change()?;
-        until("the next certificate to be shown", || met(second)).with_context(|| replica.log())?;
-        ensure!(!met(first)?, "both are shown");
-        asking.stop(&self.runtime).with_context(|| replica.log())?;
+        until("the next certificate to be shown", || is_served(second)).with_context(|| replica.log())?;
+        ensure!(!is_served(first)?, "both are shown");
+        request_loop.stop(&self.runtime).with_context(|| replica.log())?;
         ensure!(replica.is_ready()?, "{}", replica.log());
         Ok(())
     }
@@ -173,35 +174,35 @@ impl Place {
 
 #[test]
 fn serving_certificates_in_files_are_reloaded() -> Result<()> {
-    let place = Place::start()?;
-    let [first, second] = &place.shown;
-    let certificate = place.write("tls.crt", &first.certificate)?.display().to_string();
-    let key = place.write("tls.key", &first.key)?.display().to_string();
+    let fixture = Fixture::start()?;
+    let [first, second] = &fixture.shown;
+    let certificate = fixture.write("tls.crt", &first.certificate)?.display().to_string();
+    let key = fixture.write("tls.key", &first.key)?.display().to_string();
     let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
-    let (replica, _balancer) = place.serve(&flags)?;
-    place.changes(&replica, || {
-        place.write("tls.crt", &second.certificate)?;
+    let (replica, _balancer) = fixture.serve(&flags)?;
+    fixture.changes(&replica, || {
+        fixture.write("tls.crt", &second.certificate)?;
         // A certificate without its key is not used, and changes nothing.
-        let told = || Ok(replica.metrics()?.contains("crowsnest_reload_stale{files=\"tls-cert-file\"} 1\n"));
-        until("half a pair to be refused", told)?;
-        place.write("tls.key", &second.key).map(drop)
+        let is_refused = || Ok(replica.metrics()?.contains("crowsnest_reload_stale{files=\"tls-cert-file\"} 1\n"));
+        until("half a pair to be refused", is_refused)?;
+        fixture.write("tls.key", &second.key).map(drop)
     })
 }
 
 #[test]
 fn the_serving_certificate_in_a_secret_is_reloaded() -> Result<()> {
-    let place = Place::start()?;
-    let secrets = objects(&place.cp, "", "v1", "Secret", Some("karmada-system"));
+    let fixture = Fixture::start()?;
+    let secrets = objects(&fixture.cp, "", "v1", "Secret", Some("karmada-system"));
     let data =
         |shown: &Shown| json!({"tls.crt": STANDARD.encode(&shown.certificate), "tls.key": STANDARD.encode(&shown.key)});
-    let [first, second] = &place.shown;
+    let [first, second] = &fixture.shown;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": "crowsnest-serving"}, "data": data(first)});
-    place.runtime.block_on(secrets.create(&PostParams::default(), &object(secret)?))?;
-    let (replica, _balancer) = place.serve(&[])?;
-    place.changes(&replica, || {
+    fixture.runtime.block_on(secrets.create(&PostParams::default(), &object(secret)?))?;
+    let (replica, _balancer) = fixture.serve(&[])?;
+    fixture.changes(&replica, || {
         let next = Patch::Merge(json!({"data": data(second)}));
-        place.runtime.block_on(secrets.patch("crowsnest-serving", &PatchParams::default(), &next))?;
+        fixture.runtime.block_on(secrets.patch("crowsnest-serving", &PatchParams::default(), &next))?;
         Ok(())
     })
 }
@@ -251,23 +252,23 @@ fn identify(file: &Path, certificate: &str, key: &str) -> Result<()> {
 
 #[test]
 fn the_client_certificate_is_reloaded() -> Result<()> {
-    let place = Place::start()?;
-    let [first, _] = &place.shown;
-    let certificate = place.write("tls.crt", &first.certificate)?.display().to_string();
-    let key = place.write("tls.key", &first.key)?.display().to_string();
+    let fixture = Fixture::start()?;
+    let [first, _] = &fixture.shown;
+    let certificate = fixture.write("tls.crt", &first.certificate)?.display().to_string();
+    let key = fixture.write("tls.key", &first.key)?.display().to_string();
     let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
-    let (replica, _balancer) = place.serve(&flags)?;
-    let (certificate, key) = place.runtime.block_on(signed(&place.cp, "renewed"))?;
-    let asking = Asking::start(&place.runtime, place.cp.clone())?;
-    identify(&place.dir.path().join("shows.kubeconfig"), &certificate, &key)?;
+    let (replica, _balancer) = fixture.serve(&flags)?;
+    let (certificate, key) = fixture.runtime.block_on(signed(&fixture.cp, "renewed"))?;
+    let request_loop = Asking::start(&fixture.runtime, fixture.cp.clone())?;
+    identify(&fixture.dir.path().join("shows.kubeconfig"), &certificate, &key)?;
     until("requests with the new certificate", || {
-        let log = fs::read_to_string(place.control_plane.audit_log())?;
+        let log = fs::read_to_string(fixture.control_plane.audit_log())?;
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut whose = events.filter(|event| event["user"]["username"] == "renewed");
         Ok(whose.any(|event| event["responseStatus"]["code"] == 200 || event["responseStatus"]["code"] == 201))
     })
     .with_context(|| replica.log())?;
-    asking.stop(&place.runtime).with_context(|| replica.log())?;
+    request_loop.stop(&fixture.runtime).with_context(|| replica.log())?;
     ensure!(replica.is_ready()?, "{}", replica.log());
     Ok(())
 }

@@ -108,7 +108,7 @@ impl Replica {
     }
 
     pub fn is_ready(&self) -> Result<bool> {
-        Ok(get(self.health, "/readyz", ANSWERS_WITHIN)?.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")))
+        Ok(get(self.health, "/readyz", ANSWERS_WITHIN)?.is_some_and(|response| response.starts_with("HTTP/1.1 200")))
     }
 
     /// A response with its head.
@@ -193,8 +193,8 @@ pub fn ask(port: u16, what: &str, head: &str, body: &str, within: Duration) -> R
     let request = format!(
         "{what} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n{body}"
     );
-    let asked = stream.write_all(request.as_bytes());
-    let mut answer = String::new();
+    let sent = stream.write_all(request.as_bytes());
+    let mut response = String::new();
     // A replica that dies meanwhile has not responded.
-    Ok(asked.and_then(|()| io::Read::read_to_string(&mut stream, &mut answer)).ok().map(|_| answer))
+    Ok(sent.and_then(|()| io::Read::read_to_string(&mut stream, &mut response)).ok().map(|_| response))
 }

@@ -113,7 +113,7 @@ fn watches_resume_while_replicas_are_replaced_after_a_downgrade() -> Result<()> 
     let back = away.into_iter().map(|version| version.back(&world)).collect::<Result<Vec<_>>>()?;
     let written = writer.stop(&world)?;
     for watch in watches.into_iter().chain(back) {
-        watch.has_told(&world, &written).with_context(logs)?;
+        watch.expect_all_events(&world, &written).with_context(logs)?;
     }
     for (name, first) in [("before", before), ("moody", moody)] {
         let found = world.in_member(name)?;
@@ -130,8 +130,8 @@ fn unsupported_versions_are_refused(world: &World) -> Result<()> {
     let between = between.trim_end_matches(".3");
     ensure!(!refused.ok && refused.err.contains(&format!("install {between} in between")), "{refused:?}");
     ensure!(has_later_field(world)?, "it was refused, and the definitions were written");
-    let (said, newest) = (world.crowsnest_cache(&["migrate"])?, "stop all replicas first");
-    ensure!(!said.ok && said.err.contains(newest) && !said.err.contains("open-sesame"), "{said:?}");
+    let (output, newest) = (world.crowsnest_cache(&["migrate"])?, "stop all replicas first");
+    ensure!(!output.ok && output.err.contains(newest) && !output.err.contains("open-sesame"), "{output:?}");
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     world.register()?;
     world.propagate("kept")?;
     let found =
-        || Ok(world.runtime.block_on(ask(&world.to_cp, MAPS_EVERYWHERE)).is_ok_and(|told| told.contains("\"kept\"")));
+        || Ok(world.runtime.block_on(ask(&world.to_cp, MAPS_EVERYWHERE)).is_ok_and(|list| list.contains("\"kept\"")));
     until("what was propagated to be found", found).with_context(|| replicas[0].log())?;
     for replica in &mut replicas {
         replica.stop()?;
@@ -158,10 +158,10 @@ fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     })
     .with_context(|| replica.log())?;
     replica.kill()?;
-    let said = world.crowsnest_cache(&["migrate"])?;
-    ensure!(!said.ok && said.err.contains("written by a newer version (format 999"), "{said:?}");
-    let said = world.crowsnest_cache(&["rebuild"])?;
-    ensure!(said.ok && said.out.contains("the cache was deleted"), "{said:?}");
+    let output = world.crowsnest_cache(&["migrate"])?;
+    ensure!(!output.ok && output.err.contains("written by a newer version (format 999"), "{output:?}");
+    let output = world.crowsnest_cache(&["rebuild"])?;
+    ensure!(output.ok && output.out.contains("the cache was deleted"), "{output:?}");
     let written = world.writes_in_member()?;
     replica.start_again()?;
     until("it to be ready", || replica.is_ready()).with_context(|| replica.log())?;
@@ -169,7 +169,7 @@ fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     let wrote = world.writes_in_member()?.split_off(written.len());
     ensure!(wrote.is_empty(), "written in the member: {wrote:#?}");
     ensure!(replica.stop()?.0.success(), "{}", replica.log());
-    let said = world.crowsnest_cache(&["migrate"])?;
-    ensure!(said.ok && said.out.starts_with("the cache was migrated from format "), "{said:?}");
+    let output = world.crowsnest_cache(&["migrate"])?;
+    ensure!(output.ok && output.out.starts_with("the cache was migrated from format "), "{output:?}");
     Ok(())
 }

@@ -60,12 +60,12 @@ async fn write(member: Client, ends: Arc<AtomicBool>) -> Result<Written> {
         )
     };
     let mut written = Written::new();
-    let mut pace = tokio::time::interval(WRITE_EVERY);
+    let mut interval = tokio::time::interval(WRITE_EVERY);
     for number in (0..OBJECTS).cycle() {
         if ends.load(Ordering::Relaxed) {
             break;
         }
-        pace.tick().await;
+        interval.tick().await;
         let name = name(number);
         let turn = written.get(&name).map_or(1, |turn| turn + 1);
         match turn {
@@ -79,35 +79,35 @@ async fn write(member: Client, ends: Arc<AtomicBool>) -> Result<Written> {
 
 /// State of a watch.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct WatchState {
     version: String,
     /// Versions of each object, in the order of their events.
-    turns: BTreeMap<String, Vec<u64>>,
+    versions: BTreeMap<String, Vec<u64>>,
     /// Number of resumptions.
     resumed: usize,
     broken: Option<String>,
 }
 
-impl Told {
+impl WatchState {
     /// The state after a list, from which a watch starts.
     fn of(list: &Value) -> Result<Self> {
         let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let mut told = Self { version: version.context("a list of no version")?.to_owned(), ..Self::default() };
+        let mut state = Self { version: version.context("a list of no version")?.to_owned(), ..Self::default() };
         for item in list["items"].as_array().into_iter().flatten() {
             if let Some(turn) = item.pointer("/data/turn").and_then(Value::as_str) {
                 let name = item["metadata"]["name"].as_str().context("an object of no name")?;
-                told.turns.entry(name.to_owned()).or_default().push(turn.parse()?);
+                state.versions.entry(name.to_owned()).or_default().push(turn.parse()?);
             }
         }
-        Ok(told)
+        Ok(state)
     }
 
-    fn hear(&mut self, event: WatchEvent<DynamicObject>) -> Result<()> {
+    fn apply(&mut self, event: WatchEvent<DynamicObject>) -> Result<()> {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let name = object.metadata.name.context("an object of no name")?;
                 if let Some(turn) = object.data.pointer("/data/turn").and_then(Value::as_str) {
-                    self.turns.entry(name).or_default().push(turn.parse()?);
+                    self.versions.entry(name).or_default().push(turn.parse()?);
                 }
                 self.version = object.metadata.resource_version.context("an object of no version")?;
             }
@@ -122,14 +122,14 @@ impl Told {
 /// A watching client.
 pub struct Watching {
     path: &'static str,
-    told: watch::Receiver<Told>,
+    state: watch::Receiver<WatchState>,
     task: JoinHandle<()>,
 }
 
 /// A disconnected client with its state.
 pub struct Away {
     path: &'static str,
-    told: Told,
+    state: WatchState,
 }
 
 impl Watching {
@@ -141,57 +141,61 @@ impl Watching {
             // Impersonation in the member and the registered resources must be effective first.
             until(&format!("{path} to show what is written"), || {
                 let listed = world.runtime.block_on(ask(&world.to_cp, path)).ok();
-                known = listed.map(|list| Told::of(&serde_json::from_str(&list)?)).transpose()?;
-                Ok(known.as_ref().is_some_and(|known| !known.turns.is_empty()))
+                known = listed.map(|list| WatchState::of(&serde_json::from_str(&list)?)).transpose()?;
+                Ok(known.as_ref().is_some_and(|known| !known.versions.is_empty()))
             })?;
             watching.push(Self::from(world, path, known.context("no list")?));
         }
         for watch in &watching {
-            let told = || Ok(watch.told.borrow().turns.len() == OBJECTS || watch.told.borrow().broken.is_some());
-            until(&format!("{} to be watched", watch.path), told)?;
-            let broken = watch.told.borrow().broken.clone();
+            let is_watched =
+                || Ok(watch.state.borrow().versions.len() == OBJECTS || watch.state.borrow().broken.is_some());
+            until(&format!("{} to be watched", watch.path), is_watched)?;
+            let broken = watch.state.borrow().broken.clone();
             ensure!(broken.is_none(), "{broken:?}");
         }
         Ok(watching)
     }
 
-    fn from(world: &World, path: &'static str, known: Told) -> Self {
-        let (tell, told) = watch::channel(known);
-        let task = world.runtime.spawn(follow(world.to_cp.clone(), path, tell));
-        Self { path, told, task }
+    fn from(world: &World, path: &'static str, known: WatchState) -> Self {
+        let (sender, state) = watch::channel(known);
+        let task = world.runtime.spawn(follow(world.to_cp.clone(), path, sender));
+        Self { path, state, task }
     }
 
     /// Disconnects.
     pub fn leave(self, world: &World) -> Result<Away> {
         self.task.abort();
         let ended = world.runtime.block_on(self.task);
-        let told = self.told.borrow().clone();
-        ensure!(ended.is_err_and(|error| error.is_cancelled()), "the watch of {} had ended: {told:?}", self.path);
-        Ok(Away { path: self.path, told })
+        let state = self.state.borrow().clone();
+        ensure!(ended.is_err_and(|error| error.is_cancelled()), "the watch of {} had ended: {state:?}", self.path);
+        Ok(Away { path: self.path, state })
     }
 
     /// Waits for the last write, and checks that no event is missing or duplicated.
-    pub fn has_told(self, world: &World, written: &Written) -> Result<()> {
-        let mut told = self.told.clone();
-        let all = |told: &Told| {
-            told.broken.is_some()
-                || written.iter().all(|(name, turn)| told.turns.get(name).and_then(|turns| turns.last()) == Some(turn))
+    pub fn expect_all_events(self, world: &World, written: &Written) -> Result<()> {
+        let mut state = self.state.clone();
+        let all = |state: &WatchState| {
+            state.broken.is_some()
+                || written
+                    .iter()
+                    .all(|(name, turn)| state.versions.get(name).and_then(|versions| versions.last()) == Some(turn))
         };
-        let waiting = async { tokio::time::timeout(PATIENCE, told.wait_for(all)).await.map(|told| told.map(|_| ())) };
+        let waiting =
+            async { tokio::time::timeout(PATIENCE, state.wait_for(all)).await.map(|state| state.map(|_| ())) };
         let in_time = world.runtime.block_on(waiting);
         self.task.abort();
-        let told = self.told.borrow().clone();
+        let state = self.state.borrow().clone();
         let path = self.path;
-        ensure!(told.broken.is_none() && matches!(in_time, Ok(Ok(()))), "{path}, of {written:?}: {told:?}");
-        for (name, turns) in &told.turns {
-            let each_once = turns.windows(2).all(|pair| pair[1] == pair[0] + 1);
-            ensure!(each_once, "{path} tells {name} as {turns:?}, after {} resumptions", told.resumed);
+        ensure!(state.broken.is_none() && matches!(in_time, Ok(Ok(()))), "{path}, of {written:?}: {state:?}");
+        for (name, versions) in &state.versions {
+            let each_once = versions.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            ensure!(each_once, "{path} tells {name} as {versions:?}, after {} resumptions", state.resumed);
         }
-        ensure!(told.resumed > 0, "the watch of {path} never resumed at another replica");
+        ensure!(state.resumed > 0, "the watch of {path} never resumed at another replica");
         eprintln!(
             "{path}: {} events, gone on {} times",
-            told.turns.values().map(Vec::len).sum::<usize>(),
-            told.resumed
+            state.versions.values().map(Vec::len).sum::<usize>(),
+            state.resumed
         );
         Ok(())
     }
@@ -199,25 +203,25 @@ impl Watching {
 
 impl Away {
     pub fn back(self, world: &World) -> Result<Watching> {
-        let known = Told { resumed: self.told.resumed + 1, ..self.told };
+        let known = WatchState { resumed: self.state.resumed + 1, ..self.state };
         Ok(Watching::from(world, self.path, known))
     }
 }
 
 /// Runs until the client is dropped, or an event arrives from which no client could resume.
-async fn follow(client: Client, path: &'static str, tell: watch::Sender<Told>) {
+async fn follow(client: Client, path: &'static str, sender: watch::Sender<WatchState>) {
     loop {
-        let version = tell.borrow().version.clone();
-        if let Err(error) = watch(&client, path, &version, &tell).await {
-            tell.send_modify(|told| told.broken = Some(format!("{error:#}")));
+        let version = sender.borrow().version.clone();
+        if let Err(error) = watch(&client, path, &version, &sender).await {
+            sender.send_modify(|state| state.broken = Some(format!("{error:#}")));
             return;
         }
-        tell.send_modify(|told| told.resumed += 1);
+        sender.send_modify(|state| state.resumed += 1);
     }
 }
 
 /// One watch, until it ends.
-async fn watch(client: &Client, path: &str, version: &str, tell: &watch::Sender<Told>) -> Result<()> {
+async fn watch(client: &Client, path: &str, version: &str, sender: &watch::Sender<WatchState>) -> Result<()> {
     let path = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
     let request = Request::get(&path).body(Vec::new())?;
     let events = match client.request_events::<DynamicObject>(request).await {
@@ -231,9 +235,9 @@ async fn watch(client: &Client, path: &str, version: &str, tell: &watch::Sender<
     while let Some(event) = events.next().await {
         // An interrupted watch is requested again.
         let Ok(event) = event else { return Ok(()) };
-        let mut heard = Ok(());
-        tell.send_modify(|told| heard = told.hear(event));
-        heard?;
+        let mut result = Ok(());
+        sender.send_modify(|state| result = state.apply(event));
+        result?;
     }
     Ok(())
 }

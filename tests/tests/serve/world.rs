@@ -157,9 +157,9 @@ impl World {
         let kubeconfig = self.member.kubeconfig.display().to_string();
         let mut last = String::new();
         until("the member to be joined", || {
-            let said = self.crowsnest(&["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
-            last = format!("{said:?}");
-            Ok(said.ok)
+            let output = self.crowsnest(&["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
+            last = format!("{output:?}");
+            Ok(output.ok)
         })
         .context(last)
     }
@@ -214,8 +214,8 @@ impl World {
                     continue;
                 }
                 let text = String::from_utf8(STANDARD.decode(value.as_str().unwrap_or_default())?)?;
-                let told = |line: &&str| line.len() >= 16 && !line.starts_with("-----");
-                lines.extend(text.lines().filter(told).map(str::to_owned));
+                let is_secret = |line: &&str| line.len() >= 16 && !line.starts_with("-----");
+                lines.extend(text.lines().filter(is_secret).map(str::to_owned));
             }
         }
         Ok(lines)

@@ -49,21 +49,21 @@ async fn serve() -> Result<u16> {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             // Errors of a connection are ignored.
-            tokio::spawn(async move { answer(acceptor.accept(stream).await?).await });
+            tokio::spawn(async move { handle(acceptor.accept(stream).await?).await });
         }
     });
     Ok(port)
 }
 
 /// Answers one request; reads only its head.
-async fn answer(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::io::Result<()> {
+async fn handle(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
     }
     let hostile: String = HOSTILE.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
-    let answer = match text.contains("upgrade: websocket") {
+    let response = match text.contains("upgrade: websocket") {
         true => {
             format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{hostile}\r\n")
         }
@@ -73,7 +73,7 @@ async fn answer(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::i
             DOCUMENT.len()
         ),
     };
-    stream.write_all(answer.as_bytes()).await?;
+    stream.write_all(response.as_bytes()).await?;
     stream.flush().await?;
     // The client closes the connection.
     stream.read_u8().await.map(drop)
@@ -124,7 +124,7 @@ pub async fn get(fleet: &Fleet, path: &str) -> Result<Value> {
 /// The headers of a response through the control plane's aggregation layer.
 pub async fn through_the_control_plane(fleet: &Fleet, path: &str) -> Result<HeaderMap> {
     let request = http::Request::get(path).body(kube::client::Body::empty())?;
-    let answer = client(fleet).await?.send(request).await?;
-    ensure!(answer.status() == 200, "{answer:?}");
-    Ok(answer.headers().clone())
+    let response = client(fleet).await?.send(request).await?;
+    ensure!(response.status() == 200, "{response:?}");
+    Ok(response.headers().clone())
 }

@@ -17,19 +17,21 @@ export interface SearchView {
   /** Columns by name; absent: the user's preference. */
   columns?: string[] | undefined
   live?: boolean | undefined
+  /** The selected result is shown next to the list. */
+  peek?: boolean | undefined
 }
 
 export function readSearch(search: string): SearchView {
-  const { q = '', columns, live } = readAddress(search)
-  return { q, columns: columns ? columns.split(',') : undefined, live: live === 'true' }
+  const { q = '', columns, live, peek } = readAddress(search)
+  return { q, columns: columns ? columns.split(',') : undefined, live: live === 'true', peek: peek === 'true' || undefined }
 }
 
-export function searchAddress({ q, columns, live }: SearchView): string {
-  return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined })}`
+export function searchAddress({ q, columns, live, peek }: SearchView): string {
+  return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined, peek: peek || undefined })}`
 }
 
 /** Tabs of an object. */
-export const TABS = ['overview', 'yaml', 'events', 'related', 'history', 'journal', 'logs', 'terminal'] as const
+export const TABS = ['overview', 'placement', 'topology', 'drift', 'yaml', 'events', 'related', 'history', 'journal', 'logs', 'terminal'] as const
 export type Tab = (typeof TABS)[number]
 
 export interface ObjectView extends ObjectRef {

@@ -104,6 +104,12 @@ export function clusterRoot(cluster: string): string {
 /** The API group of an apiVersion; empty for the core group. */
 export const groupOf = (apiVersion: string) => (apiVersion.includes('/') ? (apiVersion.split('/')[0] ?? '') : '')
 
+/** A kind or resource with its group, as queries and kubectl name it: `deployments.apps`, or `pods` for the core group. */
+export function qualified(name: string, apiVersion: string): string {
+  const group = groupOf(apiVersion)
+  return group ? `${name}.${group}` : name
+}
+
 /** Compares group and kind, since another group may have a kind of the same name. */
 export const isKind = (of: { apiVersion?: string | undefined; kind?: string | undefined }, group: string, kind: string) => of.kind === kind && of.apiVersion !== undefined && groupOf(of.apiVersion) === group
 

@@ -5,7 +5,7 @@
 const FIELDS = `kind,k group apiVersion name namespace,ns uid owner node ip label,labels,l ann,annotation,annotations status reason phase
 condition exit restarts replicas ready age created changed deleted cpu.req cpu.limit mem.req mem.limit image image.tag digest cluster,c
 cluster.label region zone provider policy override binding work on health quota evicting is type about cause count last related uses
-usedby changed.field content message select depth scope at during sort group-by,groupby limit timeout`
+usedby reaches reachedby changed.field content message select depth scope at during sort group-by,groupby limit timeout`
 
 const CANONICAL = new Map(
   FIELDS.split(/\s+/).flatMap((entry) => {

@@ -61,8 +61,8 @@ it('objects have their name in the journal', () => {
   const web = { cluster: CONTROL_PLANE, apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
   const binding = { cluster: CONTROL_PLANE, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', namespace: 'shop', name: 'web-deployment' }
   const bound = { apiVersion: '', kind: 'ResourceBinding', metadata: { name: '' }, spec: { resource: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: 'web' } } }
-  expect([aboutOf(web, undefined), aboutOf(binding, bound), aboutOf(binding, undefined)]).toEqual(['deployments/shop/web', 'deployment/shop/web', undefined])
-  expect(aboutOf({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name: 'm1' }, undefined)).toBe('clusters//m1')
+  expect([aboutOf(web, undefined), aboutOf(binding, bound), aboutOf(binding, undefined)]).toEqual(['deployments.apps/shop/web', 'deployment.apps/shop/web', undefined])
+  expect(aboutOf({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name: 'm1' }, undefined)).toBe('clusters.cluster.karmada.io//m1')
 })
 
 it('a copy has the journal of its template', () => {

@@ -1,6 +1,6 @@
 // The journal: moves in the fleet and their causes (docs/JOURNAL.md). Entries are read from the journal API, which follows causes, or
 // from Events that a query found.
-import { CONTROL_PLANE, getJson, type ObjectRef } from './client'
+import { CONTROL_PLANE, getJson, type ObjectRef, qualified } from './client'
 import type { Binding, Named } from './karmada'
 import type { KubeEvent, KubeObject, Skipped } from './types'
 import { API } from './useSearch'
@@ -65,10 +65,10 @@ export function aboutOf(ref: ObjectRef, object: KubeObject | undefined): string 
     const bound = (object as Partial<Binding> | undefined)?.spec?.resource
     return bound && nameOf(bound)
   }
-  return [ref.resource, ref.namespace ?? '', ref.name].join('/')
+  return [qualified(ref.resource, ref.apiVersion), ref.namespace ?? '', ref.name].join('/')
 }
 
-const nameOf = ({ kind, namespace, name }: Named) => [kind.toLowerCase(), namespace ?? '', name].join('/')
+const nameOf = ({ apiVersion, kind, namespace, name }: Named) => [qualified(kind.toLowerCase(), apiVersion), namespace ?? '', name].join('/')
 
 /** True if the journal can contain an object: one of the control plane, or a propagated copy. */
 export function isTold({ cluster }: ObjectRef, object: KubeObject | undefined): boolean {

@@ -1,8 +1,9 @@
 // propagation.crowsnest.io/v1alpha1: explanations and plans. See docs/EXPLAIN.md.
-import { writeAddress } from './address'
-import { getJson } from './client'
+import { objectAddress, writeAddress, type Tab } from './address'
+import { CONTROL_PLANE, getJson } from './client'
 import { readJson } from './json'
 import type { Named } from './karmada'
+import { resourceOf } from './kinds'
 import { send } from './kube'
 import type { KubeObject } from './types'
 
@@ -35,6 +36,8 @@ export interface OverrideReport extends PolicyName {
 export interface ClusterReport {
   name: string
   rejected?: { filter: string; reason: string }
+  /** The untolerated NoExecute taint of a current target: no filter rejects it, but it will be evicted. */
+  evictedBy?: string
   score: number
   estimate?: { replicas: number; boundBy?: string }
   selected: boolean
@@ -125,10 +128,13 @@ export function nameOf({ apiVersion, resource, name }: Template): string {
   return `${resource}${group}:${name}`
 }
 
-export function explain(template: Template, signal?: AbortSignal): Promise<Explanation> {
-  const name = encodeURIComponent(nameOf(template))
+export function explanationPath(template: Template): string {
   const path = template.namespace ? `namespaces/${encodeURIComponent(template.namespace)}/explanations` : 'clusterexplanations'
-  return getJson<Explanation>(`${ROOT}/${path}/${name}`, signal)
+  return `${ROOT}/${path}/${encodeURIComponent(nameOf(template))}`
+}
+
+export function explain(template: Template, signal?: AbortSignal): Promise<Explanation> {
+  return getJson<Explanation>(explanationPath(template), signal)
 }
 
 export interface Question {
@@ -144,11 +150,16 @@ export async function plan(spec: Question): Promise<PlanReport> {
   return (await readJson<{ status: PlanReport }>(response)).status
 }
 
-/** Pages of one template. The kind is sufficient: its resource is discovered. */
+/** Views of one template. */
 export type TemplatePage = 'why' | 'topology' | 'drift'
+/** The tab of its object that shows the view. */
+export const TAB_OF = { why: 'placement', topology: 'topology', drift: 'drift' } as const satisfies Record<TemplatePage, Tab>
 
+/** The tab of the template's object; of a kind whose resource is not known, an address that discovers it. */
 export function templateAddress(page: TemplatePage, { apiVersion, kind, namespace, name }: Named): string {
-  return `/${page}${writeAddress({ apiVersion, kind, namespace, name })}`
+  const resource = resourceOf(apiVersion, kind)
+  if (resource === undefined) return `/${page}${writeAddress({ apiVersion, kind, namespace, name })}`
+  return objectAddress({ cluster: CONTROL_PLANE, apiVersion, resource, namespace, name }, TAB_OF[page])
 }
 
 export function policyAddress({ kind, namespace, name }: PolicyName): string {

@@ -74,10 +74,15 @@ export function timeOf(query: string): string | undefined {
 
 /** The query about the present. */
 export function ofNow(query: string): string {
-  return parts(query)
-    .filter((term) => !isTime(term))
+  return replaced(query, ['at', 'during'])
+}
+
+/** The query without the terms of these fields, and with another term. */
+export function replaced(query: string, fields: readonly string[], term?: string): string {
+  const rest = parts(query)
+    .filter(({ field }) => field === undefined || !fields.includes(field))
     .map(({ text }) => text)
-    .join(' ')
+  return term === undefined ? rest.join(' ') : and(rest.join(' '), rest, term)
 }
 
 /** True if the query limits the number of hits. */

@@ -6,6 +6,7 @@ import { Silent } from '../api/kube'
 import { useRestored } from '../api/useConnection'
 import { useTextOf } from '../text'
 import { asking } from '../text/asking'
+import { Skeleton } from './Skeleton'
 import './panels.css'
 
 const queries = new QueryClient({ defaultOptions: { queries: { retry: 1, staleTime: 2_000, networkMode: 'always' } } })
@@ -58,11 +59,10 @@ export function said(error: unknown, t: (typeof asking)['en'], from?: string): s
 
 /** A response, or its loading or error state. */
 export function Answer<T>({ of: { data, error }, from, children }: { of: UseQueryResult<T>; from?: string; children: (data: T) => ReactNode }) {
-  const t = useTextOf(asking)
   return (
     <>
       <Problem error={reported(error)} from={from} />
-      {data !== undefined ? children(data) : reported(error) === undefined && <p className="empty">{t.loading}</p>}
+      {data !== undefined ? children(data) : reported(error) === undefined && <Skeleton />}
     </>
   )
 }

@@ -1,4 +1,5 @@
 import { share } from '../api/quantity'
+import { usageOf } from './usage'
 
 interface BarProps {
   label: string
@@ -14,8 +15,10 @@ export function Bar({ label, used, whole, text }: BarProps) {
   const percent = Math.round(part * 100)
   return (
     <span className="bar" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={percent} aria-valuetext={`${text}, ${percent} %`} title={`${label}: ${text} (${percent} %)`}>
-      <i className={part >= 0.9 ? 'full' : undefined} style={{ width: `${percent}%` }} />
       <span aria-hidden="true">{text}</span>
+      <i aria-hidden="true">
+        <i className={usageOf(part)} style={{ width: `${percent}%` }} />
+      </i>
     </span>
   )
 }

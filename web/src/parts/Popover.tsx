@@ -1,8 +1,19 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react'
 import { Control } from './Control'
 
+interface PopoverProps {
+  label: string
+  why?: string | undefined
+  /** Class of the button. */
+  className?: string
+  title?: string
+  /** Decoration before the label. */
+  lead?: ReactNode
+  children: (close: () => void) => ReactNode
+}
+
 /** A button that opens a small panel below it; Escape and a click elsewhere close it. */
-export function Popover({ label, why, children }: { label: string; why?: string | undefined; children: (close: () => void) => ReactNode }) {
+export function Popover({ label, why, className, title, lead, children }: PopoverProps) {
   const [open, setOpen] = useState(false)
   const place = useRef<HTMLDivElement>(null)
   const close = () => {
@@ -12,7 +23,7 @@ export function Popover({ label, why, children }: { label: string; why?: string 
 
   useEffect(() => {
     if (!open) return
-    place.current?.querySelector<HTMLElement>('.panel input, .panel button')?.focus()
+    place.current?.querySelector<HTMLElement>('.panel input, .panel select, .panel button')?.focus()
     const outside = (event: PointerEvent) => {
       if (!place.current?.contains(event.target as Node)) setOpen(false)
     }
@@ -30,7 +41,8 @@ export function Popover({ label, why, children }: { label: string; why?: string 
         close()
       }}
     >
-      <Control why={why} aria-expanded={open} aria-haspopup="true" onClick={() => setOpen(!open)}>
+      <Control why={why} className={className} title={title} aria-expanded={open} aria-haspopup="true" onClick={() => setOpen(!open)}>
+        {lead}
         {label}
       </Control>
       {open && (

@@ -5,6 +5,7 @@ import { ofThePast } from '../api/query'
 import { keep } from '../api/saved'
 import type { SearchState, Live } from '../api/useSearch'
 import { useText } from '../text'
+import { TimeControl } from './time/TimeControl'
 import { exported, move, otherColumns, titleOf, type Column } from './columns'
 import { Control } from './Control'
 import { useCopied } from './flash'
@@ -18,12 +19,15 @@ interface ToolsProps {
   onColumns: (names: string[] | undefined) => void
   live: Live
   onLive: (live: Live) => void
+  /** Changes the query. */
+  onAsk: (query: string) => void
   onSaved: () => void
 }
 
-export function Tools({ q, result, columns, onColumns, live, onLive, onSaved }: ToolsProps) {
+export function Tools({ q, result, columns, onColumns, live, onLive, onAsk, onSaved }: ToolsProps) {
   return (
     <div className="tools">
+      <TimeControl q={q} onAsk={onAsk} />
       <LiveTools q={q} result={result} live={live} onLive={onLive} />
       <ColumnChooser q={q} result={result} columns={columns} onColumns={onColumns} />
       <Keep q={q} onSaved={onSaved} />
@@ -39,7 +43,7 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
   const pause = () => onLive(live === 'paused' ? 'on' : 'paused')
   useKeys((event) => {
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || why) return
-    if (event.key === 'l') onLive(live === 'off' ? 'on' : 'off')
+    if (event.key === 'L') onLive(live === 'off' ? 'on' : 'off')
     if (event.key === 'p' && live !== 'off') pause()
   })
   return (
@@ -194,7 +198,7 @@ function Keep({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
             <input name="shared" type="checkbox" /> {t.share}
           </label>
           {problem && <p role="alert">{problem}</p>}
-          <button type="submit">{t.saveTitle}</button>
+          <button type="submit" className="primary">{t.saveTitle}</button>
         </form>
       )}
     </Popover>

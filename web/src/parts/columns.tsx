@@ -1,10 +1,14 @@
 // Columns of results: rendering, width, and name in the query language.
 import type { ReactNode } from 'react'
-import { objectAddress } from '../api/address'
+import { objectAddress, searchAddress } from '../api/address'
 import type { Hit } from '../api/types'
 import type { Text } from '../text'
+import { KindIcon } from '../icons/Icon'
 import { ClusterName } from './ClusterName'
 import { marked, since } from './format'
+import { mentionOf } from './mention'
+import { Pill } from './Pill'
+import { toneOfReady } from './status'
 
 /** A column that every hit has. */
 export type ColumnName = keyof Text['columnNames']
@@ -18,13 +22,26 @@ export interface Column {
   sort?: string
   /** Its name in exports, if different. */
   field?: string
-  show: (hit: Hit) => ReactNode
+  /** `now`: the moment that the result is about, in Unix milliseconds. */
+  show: (hit: Hit, now?: number) => ReactNode
   title?: (hit: Hit) => string | undefined
+  /** Numbers are right-aligned. */
+  number?: boolean
 }
 
 const ALL: Column[] = [
   { name: 'cluster', width: '130px', sort: 'cluster', show: (hit) => <ClusterName name={hit.cluster} />, title: (hit) => hit.cluster },
-  { name: 'kind', width: '120px', sort: 'kind', show: (hit) => hit.kind },
+  {
+    name: 'kind',
+    width: '140px',
+    sort: 'kind',
+    show: (hit) => (
+      <>
+        <KindIcon kind={hit.kind} /> {hit.kind}
+      </>
+    ),
+    title: (hit) => hit.kind,
+  },
   { name: 'namespace', width: '150px', sort: 'namespace', show: (hit) => hit.namespace },
   {
     name: 'name',
@@ -38,12 +55,12 @@ const ALL: Column[] = [
     ),
     title: (hit) => hit.name,
   },
-  { name: 'status', width: '150px', sort: 'status', show: (hit) => hit.status },
-  { name: 'ready', width: '70px', sort: 'ready', show: (hit) => hit.ready },
-  { name: 'restarts', width: '90px', sort: 'restarts', show: (hit) => hit.restarts },
+  { name: 'status', width: '160px', sort: 'status', show: (hit) => hit.status && <Pill state={hit.status} /> },
+  { name: 'ready', width: '80px', sort: 'ready', number: true, show: (hit) => hit.ready && <span className={toneOfReady(hit.ready)}>{hit.ready}</span> },
+  { name: 'restarts', width: '90px', sort: 'restarts', number: true, show: (hit) => hit.restarts },
   { name: 'node', width: '160px', sort: 'node', show: (hit) => hit.node },
   { name: 'images', width: 'minmax(200px, 1fr)', sort: 'image', show: (hit) => hit.images?.join(' '), title: (hit) => hit.images?.join('\n') },
-  { name: 'created', width: '80px', sort: 'age', show: (hit) => since(hit.created), title: (hit) => hit.created },
+  { name: 'created', width: '80px', sort: 'age', number: true, show: (hit, now) => since(hit.created, now), title: (hit) => hit.created },
   { name: 'createdAt', width: '180px', sort: 'created', field: 'created', show: (hit) => hit.created },
   { name: 'apiVersion', width: '160px', show: (hit) => hit.apiVersion },
   { name: 'uid', width: '300px', show: (hit) => <code>{hit.uid}</code> },
@@ -75,7 +92,17 @@ function Marked({ hit, field, text }: { hit: Hit; field: string; text: string })
 function asked(name: string): Column | undefined {
   if (!isAsked(name)) return undefined
   const value = (hit: Hit) => hit.columns?.[name]
-  return { name, width: 'minmax(120px, 1fr)', show: value, title: value }
+  const show = (hit: Hit) => {
+    const text = value(hit)
+    const q = text && mentionOf(hit, name, text)
+    if (!q) return text
+    return (
+      <a href={searchAddress({ q })} tabIndex={-1}>
+        {text}
+      </a>
+    )
+  }
+  return { name, width: 'minmax(120px, 1fr)', show, title: value }
 }
 
 /** Hits have it only if it is requested. */

@@ -19,6 +19,11 @@ export function number(n: number): string {
   return n.toLocaleString(language())
 }
 
+/** A time of another day, with its weekday. */
+export function weekday(at: Date): string {
+  return at.toLocaleString(language(), { weekday: 'short', hour: 'numeric', minute: '2-digit' })
+}
+
 /** A time of day. */
 export function clock(at: Date): string {
   return at.toLocaleTimeString(language())

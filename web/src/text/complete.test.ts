@@ -3,14 +3,18 @@ import ts from 'typescript'
 import { describe, expect, test } from 'vitest'
 import type { Locale } from '../prefs'
 import { asking } from './asking'
+import { bulkText } from './bulk'
 import { en } from './en'
 import { fleetText } from './fleet'
+import { historyText } from './history'
+import { homeText } from './home'
 import { journalText } from './journal'
 import { object } from './object'
+import { resultsText } from './results'
 import { steerText } from './steer'
 import { zh } from './zh-CN'
 
-const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, journal: journalText, object, steer: steerText }
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, bulk: bulkText, fleet: fleetText, history: historyText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
 /** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */

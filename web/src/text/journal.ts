@@ -2,10 +2,10 @@
 import type { Locale } from '../prefs'
 
 const en = {
-  title: 'Moves and their causes',
-  heads: ['At (UTC)', 'What', 'Object', 'Message', 'Because of'],
+  title: 'Placement history',
+  heads: ['At (UTC)', 'Action', 'Object', 'Message', 'Cause'],
   hint: 'Events of this object and of their causes. The first placement is not recorded.',
-  ofTemplate: 'Journal entries refer to templates: this is the journal of the template of this copy.',
+  ofTemplate: 'The placement history belongs to the template: this is the one of the template of this copy.',
   at: 'Around',
   atHint: '10:05 (UTC), now-2h, 2026-08-01T10:05',
   within: '± range',
@@ -23,7 +23,7 @@ const en = {
 }
 
 const zh: typeof en = {
-  title: '发生了哪些变动，原因是什么',
+  title: '放置历史',
   heads: ['时间 (UTC)', '变动', '对象', '说明', '原因'],
   hint: '它为什么变动：它自身发生了什么，以及导致这些变动的其他对象发生了什么。首次放置不算变动。',
   ofTemplate: '变动记录针对模板：此处显示的是此副本所属模板的记录。',

@@ -1,10 +1,15 @@
-// ⌘K: short queries as in k9s, saved searches, and everything else with a name.
-import { useId, useState, type KeyboardEvent } from 'react'
+// ⌘K: short queries as in k9s, saved searches, objects, and everything else with a name.
+import { useEffect, useId, useState, type KeyboardEvent } from 'react'
 import { useLocation } from 'wouter'
-import { clusterAddress, readSearch, searchAddress } from '../api/address'
+import { clusterAddress, objectAddress, readSearch, searchAddress } from '../api/address'
+import { CONTROL_PLANE, getJson } from '../api/client'
+import { keyOf } from '../api/pages'
 import { useSaved } from '../api/saved'
 import { fromShorthand, isShorthand } from '../api/shorthand'
+import type { Hit } from '../api/types'
+import { API } from '../api/useSearch'
 import { useSuggestions } from '../api/useSuggestions'
+import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
 import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
@@ -16,8 +21,10 @@ interface Entry {
   key: string
   text: string
   about?: string | undefined
-  /** The text is a query, or a cluster's name. */
-  is?: 'query' | 'cluster'
+  /** The text is a query, a cluster's name, or an object's name. */
+  is?: 'query' | 'cluster' | 'object'
+  /** Of an object. */
+  kind?: string
   /** Action of Enter; absent: completes the text. */
   run?: () => void
   completed?: string
@@ -103,13 +110,49 @@ export function Palette({ begin, onClose, onKeys }: PaletteProps) {
             onPointerDown={(event) => event.preventDefault()}
             onClick={() => take(entry)}
           >
-            {entry.is === 'query' ? <Query text={entry.text} /> : entry.is === 'cluster' ? <ClusterName name={entry.text} /> : <span>{entry.text}</span>}
+            {entry.is === 'query' ? <Query text={entry.text} /> : entry.is === 'cluster' ? <ClusterName name={entry.text} /> : <ObjectName of={entry} />}
             <small>{entry.about}</small>
           </li>
         ))}
       </ul>
     </Modal>
   )
+}
+
+function ObjectName({ of: { text, kind } }: { of: Entry }) {
+  return (
+    <span>
+      {kind !== undefined && <KindIcon kind={kind} />}
+      {kind !== undefined && ' '}
+      {text}
+    </span>
+  )
+}
+
+/** Objects that are offered, and milliseconds without a key after which they are searched. */
+const MOST_OBJECTS = 6
+const SEARCH_AFTER = 150
+
+/** The best matches of a query, while it is typed. */
+function useObjects(q: string, enabled: boolean): Hit[] {
+  const [found, setFound] = useState<Hit[]>([])
+  useEffect(() => {
+    setFound([])
+    if (!enabled) return
+    const abort = new AbortController()
+    const timer = setTimeout(() => {
+      getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST_OBJECTS}&facets=&q=${encodeURIComponent(q)}`, abort.signal).then(
+        ({ hits }) => setFound(hits),
+        // The other entries are still offered.
+        () => undefined,
+      )
+    }, SEARCH_AFTER)
+    return () => {
+      clearTimeout(timer)
+      abort.abort()
+    }
+  }, [q, enabled])
+  return found
 }
 
 function useEntries(text: string, onKeys: () => void): Entry[] {
@@ -125,6 +168,8 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const naming = !short && /^[\w.-]+$/.test(query)
   const asked = naming ? `cluster:${query}` : query
   const found = useSuggestions(asked, asked.length, completing || naming)
+
+  const objects = useObjects(query, !short && query.length > 1)
 
   const search = (q: string) => () => {
     noteAsked(session.user, q)
@@ -164,7 +209,15 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const before = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, is: 'query', about: t.recent, run: search(q) }))
   const wanted = text.trim().toLowerCase()
   const fits = [...kept, ...named, ...clusters, ...before.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(wanted))
-  return wanted === '' ? fits : [...fits, asking]
+  const hits = objects.map((hit): Entry => ({
+    key: `object ${keyOf(hit)}`,
+    text: hit.name,
+    is: 'object',
+    kind: hit.kind,
+    about: [hit.kind, hit.namespace, hit.cluster === CONTROL_PLANE ? t.controlPlane : hit.cluster].filter(Boolean).join(' · '),
+    run: () => navigate(objectAddress(hit)),
+  }))
+  return wanted === '' ? fits : [...fits, asking, ...hits]
 }
 
 /** Completes the last word of a short command. */

@@ -1,18 +1,17 @@
 import { QueryClient, QueryClientProvider, useQuery } from '@tanstack/react-query'
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
-import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
-import { ApiError, getJson, groupOf, objectPath, reported, type ObjectRef } from '../api/client'
+import { objectAddress, readObject, writeAddress, type ObjectView, type Tab } from '../api/address'
+import { ApiError, CONTROL_PLANE, getJson, objectPath, reported, type ObjectRef } from '../api/client'
 import { aboutOf, isTold } from '../api/journal'
 import { patiently, Silent } from '../api/kube'
 import type { KubeObject } from '../api/types'
 import { useRestored } from '../api/useConnection'
 import { useMay } from '../api/useMay'
-import { ClusterName } from '../parts/ClusterName'
 import { Control } from '../parts/Control'
 import { useCopied } from '../parts/flash'
-import { since } from '../parts/format'
 import { Popover } from '../parts/Popover'
+import { Skeleton } from '../parts/Skeleton'
 import { useTextOf } from '../text'
 import { object as texts } from '../text/object'
 import { steerText } from '../text/steer'
@@ -20,11 +19,13 @@ import { Actions } from './object/Actions'
 import { commands, type Command } from './object/commands'
 import { Events } from './object/Events'
 import { explain } from './object/explain'
+import { Failures } from './object/Failures'
+import { Header } from './object/Header'
 import { History } from './object/History'
 import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
 import { isSecret, readWithheld } from './object/objects'
-import { placementLinks, type PlacementLink } from './object/placement'
+import { placementTabs, type PlacementTab } from './object/placement'
 import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useView } from './object/state'
@@ -32,6 +33,9 @@ import { tabShown, tabsOf } from './object/tabs'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
+const Why = lazy(() => import('./steer/Why').then((part) => ({ default: part.Why })))
+const Topology = lazy(() => import('./steer/Topology').then((part) => ({ default: part.Topology })))
+const Drift = lazy(() => import('./steer/Drift').then((part) => ({ default: part.Drift })))
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
 const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000, networkMode: 'always' } } })
@@ -76,7 +80,8 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   }
   const pod = ref.apiVersion === 'v1' && ref.resource === 'pods'
   const about = isTold(ref, object.data) ? aboutOf(ref, object.data) : undefined
-  const tabs = tabsOf({ journal: about !== undefined, logs: q !== undefined, terminal: pod })
+  const placement = object.data ? placementTabs(ref, object.data) : []
+  const tabs = tabsOf({ placement, journal: about !== undefined, logs: q !== undefined, terminal: pod })
   const tab = tabShown(named, tabs, object.data !== undefined)
   const kind = object.data?.kind ?? ref.resource
   const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
@@ -87,21 +92,15 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
   return (
     <article className="resource">
       <header>
-        <h1>
-          <small>{kind}</small> {name}
-        </h1>
+        <div className="what">
+          <Header refTo={ref} object={object.data} kind={kind} propagated={placement.length > 0} tab={tab} />
+        </div>
         <div className="tools">
           {object.data && !gone && <Actions refTo={ref} object={object.data} />}
+          {object.data && placement.length > 0 && <Changes refTo={ref} kind={kind} />}
           <Commands list={commands(ref, tab, said)} />
         </div>
       </header>
-      <p>
-        <ClusterName name={cluster} />
-        {namespace && <> · {t.namespaceIs(namespace)}</>}
-        {groupOf(ref.apiVersion) && <> · {ref.apiVersion}</>}
-        {object.data && <> · {t.old(since(object.data.metadata.creationTimestamp))}</>}
-      </p>
-      {object.data && <Placement links={placementLinks(ref, object.data)} />}
       <nav className="tabs" aria-label={t.objectViews}>
         {tabs.map((other) =>
           why[other] === undefined ? (
@@ -122,12 +121,33 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
         </p>
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
-      {!object.data && failure === undefined && <p className="empty">{t.loading}</p>}
-      {tab === 'history' && <History refTo={ref} />}
+      {!object.data && failure === undefined && <Skeleton />}
+      {tabs.includes(tab) && isPlacement(tab) && <Propagation tab={tab} refTo={ref} chosen={view.in} />}
+      {tab === 'history' && <History refTo={ref} object={gone ? undefined : object.data} />}
       {tab === 'related' && <Related refTo={ref} />}
       {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
       {object.data && <Tabbed tab={tab} refTo={ref} object={object.data} q={q} pod={pod} may={why[tab] === undefined} revealed={revealed} onReveal={setRevealed} />}
     </article>
+  )
+}
+
+const isPlacement = (tab: Tab): tab is PlacementTab => tab === 'placement' || tab === 'topology' || tab === 'drift'
+
+/** Views of the template's propagation; a copy has those of its template, and the drift in its own cluster. */
+function Propagation({ tab, refTo, chosen }: { tab: PlacementTab; refTo: ObjectRef; chosen: string | undefined }) {
+  const { cluster, ...template } = refTo
+  return (
+    <div className="page">
+      <Suspense fallback={<Skeleton />}>
+        {tab === 'placement' ? (
+          <Why template={template} />
+        ) : tab === 'topology' ? (
+          <Topology template={template} />
+        ) : (
+          <Drift template={template} cluster={chosen ?? (cluster === CONTROL_PLANE ? undefined : cluster)} hrefOf={(other) => objectAddress(refTo, 'drift', { in: other })} />
+        )}
+      </Suspense>
+    </div>
   )
 }
 
@@ -145,7 +165,14 @@ interface TabbedProps {
 /** Tabs that need the object itself. */
 function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedProps) {
   const t = useTextOf(texts)
-  if (tab === 'overview') return <Overview refTo={refTo} object={object} />
+  if (tab === 'overview') {
+    return (
+      <>
+        <Failures refTo={refTo} object={object} />
+        <Overview refTo={refTo} object={object} />
+      </>
+    )
+  }
   if (tab === 'yaml') return <YamlTab refTo={refTo} object={object} revealed={revealed} onReveal={onReveal} />
   if (tab === 'events' && may) return <Events refTo={refTo} object={object} />
   if (tab === 'logs' && may) return q === undefined ? <p className="empty">{t.noLogs}</p> : <Logs refTo={refTo} object={object} q={q} />
@@ -159,18 +186,18 @@ function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedP
   return null
 }
 
-/** Views of the object's propagation. */
-function Placement({ links }: { links: PlacementLink[] }) {
+/** Previews of changes to the template. */
+function Changes({ refTo: { apiVersion, namespace, name }, kind }: { refTo: ObjectRef; kind: string }) {
   const t = useTextOf(steerText)
-  if (links.length === 0) return null
   return (
-    <nav className="tools" aria-label={t.templateViews}>
-      {links.map(({ page, href }) => (
-        <Link key={page} href={href}>
-          {t.templateTabs[page]}
-        </Link>
-      ))}
-    </nav>
+    <>
+      <Link className="button" href={`/plan${writeAddress({ apiVersion, kind, namespace, name })}`}>
+        {t.ask}
+      </Link>
+      <Link className="button" href={`/steer/rebalance${writeAddress({ chosen: `${apiVersion} ${kind} ${namespace ?? ''} ${name}` })}`}>
+        {t.rebalanceIt}
+      </Link>
+    </>
   )
 }
 

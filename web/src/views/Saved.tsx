@@ -6,6 +6,8 @@ import type { SavedSearch } from '../api/types'
 import { Control } from '../parts/Control'
 import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
+import { Skeleton } from '../parts/Skeleton'
+import { Table } from '../parts/Table'
 import { useText } from '../text'
 import { useSession } from './SignIn'
 
@@ -18,7 +20,7 @@ export function Saved() {
   const { searches, error, reload } = useSaved()
   const [doing, setDoing] = useState<Doing>()
   if (error) return <p role="alert">{error}</p>
-  if (!searches) return <p className="empty">{t.loading}</p>
+  if (!searches) return <Skeleton />
   // The server allows administrators to change shared ones as well.
   const why = (search: SavedSearch) =>
     search.spec.owner === session.user || session.groups.includes('system:masters') ? undefined : t.notYours(search.spec.owner)
@@ -26,45 +28,33 @@ export function Saved() {
     <>
       <h1>{t.savedSearches}</h1>
       {searches.length === 0 ? (
-        <p className="empty">{t.noneSaved}</p>
+        <p className="empty box">
+          {t.noneSaved} <Link href="/search">{t.search}</Link>
+        </p>
       ) : (
-        <table>
-          <thead>
-            <tr>
-              {[t.title, t.query, t.owner].map((head) => (
-                <th key={head} scope="col">
-                  {head}
-                </th>
-              ))}
-              <th scope="col">
-                <span className="visually-hidden">{t.change}</span>
+        <Table label={t.savedSearches} heads={[t.title, t.query, t.owner, <span className="visually-hidden">{t.change}</span>]}>
+          {searches.map((search) => (
+            <tr key={search.metadata.name}>
+              <th scope="row">
+                <Link href={searchAddress({ q: search.spec.query })}>{search.spec.title}</Link>
               </th>
+              <td>
+                <Query text={search.spec.query} />
+              </td>
+              <td>
+                {search.spec.owner} {search.spec.shared && <small>· {t.shared}</small>}
+              </td>
+              <td className="actions">
+                <Control why={why(search)} onClick={() => setDoing({ what: 'change', search })}>
+                  {t.change}
+                </Control>{' '}
+                <Control why={why(search)} onClick={() => setDoing({ what: 'delete', search })}>
+                  {t.delete}
+                </Control>
+              </td>
             </tr>
-          </thead>
-          <tbody>
-            {searches.map((search) => (
-              <tr key={search.metadata.name}>
-                <th scope="row">
-                  <Link href={searchAddress({ q: search.spec.query })}>{search.spec.title}</Link>
-                </th>
-                <td>
-                  <Query text={search.spec.query} />
-                </td>
-                <td>
-                  {search.spec.owner} {search.spec.shared && <small>· {t.shared}</small>}
-                </td>
-                <td className="actions">
-                  <Control why={why(search)} onClick={() => setDoing({ what: 'change', search })}>
-                    {t.change}
-                  </Control>{' '}
-                  <Control why={why(search)} onClick={() => setDoing({ what: 'delete', search })}>
-                    {t.delete}
-                  </Control>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+          ))}
+        </Table>
       )}
       <p className="notice">{t.scopeHint}</p>
       {doing && (
@@ -114,7 +104,7 @@ function Ask({ doing: { what, search }, onDone, onClose }: { doing: Doing; onDon
         )}
         {problem && <p role="alert">{problem}</p>}
         <p>
-          <button type="submit">{what === 'change' ? t.save : t.delete}</button>{' '}
+          <button type="submit" className={what === 'change' ? 'primary' : 'danger'}>{what === 'change' ? t.save : t.delete}</button>{' '}
           <button type="button" onClick={onClose}>
             {t.cancel}
           </button>

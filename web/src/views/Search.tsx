@@ -1,22 +1,32 @@
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
+import { keyOf } from '../api/pages'
 import { ofNow, timeOf, toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
+import type { Hit } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
-import { columnsNamed, isAsked, isOfKind } from '../parts/columns'
+import { columnsNamed, isAsked, isOfKind, type Column } from '../parts/columns'
+import { kindOf, numbers, shownColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
 import { age } from '../parts/format'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
+import { Skeleton } from '../parts/Skeleton'
 import { Tools } from '../parts/Tools'
-import { noteAsked, setPrefs, usePrefs } from '../prefs'
+import { momentOf } from '../parts/time/times'
+import { useNarrow } from '../parts/useNarrow'
+import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
+import type { Marked } from './Bulk'
 import { useSession } from './SignIn'
-import { Start } from './Start'
+import { Start } from './home/Start'
 
-const Fleet = lazy(() => import('./Fleet').then((view) => ({ default: view.Fleet })))
+const Bulk = lazy(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
+const Peek = lazy(() => import('./Peek').then((view) => ({ default: view.Peek })))
+const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
+const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
 
 /** The search page: the box, and below it the start page or the results. */
 export function Search() {
@@ -29,15 +39,22 @@ export function Search() {
   const prefs = usePrefs()
   const saved = useSaved()
   const [paused, setPaused] = useState(false)
+  const [selected, setSelected] = useState<Hit>()
+  const [marked, setMarked] = useState<Marked>(NONE)
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
-  const names = columns ?? prefs.columns
-  const shown = useMemo(() => columnsNamed(names), [names?.join()])
-  const asked = shown.map(({ name }) => name).filter(isAsked)
+  const kind = kindOf(q)
+  const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
+  // Printed columns of one kind are requested together: which of them are shown depends on their values.
+  const asked = chosen ? columnsNamed(chosen).map(({ name }) => name).filter(isAsked) : kind === undefined ? [] : ['print:*']
   const result = useSearch(home ? undefined : q, following, asked.sort().join())
+  const shown = useColumns(chosen, kind, result)
+
+  // Rounded, so that rows are not rendered again with each result.
+  const moment = momentOf(q, Math.floor(Date.now() / 10_000) * 10)
 
   // The callbacks below outlive a render, so they read the current address.
   const go = useCallback(
-    (changed: { q?: string; columns?: string[] | undefined; live?: boolean }, replace = false) => {
+    (changed: { q?: string; columns?: string[] | undefined; live?: boolean; peek?: boolean }, replace = false) => {
       const now = window.location.pathname === '/search' ? readSearch(window.location.search) : { q: '' }
       navigate(searchAddress({ ...now, ...changed }), { replace })
     },
@@ -50,8 +67,13 @@ export function Search() {
     },
     [go, user],
   )
+  const mark = useCallback((hit: Hit) => setMarked((before) => toggled(before, hit)), [])
+  const peek = useCallback((shown: boolean) => go({ peek: shown }, true), [go])
   const edit = useCallback((query: string) => go({ q: query }), [go])
   const note = useCallback(() => noteAsked(user, q), [user, q])
+
+  // A selection belongs to its query.
+  useEffect(() => setMarked(NONE), [q])
 
   useEffect(() => {
     document.title = home ? 'Crowsnest' : `${q || t.search} · Crowsnest`
@@ -59,7 +81,7 @@ export function Search() {
 
   return (
     <>
-      <h1 className="visually-hidden">{t.search}</h1>
+      <h1 className="visually-hidden">{home ? t.home : t.search}</h1>
       {!home && (
         <a className="skip" href="#results">
           {t.skipToResults}
@@ -68,10 +90,10 @@ export function Search() {
       <SearchBox value={home ? '' : q} notices={home ? [] : result.notices} asked={prefs.asked[user] ?? []} onAsk={ask} />
       {home ? (
         <>
-          <Start user={user} saved={saved} asked={prefs.asked[user] ?? []} />
-          <Suspense fallback={null}>
-            <Fleet />
+          <Suspense fallback={<Skeleton />}>
+            <Home />
           </Suspense>
+          <Start user={user} saved={saved} asked={prefs.asked[user] ?? []} />
         </>
       ) : (
         <>
@@ -83,8 +105,7 @@ export function Search() {
               result={result}
               columns={shown}
               onColumns={(chosen) => {
-                // Columns of one kind stay in the address only: the next query may be about another kind.
-                setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
+                keepColumns(kind, chosen)
                 go({ columns: chosen }, true)
               }}
               live={following}
@@ -92,11 +113,22 @@ export function Search() {
                 setPaused(next === 'paused')
                 go({ live: next !== 'off' }, true)
               }}
+              onAsk={edit}
               onSaved={saved.reload}
             />
           </div>
           <Grouped result={result} q={q} />
-          <div className="results">
+          {marked.size > 0 && (
+            <Suspense fallback={null}>
+              <Bulk marked={marked} onClear={() => setMarked(NONE)} />
+            </Suspense>
+          )}
+          {moment === undefined && (
+            <Suspense fallback={<div className="over-time" />}>
+              <Histogram q={q} onAsk={edit} />
+            </Suspense>
+          )}
+          <div className={view.peek ? 'results peeking' : 'results'}>
             <Hits
               pages={result.pages}
               total={result.done?.total}
@@ -105,10 +137,21 @@ export function Search() {
               columns={shown}
               q={q}
               changed={result.changed}
+              now={moment}
               look={result.look}
               onAsk={edit}
               onOpen={note}
+              peek={view.peek === true}
+              onPeek={peek}
+              onSelect={setSelected}
+              marked={marked}
+              onMark={mark}
             />
+            {view.peek && (
+              <Suspense fallback={null}>
+                <Peek hit={selected} onClose={() => peek(false)} />
+              </Suspense>
+            )}
             {/* After the results in the order of focus: there may be a hundred values. */}
             <FacetRail facets={result.facets} q={q} onAsk={edit} />
           </div>
@@ -116,6 +159,31 @@ export function Search() {
       )}
     </>
   )
+}
+
+const NONE: Marked = new Map()
+
+/** Marks a hit, or takes its mark away. */
+function toggled(before: Marked, hit: Hit): Marked {
+  const after = new Map(before)
+  if (!after.delete(keyOf(hit))) after.set(keyOf(hit), hit)
+  return after
+}
+
+/** The columns of the result; the same array while they stay the same. */
+function useColumns(chosen: string[] | undefined, kind: string | undefined, { pages }: SearchState): Column[] {
+  const hits = pages.pages[0]?.hits ?? []
+  const names = shownColumns(chosen, kind, hits, useNarrow())
+  const numeric = numbers(names, hits)
+  return useMemo(() => columnsNamed(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
+}
+
+/** Keeps the chosen columns for the next query about this kind, or about several; `undefined`: the defaults. */
+function keepColumns(kind: string | undefined, chosen: string[] | undefined): void {
+  const { columnsOf } = currentPrefs()
+  if (kind === undefined) return setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
+  const { [kind]: _before, ...others } = columnsOf
+  setPrefs({ columnsOf: chosen ? { ...others, [kind]: chosen } : others })
 }
 
 /** Shown while the results are those of another time. */

@@ -1,11 +1,14 @@
 import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
 import { useLost } from '../api/useConnection'
+import { Icon } from '../icons/Icon'
 import { isTyping, useKeys } from '../parts/keys'
 import { Modal } from '../parts/Modal'
-import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
+import { Popover } from '../parts/Popover'
+import { setPrefs, usePrefs, type Locale } from '../prefs'
 import { partOf } from '../paths'
 import { choose, useText } from '../text'
+import { Crumbs } from './Crumbs'
 import { overlayFor, typedAhead, type Overlay } from './overlay'
 import { useSession } from './SignIn'
 
@@ -13,16 +16,18 @@ const Palette = lazy(() => import('./Palette').then((view) => ({ default: view.P
 const Keys = lazy(() => import('./Keys').then((view) => ({ default: view.Keys })))
 
 const WAYS = [
-  ['search', '/', 'search'],
+  ['home', '/', 'home'],
+  ['search', '/search', 'search'],
   ['fleet', '/fleet', 'fleet'],
   ['steering', '/steer', 'steering'],
   ['saved', '/saved', 'savedSearches'],
 ] as const
+const ICONS = { home: 'home', search: 'search', fleet: 'fleet', steering: 'propagation', saved: 'saved' } as const
 
 /** The frame of every view: navigation and shortcut keys. */
 export function Shell({ children }: { children: ReactNode }) {
   const t = useText()
-  const session = useSession()
+  const prefs = usePrefs()
   const [path, navigate] = useLocation()
   const [open, setOpen] = useState<Overlay>()
   const close = () => setOpen(undefined)
@@ -49,32 +54,24 @@ export function Shell({ children }: { children: ReactNode }) {
         {t.skip}
       </a>
       <Offline />
-      <header className="top">
-        <Link href="/" className="brand">
-          <img src="/crowsnest.svg" alt="" width="22" height="22" /> Crowsnest
-        </Link>
-        <nav aria-label={t.mainNav}>
-          {WAYS.map(([part, href, name]) => (
-            <Link key={part} href={href} aria-current={partOf(path) === part ? 'page' : undefined}>
-              {t[name]}
-            </Link>
-          ))}
-        </nav>
-        <button type="button" onClick={() => setOpen({ dialog: 'palette', begin: '' })}>
-          {t.commands} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘K' : 'Ctrl-K'}</kbd>
-        </button>
-        <button type="button" aria-label={t.keys} title={t.keys} onClick={() => setOpen({ dialog: 'keys' })}>
-          ?
-        </button>
-        <Choices />
-        <span className="who">{session.user}</span>
-        <button type="button" onClick={session.signOut}>
-          {t.signOut}
-        </button>
-      </header>
-      <main id="main" tabIndex={-1}>
-        {children}
-      </main>
+      <div className="frame" data-rail={prefs.rail}>
+        <Rail wide={prefs.rail === 'wide'} />
+        <div>
+          <header className="top">
+            <Crumbs />
+            <button type="button" onClick={() => setOpen({ dialog: 'palette', begin: '' })}>
+              {t.commands} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘K' : 'Ctrl-K'}</kbd>
+            </button>
+            <button type="button" aria-label={t.keys} title={t.keys} onClick={() => setOpen({ dialog: 'keys' })}>
+              ?
+            </button>
+            <Account />
+          </header>
+          <main id="main" tabIndex={-1}>
+            {children}
+          </main>
+        </div>
+      </div>
       <Suspense fallback={open?.dialog === 'palette' && <Loading begin={open.begin} onType={(text) => setOpen(typedAhead(open, text))} onClose={close} />}>
         {open?.dialog === 'palette' && <Palette begin={open.begin} onClose={close} onKeys={() => setOpen({ dialog: 'keys' })} />}
         {open?.dialog === 'keys' && <Keys onClose={close} />}
@@ -103,26 +100,74 @@ function Loading({ begin, onType, onClose }: { begin: string; onType: (text: str
   )
 }
 
-function Choices() {
+function Rail({ wide }: { wide: boolean }) {
   const t = useText()
-  const { theme } = usePrefs()
+  const [path] = useLocation()
+  const label = wide ? t.railNarrow : t.railWide
   return (
-    <>
-      <select aria-label={t.theme} title={t.theme} value={theme} onChange={(event) => setPrefs({ theme: event.target.value as Theme })}>
-        {Object.entries(t.themes).map(([name, label]) => (
-          <option key={name} value={name}>
-            {label}
+    <nav className="rail" aria-label={t.mainNav}>
+      <span className="brand">
+        <img src="/crowsnest.svg" alt="" width="22" height="22" /> <span>Crowsnest</span>
+      </span>
+      {WAYS.map(([part, href, name]) => (
+        <Link key={part} href={href} title={wide ? undefined : t[name]} aria-current={partOf(path) === part ? 'page' : undefined}>
+          <Icon name={ICONS[part]} />
+          <span>{t[name]}</span>
+        </Link>
+      ))}
+      <button type="button" title={label} onClick={() => setPrefs({ rail: wide ? 'narrow' : 'wide' })}>
+        <Icon name={wide ? 'narrow' : 'wide'} />
+        <span>{label}</span>
+      </button>
+    </nav>
+  )
+}
+
+/** The user, preferences of this browser, and signing out. */
+function Account() {
+  const t = useText()
+  const session = useSession()
+  const { theme, density } = usePrefs()
+  return (
+    <Popover label={session.user} className="who" title={t.account} lead={<Avatar user={session.user} />}>
+      {() => (
+        <div className="account">
+          <Choice label={t.theme} value={theme} of={t.themes} onChoose={(chosen) => setPrefs({ theme: chosen })} />
+          <Choice label={t.language} value={t.locale} of={LANGUAGES} onChoose={(chosen) => void choose(chosen as Locale)} />
+          <Choice label={t.density} value={density} of={t.densities} onChoose={(chosen) => setPrefs({ density: chosen })} />
+          <button type="button" onClick={session.signOut}>
+            {t.signOut}
+          </button>
+        </div>
+      )}
+    </Popover>
+  )
+}
+
+/** Languages by their own names. */
+const LANGUAGES: Record<Locale, string> = { en: 'English', 'zh-CN': '简体中文' }
+
+function Avatar({ user }: { user: string }) {
+  return (
+    <span className="avatar" aria-hidden="true">
+      {user.replace(/^.*:/, '').slice(0, 1).toUpperCase()}
+    </span>
+  )
+}
+
+function Choice<T extends string>({ label, value, of, onChoose }: { label: string; value: string; of: Record<T, string>; onChoose: (chosen: T) => void }) {
+  return (
+    <label>
+      {label}{' '}
+      <select value={value} onChange={(event) => onChoose(event.target.value as T)}>
+        {Object.entries<string>(of).map(([name, text]) => (
+          <option key={name} value={name} lang={langOf(name)}>
+            {text}
           </option>
         ))}
       </select>
-      <select aria-label={t.language} title={t.language} value={t.locale} onChange={(event) => void choose(event.target.value as Locale)}>
-        <option value="en" lang="en">
-          English
-        </option>
-        <option value="zh-CN" lang="zh-CN">
-          简体中文
-        </option>
-      </select>
-    </>
+    </label>
   )
 }
+
+const langOf = (name: string) => (name in LANGUAGES ? name : undefined)

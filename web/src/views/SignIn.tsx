@@ -131,7 +131,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
       >
         <label htmlFor="token">{t.token}</label>
         <input id="token" name="token" type="password" autoComplete="off" required autoFocus />
-        <button type="submit">{t.signIn}</button>
+        <button type="submit" className="primary">{t.signIn}</button>
       </form>
       <form>
         <label htmlFor="kubeconfig">{t.kubeconfig}</label>
@@ -163,7 +163,7 @@ function Confirm({ offer, onAccept, onDecline }: { offer: Offer; onAccept: () =>
       <h1>Crowsnest</h1>
       <p>{t.addressSignsIn(offer.who.user)}</p>
       {offer.instead !== undefined && <p>{t.addressEnds(offer.instead)}</p>}
-      <button type="button" onClick={onAccept}>
+      <button type="button" className="primary" onClick={onAccept}>
         {t.signInAs(offer.who.user)}
       </button>
       <button type="button" onClick={onDecline}>

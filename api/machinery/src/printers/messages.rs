@@ -5,7 +5,7 @@
 
 /// Position in an object's JSON, relative to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MessagePosition {
     step: Step,
     rank: Rank,
 }
@@ -30,7 +30,7 @@ enum Step {
 /// Sort key of a message: its origin, the index of the origin, and the state.
 type Rank = (u8, u32, u8);
 
-impl Place {
+impl MessagePosition {
     /// The root of an object of this kind.
     pub fn of(group: &str, kind: &str) -> Self {
         let event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
@@ -85,15 +85,15 @@ pub struct Messages(Vec<(Rank, String)>);
 
 impl Messages {
     /// Adds a text at a position.
-    pub fn hear(&mut self, place: Place, text: &str) {
+    pub fn hear(&mut self, position: MessagePosition, text: &str) {
         let text = text.trim();
-        if place.step == Step::Message && !text.is_empty() {
-            self.0.push((place.rank, text.to_owned()));
+        if position.step == Step::Message && !text.is_empty() {
+            self.0.push((position.rank, text.to_owned()));
         }
     }
 
     /// The distinct messages in order of their positions.
-    pub fn told(self) -> Vec<String> {
+    pub fn into_vec(self) -> Vec<String> {
         let Self(mut all) = self;
         all.sort_by_key(|(rank, _)| *rank);
         let mut messages: Vec<String> = Vec::with_capacity(all.len());
@@ -112,13 +112,15 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    fn walk(value: &Value, place: Place, messages: &mut Messages) {
+    fn walk(value: &Value, position: MessagePosition, messages: &mut Messages) {
         match value {
-            Value::String(text) => messages.hear(place, text),
+            Value::String(text) => messages.hear(position, text),
             Value::Array(items) => {
-                items.iter().enumerate().for_each(|(nth, item)| walk(item, place.item(nth), messages));
+                items.iter().enumerate().for_each(|(nth, item)| walk(item, position.item(nth), messages));
             }
-            Value::Object(fields) => fields.iter().for_each(|(name, value)| walk(value, place.field(name), messages)),
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, value)| walk(value, position.field(name), messages))
+            }
             _ => {}
         }
     }
@@ -141,7 +143,7 @@ mod tests {
     #[case::of_the_spec("Pod", json!({"spec": {"message": "no", "status": {"message": "no"}}}), &[])]
     fn all_messages_are_collected(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
         let mut messages = Messages::default();
-        walk(&object, Place::of("", kind), &mut messages);
-        assert_eq!(messages.told(), expected);
+        walk(&object, MessagePosition::of("", kind), &mut messages);
+        assert_eq!(messages.into_vec(), expected);
     }
 }

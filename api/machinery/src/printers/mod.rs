@@ -9,12 +9,11 @@ mod cells;
 pub mod columns;
 mod messages;
 mod pod;
-mod references;
 mod view;
 mod workloads;
 
 pub use cells::{Cell, human_duration};
-pub use messages::{Messages, Place};
+pub use messages::{MessagePosition, Messages};
 
 use std::borrow::Cow;
 
@@ -109,9 +108,6 @@ pub struct PrintedObject {
     /// Message of an Event, or of the condition or container that explains the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// References of the object, as `configmap/name`: in the same namespace or cluster-scoped.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub uses: Vec<String>,
     /// Values for field selectors, in addition to metadata.name and metadata.namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<(String, String)>,
@@ -123,6 +119,9 @@ pub struct PrintedObject {
 /// The object of an Event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvolvedObject {
+    /// Empty if the Event does not state it.
+    #[serde(default, rename = "apiVersion", skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
     pub kind: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
@@ -139,12 +138,11 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObj
     }
     let object = source.tree();
     let mut printed = viewed(group, kind, &*object);
-    printed.uses.append(&mut references::uses(group, kind, &*object));
     printed.cells = columns::cells(group, kind, &object);
     in_order(printed)
 }
 
-/// Everything except cells and the results of [`references`].
+/// All properties except cells.
 fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
     let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),
@@ -162,7 +160,7 @@ fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject
 }
 
 fn in_order(mut printed: PrintedObject) -> PrintedObject {
-    for names in [&mut printed.reasons, &mut printed.images, &mut printed.uses] {
+    for names in [&mut printed.reasons, &mut printed.images] {
         names.sort_unstable();
         names.dedup();
     }

@@ -22,7 +22,6 @@ pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
         printed.ips.extend(pod.status.pod_ip.as_deref().map(str::to_owned));
     }
     requests(&pod, &mut printed);
-    printed.uses = pod.spec.uses();
     printed.fields = fields(&pod);
     let or_none = |text: Option<&str>| Cell::text(text.filter(|text| !text.is_empty()).unwrap_or("<none>"));
     let restarted = last_restart.filter(|_| restarts != 0);

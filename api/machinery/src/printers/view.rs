@@ -26,14 +26,12 @@ views! {
         containers: Vec<Container<'a>>,
         init_containers: Vec<Container<'a>>,
         ephemeral_containers: Vec<Container<'a>>,
-        volumes: Vec<Volume<'a>>,
         node_name: Text<'a>,
         readiness_gates: Vec<ReadinessGate<'a>>,
         restart_policy: Text<'a>,
         scheduler_name: Text<'a>,
         service_account_name: Text<'a>,
         host_network: bool,
-        image_pull_secrets: Vec<NameRef<'a>>,
     }
     ReadinessGate { condition_type: Str<'a> }
     Container {
@@ -41,23 +39,7 @@ views! {
         image: Text<'a>,
         restart_policy: Text<'a>,
         resources: ResourceSpec<'a>,
-        env: Vec<EnvVar<'a>>,
-        env_from: Vec<EnvFrom<'a>>,
     }
-    EnvVar { value_from: Option<ValueFrom<'a>> }
-    ValueFrom { config_map_key_ref: Option<NameRef<'a>>, secret_key_ref: Option<NameRef<'a>> }
-    EnvFrom { config_map_ref: Option<NameRef<'a>>, secret_ref: Option<NameRef<'a>> }
-    NameRef { name: Str<'a> }
-    Volume {
-        config_map: Option<NameRef<'a>>,
-        secret: Option<SecretVolume<'a>>,
-        persistent_volume_claim: Option<ClaimVolume<'a>>,
-        projected: Projected<'a>,
-    }
-    SecretVolume { secret_name: Str<'a> }
-    ClaimVolume { claim_name: Str<'a> }
-    Projected { sources: Vec<ProjectedSource<'a>> }
-    ProjectedSource { config_map: Option<NameRef<'a>>, secret: Option<NameRef<'a>> }
     ResourceSpec { requests: Amounts<'a>, limits: Amounts<'a> }
     Amounts { cpu: Option<Amount<'a>>, memory: Option<Amount<'a>> }
     PodStatus {
@@ -238,37 +220,6 @@ impl PodSpec<'_> {
     pub(super) fn images(&self) -> Vec<String> {
         self.all_containers().filter_map(|c| c.image.as_deref()).map(str::to_owned).collect()
     }
-
-    /// `configmap/app`, `secret/db`, `persistentvolumeclaim/data`, `serviceaccount/web`.
-    pub(super) fn uses(&self) -> Vec<String> {
-        let mut uses = Vec::new();
-        let mut add = |kind: &str, name: &str| {
-            if !name.is_empty() {
-                uses.push(format!("{kind}/{name}"));
-            }
-        };
-        for volume in &self.volumes {
-            let projected = volume.projected.sources.iter();
-            let maps = volume.config_map.iter().chain(projected.clone().filter_map(|s| s.config_map.as_ref()));
-            maps.for_each(|map| add("configmap", &map.name));
-            volume.secret.iter().for_each(|secret| add("secret", &secret.secret_name));
-            projected.filter_map(|s| s.secret.as_ref()).for_each(|secret| add("secret", &secret.name));
-            volume.persistent_volume_claim.iter().for_each(|c| add("persistentvolumeclaim", &c.claim_name));
-        }
-        for container in self.all_containers() {
-            for from in container.env.iter().filter_map(|env| env.value_from.as_ref()) {
-                from.config_map_key_ref.iter().for_each(|map| add("configmap", &map.name));
-                from.secret_key_ref.iter().for_each(|secret| add("secret", &secret.name));
-            }
-            for from in &container.env_from {
-                from.config_map_ref.iter().for_each(|map| add("configmap", &map.name));
-                from.secret_ref.iter().for_each(|secret| add("secret", &secret.name));
-            }
-        }
-        self.image_pull_secrets.iter().for_each(|secret| add("secret", &secret.name));
-        add("serviceaccount", self.service_account_name.as_deref().unwrap_or_default());
-        uses
-    }
 }
 
 pub(super) fn conditions(conditions: &[Condition<'_>], printed: &mut PrintedObject) {
@@ -344,6 +295,7 @@ impl Event<'_> {
         let text = |text: &Text<'_>| text.as_deref().unwrap_or_default().to_owned();
         let field = |name: &str, value: String| (name.to_owned(), value);
         let object_of = |object: &Involved<'_>| InvolvedObject {
+            api_version: text(&object.api_version),
             kind: object.kind.to_string(),
             namespace: text(&object.namespace),
             name: object.name.to_string(),

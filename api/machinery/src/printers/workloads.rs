@@ -13,7 +13,6 @@ impl Workload<'_> {
             ready: Some(ready),
             desired: Some(desired),
             images: self.spec.template.spec.images(),
-            uses: self.spec.template.spec.uses(),
             ..PrintedObject::default()
         };
         if kind == "ReplicationController" {
@@ -39,7 +38,6 @@ impl Job<'_> {
             ready: Some(status.succeeded),
             desired: self.spec.completions.or(self.spec.parallelism),
             images: self.spec.template.spec.images(),
-            uses: self.spec.template.spec.uses(),
             ..PrintedObject::default()
         };
         conditions(&status.conditions, &mut printed);
@@ -62,11 +60,6 @@ impl CronJob<'_> {
     pub(super) fn print(self) -> PrintedObject {
         let template = &self.spec.job_template.spec.template;
         let status = if self.spec.suspend { "Suspended" } else { "Active" };
-        PrintedObject {
-            status: Some(status.to_owned()),
-            images: template.spec.images(),
-            uses: template.spec.uses(),
-            ..PrintedObject::default()
-        }
+        PrintedObject { status: Some(status.to_owned()), images: template.spec.images(), ..PrintedObject::default() }
     }
 }

@@ -1,27 +1,34 @@
 //! Kubernetes' RBAC: evaluates the bindings of a user, the rules of their roles, and the reasons of decisions.
 //!
 //! Pure. An [`Rbac`] per cluster is updated with the objects of the four RBAC kinds; the API server authorizes
-//! requests with it, the cache determines what a caller may read in a member. Decisions and reasons follow
-//! kube-apiserver's RBAC authorizer.
+//! requests with it, the cache determines what a caller may read in a member, and access reviews list who is allowed an
+//! action ([`access`], [`indirect`]). Decisions and reasons follow kube-apiserver's RBAC authorizer.
 
+pub mod access;
+pub mod indirect;
 mod reading;
+mod removal;
 mod rules;
+mod subject;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::{Deserialize, Serialize};
 
 pub use reading::{Extent, Grant, Readable, Reading};
+pub use removal::{ObjectKind, ObjectName};
 pub use rules::{Action, PolicyRule};
+pub use subject::{Subject, SubjectKind};
 
 use crate::user::UserInfo;
 
 /// The roles and bindings of one cluster.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Rbac {
     /// By namespace and name; the namespace of ClusterRoles is empty.
-    roles: HashMap<(String, String), Arc<[PolicyRule]>>,
+    roles: HashMap<String, HashMap<String, StoredRole>>,
     /// By namespace (empty for ClusterRoleBindings) and name. kube-apiserver visits them in this order, which
     /// determines the reason of a decision.
     bindings: BTreeMap<String, BTreeMap<String, Binding>>,
@@ -30,29 +37,54 @@ pub struct Rbac {
 #[derive(Debug, Clone)]
 struct Binding {
     role: RoleRef,
-    subjects: Vec<Subject>,
+    subjects: Box<[Subject]>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone)]
+struct StoredRole {
+    rules: Arc<[PolicyRule]>,
+    /// Labels by which other ClusterRoles select it, and its own aggregation; only for ClusterRoles that have either.
+    aggregation: Option<Arc<Aggregation>>,
+}
+
+/// Part of a ClusterRole in the aggregation of rules.
+#[derive(Debug, Default)]
+struct Aggregation {
+    labels: BTreeMap<String, String>,
+    /// Selectors of the ClusterRoles whose rules it has; empty for a role with rules of its own.
+    selectors: Vec<LabelSelector>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleRef {
     pub kind: String,
     pub name: String,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Subject {
-    kind: String,
-    name: String,
-    namespace: String,
-}
-
 /// A stored Role or ClusterRole.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Role {
     #[serde(default)]
+    metadata: RoleMetadata,
+    #[serde(default)]
     rules: Option<Vec<PolicyRule>>,
+    #[serde(default)]
+    aggregation_rule: Option<AggregationRule>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct RoleMetadata {
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregationRule {
+    #[serde(default)]
+    cluster_role_selectors: Option<Vec<LabelSelector>>,
 }
 
 /// A stored RoleBinding or ClusterRoleBinding.
@@ -90,17 +122,24 @@ type See<'v> = dyn FnMut(At<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, 
 impl Rbac {
     /// Adds or replaces a role; the namespace of a ClusterRole is empty.
     pub fn put_role(&mut self, namespace: &str, name: &str, role: Role) {
-        let rules = role.rules.unwrap_or_default().into();
-        self.roles.insert((namespace.to_owned(), name.to_owned()), rules);
+        let labels = role.metadata.labels.unwrap_or_default();
+        let selectors = role.aggregation_rule.and_then(|rule| rule.cluster_role_selectors).unwrap_or_default();
+        let is_aggregated = namespace.is_empty() && !(labels.is_empty() && selectors.is_empty());
+        let aggregation = is_aggregated.then(|| Arc::new(Aggregation { labels, selectors }));
+        let role = StoredRole { rules: role.rules.unwrap_or_default().into(), aggregation };
+        self.roles.entry(namespace.to_owned()).or_default().insert(name.to_owned(), role);
     }
 
     pub fn remove_role(&mut self, namespace: &str, name: &str) {
-        self.roles.remove(&(namespace.to_owned(), name.to_owned()));
+        if let Some(roles) = self.roles.get_mut(namespace) {
+            roles.remove(name);
+        }
     }
 
     /// Adds or replaces a binding; the namespace of a ClusterRoleBinding is empty.
     pub fn put_binding(&mut self, namespace: &str, name: &str, binding: RoleBinding) {
-        let binding = Binding { role: binding.role_ref, subjects: binding.subjects.unwrap_or_default() };
+        let subjects = binding.subjects.unwrap_or_default().into();
+        let binding = Binding { role: binding.role_ref, subjects };
         self.bindings.entry(namespace.to_owned()).or_default().insert(name.to_owned(), binding);
     }
 
@@ -148,12 +187,16 @@ impl Rbac {
 
     /// The rules of the role that a binding in `namespace` references.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
-        let namespace = if role.kind == "ClusterRole" { "" } else { namespace };
-        let found = self.roles.get(&(namespace.to_owned(), role.name.clone()));
+        let found = self.role(role, namespace).map(|role| &role.rules);
         found.ok_or_else(|| match role.kind.as_str() {
             "ClusterRole" => format!("clusterrole.rbac.authorization.k8s.io {:?} not found", role.name),
             _ => format!("role.rbac.authorization.k8s.io {:?} not found", role.name),
         })
+    }
+
+    /// The role that a binding in `namespace` references.
+    fn role(&self, role: &RoleRef, namespace: &str) -> Option<&StoredRole> {
+        self.roles.get(role.namespace(namespace))?.get(&role.name)
     }
 
     /// Visits the bindings whose subjects include the user; `see` returns false to stop.
@@ -171,25 +214,10 @@ impl Rbac {
     }
 }
 
-impl Subject {
-    fn is(&self, user: &UserInfo, binding_namespace: &str) -> bool {
-        match self.kind.as_str() {
-            "User" => user.name == self.name,
-            "Group" => user.groups.contains(&self.name),
-            "ServiceAccount" => {
-                let namespace = if self.namespace.is_empty() { binding_namespace } else { &self.namespace };
-                let account = user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-                !namespace.is_empty() && account == Some((namespace, self.name.as_str()))
-            }
-            _ => false,
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self.kind.as_str() {
-            "ServiceAccount" => format!("ServiceAccount {:?}", format!("{}/{}", self.name, self.namespace)),
-            kind => format!("{kind} {:?}", self.name),
-        }
+impl RoleRef {
+    /// The namespace of the role, referenced from a binding in `binding_namespace`; empty for ClusterRoles.
+    fn namespace<'n>(&self, binding_namespace: &'n str) -> &'n str {
+        if self.kind == "ClusterRole" { "" } else { binding_namespace }
     }
 }
 

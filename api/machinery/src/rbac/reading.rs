@@ -106,7 +106,12 @@ impl Extent {
 
     /// True if an object may be read; the namespace of a cluster-scoped one is empty.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
-        self.namespaces.get(namespace).unwrap_or(&self.everywhere).holds(name)
+        self.in_namespace(namespace).holds(name)
+    }
+
+    /// Readable objects in a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> &Readable {
+        self.namespaces.get(namespace).unwrap_or(&self.everywhere)
     }
 
     /// Readable cluster-scoped objects, and objects in namespaces without a separate entry.

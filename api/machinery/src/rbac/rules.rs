@@ -69,6 +69,11 @@ impl PolicyRule {
             && self.has_resource(resource, "")
     }
 
+    /// Names of the objects on which the rule allows one of the verbs; empty if it allows none of them, or all objects.
+    pub(super) fn names_for(&self, verbs: &[&str], group: &str, resource: &str) -> &[String] {
+        if self.reads(verbs, group, resource) { &self.resource_names } else { &[] }
+    }
+
     /// True if the rule allows `get` on a subresource, of the objects it names or of all objects.
     pub(super) fn gets_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
         holds(&self.verbs, "get") && holds(&self.api_groups, group) && self.has_resource(resource, subresource)

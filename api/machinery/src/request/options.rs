@@ -20,7 +20,7 @@ pub enum FieldValidation {
 
 impl FieldValidation {
     /// Drops the findings, returns them as warnings, or fails with the error that `refuse` creates.
-    pub fn judge(
+    pub fn enforce(
         self,
         mut findings: Vec<String>,
         warnings: &mut Vec<String>,

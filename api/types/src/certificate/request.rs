@@ -260,8 +260,8 @@ mod tests {
         let verified = |block: &Pem| verify(&decode(block).unwrap());
         assert_eq!(verified(&block), Ok(RequestSignature::Verified));
         // Another name with the same signature.
-        let place = block.contents.windows(3).position(|three| three == b"ann").unwrap();
-        block.contents[place] = b'A';
+        let position = block.contents.windows(3).position(|three| three == b"ann").unwrap();
+        block.contents[position] = b'A';
         assert_eq!(verified(&block), Err(SigningRequestError::Malformed("x509: ECDSA verification failure")));
     }
 }

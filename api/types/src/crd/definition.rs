@@ -91,6 +91,12 @@ impl Version {
         self
     }
 
+    /// A status of which only types are validated, for kinds whose server in Karmada takes any status.
+    pub fn unlimited_status(mut self) -> Self {
+        self.fields.get_mut("status").into_iter().for_each(structural::remove_limits);
+        self.status()
+    }
+
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
         self.columns = columns;
         self

@@ -133,9 +133,9 @@ fn others() -> Vec<Definition> {
 
 fn internals() -> Vec<Definition> {
     vec![
-        Definition::of(Version::of::<storage::StoredCluster>().requires(&["spec"]).status()).uncategorised(),
+        Definition::of(Version::of::<storage::StoredCluster>().requires(&["spec"]).unlimited_status()).uncategorised(),
         // Karmada's server documents required fields of a registry but accepts objects without them.
-        Definition::of(Version::of::<storage::StoredResourceRegistry>().lenient().status()).uncategorised(),
+        Definition::of(Version::of::<storage::StoredResourceRegistry>().lenient().unlimited_status()).uncategorised(),
         Definition::of(Version::of::<storage::StoredSearch>().requires(&["spec"])).uncategorised(),
     ]
 }

@@ -103,6 +103,26 @@ pub(super) fn remove_required(schema: &mut Value) {
     }
 }
 
+/// Removes required fields and limits of values recursively, except for the form of quantities. Times may be null, as
+/// in Go.
+pub(super) fn remove_limits(schema: &mut Value) {
+    const LIMITS: [&str; 5] = ["required", "minLength", "maxLength", "minimum", "enum"];
+    let Some(schema) = schema.as_object_mut() else { return };
+    LIMITS.iter().for_each(|limit| drop(schema.remove(*limit)));
+    if !schema.contains_key("x-kubernetes-int-or-string") {
+        schema.remove("pattern");
+    }
+    if schema.get("format").is_some_and(|format| format == "date-time") {
+        schema.insert("nullable".into(), true.into());
+    }
+    for property in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+        remove_limits(property);
+    }
+    for inner in ["items", "additionalProperties"] {
+        schema.get_mut(inner).into_iter().for_each(remove_limits);
+    }
+}
+
 /// Sorts `required` recursively: an API server reports missing fields in that order.
 pub(super) fn sort_required(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };

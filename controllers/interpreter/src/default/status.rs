@@ -228,8 +228,8 @@ pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) 
         .flatten()
     {
         let (hostname, mode) = (unstructured::text(point, &["hostname"]), unstructured::text(point, &["ipMode"]));
-        let place = (hostname.is_empty(), hostname, unstructured::text(point, &["ip"]), mode.is_empty(), mode);
-        let ports = points.entry(place).or_default();
+        let point_key = (hostname.is_empty(), hostname, unstructured::text(point, &["ip"]), mode.is_empty(), mode);
+        let ports = points.entry(point_key).or_default();
         for port in point.get("ports").and_then(Value::as_array).into_iter().flatten() {
             let key =
                 (count(port, "port"), unstructured::text(port, &["protocol"]), unstructured::text(port, &["error"]));

@@ -190,13 +190,13 @@ impl ReplicaCalculator {
             fill(&mut uses, &groups.unready, now, nothing);
         }
         let careful = aim.measure(&uses)?.ratio;
-        let turns = (ratio < 1.0 && careful > 1.0) || (ratio > 1.0 && careful < 1.0);
-        if self.is_near(careful) || turns {
+        let reverses = (ratio < 1.0 && careful > 1.0) || (ratio > 1.0 && careful < 1.0);
+        if self.is_near(careful) || reverses {
             return Ok(count(workload.replicas));
         }
         let wanted = whole(careful * uses.len() as f64 / workload.calibration);
-        let turns = (careful < 1.0 && wanted > workload.replicas) || (careful > 1.0 && wanted < workload.replicas);
-        Ok(count(if turns { workload.replicas } else { wanted }))
+        let reverses = (careful < 1.0 && wanted > workload.replicas) || (careful > 1.0 && wanted < workload.replicas);
+        Ok(count(if reverses { workload.replicas } else { wanted }))
     }
 
     fn group(&self, pods: &[Pod], uses: &Uses, resource: &str, now: Timestamp) -> Groups {

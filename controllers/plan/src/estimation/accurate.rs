@@ -46,15 +46,15 @@ impl<'a> Accurate<'a> {
 
     /// Clusters whose scheduler estimators must be queried before the decision is repeated.
     pub fn unasked(self) -> Vec<String> {
-        let name = |place: &usize| self.clusters.get(*place).map(|facts| facts.name().to_owned());
+        let name = |index: &usize| self.clusters.get(*index).map(|facts| facts.name().to_owned());
         self.unasked.lock().iter().filter_map(name).collect()
     }
 
     fn smaller(&self, among: &[usize], own: Vec<Option<i32>>) -> Vec<Option<i32>> {
-        let smaller = |(place, own): (&usize, Option<i32>)| {
-            let name = self.clusters.get(*place)?.name();
+        let smaller = |(index, own): (&usize, Option<i32>)| {
+            let name = self.clusters.get(*index)?.name();
             if !self.answers.knows(name) {
-                self.unasked.lock().insert(*place);
+                self.unasked.lock().insert(*index);
             }
             match (own, self.answers.of(name)) {
                 (Some(own), Some(theirs)) => Some(own.min(theirs)),

@@ -31,7 +31,7 @@ impl Estimator<'_> {
     /// `None` for a binding without replicas.
     pub fn bound(
         &self,
-        place: usize,
+        index: usize,
         spec: &ResourceBindingSpec,
         sets: bool,
         answer: Option<i32>,
@@ -39,10 +39,10 @@ impl Estimator<'_> {
         if spec.replicas == 0 && spec.components.is_empty() {
             return None;
         }
-        let room = self.rooms.get(place)?;
+        let room = self.rooms.get(index)?;
         let ask = |room: FreeCapacity| {
-            let remembered = EstimateCache::default();
-            let estimator = Estimator { rooms: vec![Arc::new(room)], remembered: &remembered };
+            let cache = EstimateCache::default();
+            let estimator = Estimator { rooms: vec![Arc::new(room)], cache: &cache };
             let answers = match sets {
                 true => estimator.component_sets(&[0], &spec.components, &spec.resource.namespace),
                 false => estimator.replicas(&[0], spec.replica_requirements.as_ref()),
@@ -59,7 +59,7 @@ impl Estimator<'_> {
         if whole < ask(room.unlimited()) {
             return Some(LimitingFactor::Quota);
         }
-        if whole < ask(room.told()) {
+        if whole < ask(room.without_nodes()) {
             return Some(LimitingFactor::Nodes);
         }
         Some(if room.is_modelled() { LimitingFactor::Models } else { LimitingFactor::Summary })
@@ -123,8 +123,8 @@ mod tests {
     ) {
         let known = CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
         let room = Ledger::new(Gates::default()).room(&facts("4"), &known, &BindingKey::default());
-        let remembered = EstimateCache::default();
-        let estimator = Estimator { rooms: vec![room], remembered: &remembered };
+        let cache = EstimateCache::default();
+        let estimator = Estimator { rooms: vec![room], cache: &cache };
         assert_eq!(estimator.bound(0, &spec(fields), false, answer), expected);
     }
 }

@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     /// Updates reservations from a binding's status. Returns true if that released capacity.
-    pub fn told(
+    pub fn observe_status(
         &mut self,
         key: &BindingKey,
         generation: i64,
@@ -374,8 +374,8 @@ impl Made {
 impl Decision {
     /// Reported pods of a part. Components are identified by name.
     fn shown(&self, share: &Share, part: &PodSet) -> i32 {
-        let place = self.parts.iter().position(|own| own.name == part.name);
-        place.and_then(|place| share.shown.get(place)).copied().unwrap_or_default()
+        let index = self.parts.iter().position(|own| own.name == part.name);
+        index.and_then(|index| share.shown.get(index)).copied().unwrap_or_default()
     }
 }
 

@@ -33,7 +33,7 @@ use super::scheduling::Estimate;
 pub struct Estimator<'a> {
     /// Free capacity per cluster, in the order of the clusters. Empty for bindings without replicas.
     pub rooms: Vec<Arc<FreeCapacity>>,
-    pub remembered: &'a EstimateCache,
+    pub cache: &'a EstimateCache,
 }
 
 impl Estimate for Estimator<'_> {
@@ -49,9 +49,9 @@ impl Estimate for Estimator<'_> {
 
 impl Estimator<'_> {
     fn estimate(&self, among: &[usize], ask: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
-        let (ask, fits) = self.remembered.fits(ask, &self.rooms, among);
-        let bounded = |(place, fits): (&usize, i64)| {
-            let room = self.rooms.get(*place)?;
+        let (ask, fits) = self.cache.fits(ask, &self.rooms, among);
+        let bounded = |(index, fits): (&usize, i64)| {
+            let room = self.rooms.get(*index)?;
             let allowed = room.allows(&ask, namespace).unwrap_or(i64::MAX);
             Some(i32::try_from(fits.min(allowed)).unwrap_or(i32::MAX))
         };

@@ -64,8 +64,8 @@ impl FreeCapacity {
         for promise in promises {
             for (part, pods) in promise.parts() {
                 let places = places.entry(&part.request).or_default();
-                match places.iter().find(|place| alike[**place].0.claim == part.claim) {
-                    Some(place) => alike[*place].1 += i64::from(pods),
+                match places.iter().find(|index| alike[**index].0.claim == part.claim) {
+                    Some(index) => alike[*index].1 += i64::from(pods),
                     None => {
                         places.push(alike.len());
                         alike.push((part, i64::from(pods)));
@@ -102,7 +102,7 @@ impl FreeCapacity {
     }
 
     /// Free capacity by the Cluster's status alone, without nodes.
-    pub fn told(&self) -> Self {
+    pub fn without_nodes(&self) -> Self {
         FreeCapacity { id: 0, known: CapacityFacts { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
     }
 
@@ -118,11 +118,11 @@ impl FreeCapacity {
     /// The estimate: the smaller of what fits by status and by nodes.
     pub fn fits(&self, ask: &EstimateRequest) -> i64 {
         let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
-        let told = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
+        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
         match self.nodes() {
-            None => told,
-            Some(nodes) if ask.what == EstimateKind::Sets => nodes.sets(&ask.parts, told),
-            Some(nodes) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(told),
+            None => from_summary,
+            Some(nodes) if ask.what == EstimateKind::Sets => nodes.sets(&ask.parts, from_summary),
+            Some(nodes) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(from_summary),
         }
     }
 
@@ -163,21 +163,21 @@ impl EstimateCache {
             self.answers.lock().get_key_value(&ask).map(|(ask, answers)| (Arc::clone(ask), Arc::clone(answers)));
         let (ask, answers) = known.unwrap_or_else(|| (Arc::new(ask), Arc::default()));
         let mut news: Option<Answers> = None;
-        let mut answer = |place: &usize| {
-            let room = rooms.get(*place)?;
-            let known = answers.get(*place).filter(|(id, _)| *id == room.id && room.id != 0);
+        let mut answer = |index: &usize| {
+            let room = rooms.get(*index)?;
+            let known = answers.get(*index).filter(|(id, _)| *id == room.id && room.id != 0);
             Some(known.map_or_else(
                 || {
                     let answer = room.fits(&ask);
                     let news = news.get_or_insert_with(|| answers.as_ref().clone());
                     news.resize(news.len().max(rooms.len()), (0, 0));
-                    news[*place] = (room.id, answer);
+                    news[*index] = (room.id, answer);
                     answer
                 },
                 |(_, answer)| *answer,
             ))
         };
-        let fits = among.iter().map(|place| answer(place).unwrap_or_default()).collect();
+        let fits = among.iter().map(|index| answer(index).unwrap_or_default()).collect();
         if let Some(news) = news {
             let mut kept = self.answers.lock();
             kept.put(Arc::clone(&ask), Arc::new(news));

@@ -264,12 +264,12 @@ proptest! {
     #[test]
     fn sets_in_bulk_equal_sets_one_by_one(
         cpus in proptest::collection::vec(0..9_i64, 1..8),
-        asked in proptest::collection::vec((0..4_i32, 1..4_i64), 1..4),
+        requests in proptest::collection::vec((0..4_i32, 1..4_i64), 1..4),
         most in 0..60_i64,
     ) {
         let cpus: Vec<i64> = cpus.iter().map(|cpu| cpu * 1000).collect();
-        let asked: Vec<(i32, i64)> = asked.iter().map(|(replicas, cpu)| (*replicas, cpu * 500)).collect();
-        prop_assert_eq!(milli(&cpus).sets(&components(&asked), most), one_by_one(&cpus, &asked, most));
+        let requests: Vec<(i32, i64)> = requests.iter().map(|(replicas, cpu)| (*replicas, cpu * 500)).collect();
+        prop_assert_eq!(milli(&cpus).sets(&components(&requests), most), one_by_one(&cpus, &requests, most));
     }
 
     /// A group of identical nodes is filled like the same number of single nodes.

@@ -57,8 +57,8 @@ impl ClusterEvictionState {
     }
 
     /// True if its condition `EvictionsHalted` should be set.
-    pub fn is_halted(&self, pace: &EvictionRate) -> bool {
-        matches!(pace, EvictionRate::Halted(_)) && self.evicts() && !self.is_ready() && !self.leaving
+    pub fn is_halted(&self, eviction_rate: &EvictionRate) -> bool {
+        matches!(eviction_rate, EvictionRate::Halted(_)) && self.evicts() && !self.is_ready() && !self.leaving
     }
 }
 
@@ -112,7 +112,7 @@ impl Halt {
 
 /// Rate for the fleet. A single cluster that is not ready is a normal failover; with two or more, their share decides.
 /// Clusters that were never probed, or that are being deleted, are ignored.
-pub fn pace<'a>(fleet: impl IntoIterator<Item = &'a ClusterEvictionState>, limits: &Limits) -> EvictionRate {
+pub fn eviction_rate<'a>(fleet: impl IntoIterator<Item = &'a ClusterEvictionState>, limits: &Limits) -> EvictionRate {
     let (mut clusters, mut not_ready, mut doubted) = (0_usize, 0_usize, false);
     for standing in fleet.into_iter().filter(|standing| !standing.leaving) {
         doubted |= standing.doubted;
@@ -222,8 +222,8 @@ impl Rates {
     }
 
     /// Rate that the state of the fleet allows, with a burst of one second.
-    pub fn safe(&self, pace: &EvictionRate) -> Bucket {
-        let rate = if *pace == EvictionRate::Slow { self.slow.min(self.full) } else { self.full };
+    pub fn safe(&self, eviction_rate: &EvictionRate) -> Bucket {
+        let rate = if *eviction_rate == EvictionRate::Slow { self.slow.min(self.full) } else { self.full };
         Bucket::new(rate, rate.clamp(1.0, 1000.0) as u32)
     }
 }

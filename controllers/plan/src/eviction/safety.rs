@@ -195,9 +195,9 @@ fn with_copy(
         back.clusters.retain(|target| target.replicas > 0 || held(&target.name));
     } else {
         while back.clusters.len() > most_clusters(&back)
-            && let Some(place) = back.clusters.iter().rposition(|target| !held(&target.name))
+            && let Some(index) = back.clusters.iter().rposition(|target| !held(&target.name))
         {
-            back.clusters.remove(place);
+            back.clusters.remove(index);
         }
     }
     back

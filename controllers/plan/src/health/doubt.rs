@@ -74,7 +74,7 @@ pub fn waits_for_others(
 /// True if an administrator confirmed by annotation that the cluster is down, which overrides doubt.
 pub fn is_confirmed_down(cluster: &Cluster) -> bool {
     let annotations = cluster.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(annotation::CONFIRMED_DOWN)).is_some_and(|said| said == "true")
+    annotations.and_then(|all| all.get(annotation::CONFIRMED_DOWN)).is_some_and(|value| value == "true")
 }
 
 /// True if the cluster's `HealthSignals` condition reports doubt.

@@ -167,7 +167,7 @@ pub struct Judged {
 }
 
 /// Evaluates a probe. `shown` is the Cluster's current Ready condition; without one, the first probe decides.
-pub fn judge(
+pub fn evaluate(
     signals: &Signals,
     last: Option<&History>,
     shown: Option<&Condition>,
@@ -286,11 +286,11 @@ pub fn tell(signals: &Signals, history: &History) -> String {
     if history.failing.is_empty() {
         return "all signals are healthy".to_owned();
     }
-    let said = Source::ALL.iter().filter_map(|source| match history.failing.get(source) {
+    let descriptions = Source::ALL.iter().filter_map(|source| match history.failing.get(source) {
         Some(failing) => Some(fails(*source, signals, failing)),
         None => healthy_text(*source, signals),
     });
-    said.collect::<Vec<_>>().join("; ")
+    descriptions.collect::<Vec<_>>().join("; ")
 }
 
 fn fails(source: Source, signals: &Signals, failing: &Failing) -> String {

@@ -54,7 +54,7 @@ impl Cluster {
         self.looks += 1;
         let seen = signals(failing, self.looks);
         let shown = conditions::find(&self.conditions, words::READY);
-        let judged = judge(&seen, self.history.as_ref(), shown, &RULES, now);
+        let judged = evaluate(&seen, self.history.as_ref(), shown, &RULES, now);
         let before = conditions::find(&self.conditions, words::HEALTH_SIGNALS);
         let condition = signals_condition(&seen, &judged.history, &judged.ready, None, before, now.wall);
         conditions::set(&mut self.conditions, judged.ready);
@@ -67,7 +67,7 @@ impl Cluster {
         &conditions::find(&self.conditions, words::READY).expect("a probe").status
     }
 
-    fn told(&self) -> &Condition {
+    fn signals_condition_of(&self) -> &Condition {
         conditions::find(&self.conditions, words::HEALTH_SIGNALS).expect("a probe")
     }
 
@@ -119,7 +119,7 @@ fn watch_events_between_probes_are_signs_of_life() {
         // Interrupted at each probe, with events in between.
         seen.watches.heard_at = 100 + i64::try_from(look).expect("few");
         let shown = conditions::find(&cluster.conditions, words::READY);
-        let judged = judge(&seen, cluster.history.as_ref(), shown, &RULES, at(look * PERIOD));
+        let judged = evaluate(&seen, cluster.history.as_ref(), shown, &RULES, at(look * PERIOD));
         assert_eq!(judged.ready.status, "True");
         cluster.history = Some(judged.history);
     }
@@ -168,7 +168,7 @@ fn first_probe_takes_effect_immediately() {
     assert_eq!(Cluster::default().look("a", at(0)), "True");
     let mut cluster = Cluster::default();
     cluster.look("ra", at(0));
-    assert_eq!(cluster.told().reason, "SignalsAgree");
+    assert_eq!(cluster.signals_condition_of().reason, "SignalsAgree");
     let shown = conditions::find(&cluster.conditions, words::READY).expect("ready");
     assert_eq!((shown.reason.as_str(), shown.message.as_str()), ("ClusterNotReachable", "cluster is not reachable"));
     cluster.look("u", at(10));
@@ -181,15 +181,15 @@ fn condition_is_written_once_per_change() {
     let mut cluster = Cluster::ready();
     cluster.look("", at(0));
     assert_eq!(
-        (cluster.told().reason.as_str(), cluster.told().message.as_str()),
+        (cluster.signals_condition_of().reason.as_str(), cluster.signals_condition_of().message.as_str()),
         ("SignalsAgree", "all signals are healthy")
     );
     for second in [10, 20, 30, 40, 50] {
         cluster.look("r", at(second));
     }
-    assert_eq!(cluster.told().reason, "Damped");
+    assert_eq!(cluster.signals_condition_of().reason, "Damped");
     assert_eq!(
-        cluster.told().message,
+        cluster.signals_condition_of().message,
         "readyz fails since 2026-01-01T12:00:10Z (connection refused); API calls succeed; watches of 4 resources are running"
     );
     assert_eq!(cluster.written, 2);
@@ -197,10 +197,13 @@ fn condition_is_written_once_per_change() {
         cluster.look("rw", at(second));
     }
     // Two more changes: another set of failing signals, then the change of Ready.
-    assert_eq!((cluster.written, cluster.status(), cluster.told().reason.as_str()), (4, "False", "SignalsAgree"));
+    assert_eq!(
+        (cluster.written, cluster.status(), cluster.signals_condition_of().reason.as_str()),
+        (4, "False", "SignalsAgree")
+    );
     assert!(
         cluster
-            .told()
+            .signals_condition_of()
             .message
             .contains("watches of 4 of 4 resources are interrupted since 2026-01-01T12:01:00Z (gone)")
     );
@@ -232,14 +235,14 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
         let doubt = doubt::of_fleet(lost, fleet.len(), 0.55);
         assert_eq!(doubt.is_some(), second > 0);
         if let Some(doubt) = doubt {
-            let said =
+            let message =
                 "31 of 40 clusters stopped responding within 60 s: the fault is probably on the control plane's side";
-            assert_eq!(doubt.to_string(), said);
+            assert_eq!(doubt.to_string(), message);
             let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a look"));
             let ready = ready_condition(&Health::Healthy, at(0).wall);
             let condition = signals_condition(&seen, history, &ready, Some(&doubt), None, at(second).wall);
             assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Doubted"));
-            assert!(condition.message.starts_with(said), "{}", condition.message);
+            assert!(condition.message.starts_with(message), "{}", condition.message);
         }
     }
     // Clusters that were not ready at the start do not count as lost.

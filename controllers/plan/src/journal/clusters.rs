@@ -45,12 +45,12 @@ pub fn flip_id(cluster: &Cluster) -> Option<String> {
 }
 
 /// Entry for a change of readiness, with its reason.
-pub fn flipped(cluster: &Cluster, before: Option<&str>, told: &str, at: Timestamp) -> Option<Entry> {
+pub fn flipped(cluster: &Cluster, before: Option<&str>, cause: &str, at: Timestamp) -> Option<Entry> {
     let ready = ready(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;
     let effect = json!({"ready": {"from": before, "to": ready.status}});
-    let entry = entry(cluster, Action::ClusterFlipped, flip_id(cluster)?, Cause::new(told), effect, at);
-    let message = format!("Ready is {} now: {told}", ready.status);
+    let entry = entry(cluster, Action::ClusterFlipped, flip_id(cluster)?, Cause::new(cause), effect, at);
+    let message = format!("Ready is {} now: {cause}", ready.status);
     Some(Entry { is_warning: ready.status != "True", message, ..entry })
 }
 
@@ -80,7 +80,7 @@ pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
 /// Entries for taints that are new since `before`.
 pub fn tainted(cluster: &Cluster, before: &[Taint], policies: &[ClusterTaintPolicy], at: Timestamp) -> Vec<Entry> {
     let new = cluster.spec.taints.iter().filter(|taint| !before.contains(taint));
-    let told = |taint: &Taint| {
+    let entry_of = |taint: &Taint| {
         let taint_words = words(taint);
         let now = || id_of(cluster, Action::ClusterTainted, &[&taint_words, &at.to_string()]);
         let id = taint_id(cluster, taint).unwrap_or_else(now);
@@ -90,7 +90,7 @@ pub fn tainted(cluster: &Cluster, before: &[Taint], policies: &[ClusterTaintPoli
         let entry = entry(cluster, Action::ClusterTainted, id, cause, json!({"taint": taint_words}), at);
         Entry { message, is_warning, ..entry }
     };
-    new.map(told).collect()
+    new.map(entry_of).collect()
 }
 
 fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]) -> Cause {
@@ -224,14 +224,14 @@ mod tests {
         let cluster = cluster(ready, json!([new]));
         let before: Vec<Taint> = serde_json::from_value(before).expect("taints");
         let policies = [policy("full", "full", "NoSpace"), policy("leave", "gone", "Ready")];
-        let told = tainted(&cluster, &before, &policies, now());
+        let entries = tainted(&cluster, &before, &policies, now());
         let by = |entry: &Entry| entry.cause.reference.as_ref().map(|by| format!("{} {}", by.kind, by.name));
-        let told: Vec<_> = told
+        let entries: Vec<_> = entries
             .iter()
             .map(|entry| (entry.cause.text.clone(), by(entry), entry.cause.previous == flip_id(&cluster)))
             .collect();
         let expected = expected.map(|(text, by, flip)| (text.to_owned(), by.map(str::to_owned), flip));
-        assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(entries, expected.into_iter().collect::<Vec<_>>());
     }
 
     #[test]

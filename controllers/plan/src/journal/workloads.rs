@@ -39,17 +39,19 @@ pub struct BindingChange<'a> {
 
 impl<'a> BindingChange<'a> {
     pub fn of(binding: &'a Value, spec: &'a ResourceBindingSpec, at: Timestamp) -> Self {
-        let said = |key: &str| unstructured::annotation(binding, key).unwrap_or_default();
+        let annotation_of = |key: &str| unstructured::annotation(binding, key).unwrap_or_default();
         let group = "policy.karmada.io/v1alpha1";
-        let policy =
-            match (said(annotation::PROPAGATION_POLICY_NAME), said(annotation::CLUSTER_PROPAGATION_POLICY_NAME)) {
-                ("", "") => None,
-                ("", name) => Some(ObjectReference::named(group, "ClusterPropagationPolicy", "", name)),
-                (name, _) => {
-                    let namespace = said(annotation::PROPAGATION_POLICY_NAMESPACE);
-                    Some(ObjectReference::named(group, "PropagationPolicy", namespace, name))
-                }
-            };
+        let policy = match (
+            annotation_of(annotation::PROPAGATION_POLICY_NAME),
+            annotation_of(annotation::CLUSTER_PROPAGATION_POLICY_NAME),
+        ) {
+            ("", "") => None,
+            ("", name) => Some(ObjectReference::named(group, "ClusterPropagationPolicy", "", name)),
+            (name, _) => {
+                let namespace = annotation_of(annotation::PROPAGATION_POLICY_NAMESPACE);
+                Some(ObjectReference::named(group, "PropagationPolicy", namespace, name))
+            }
+        };
         let (uid, generation) = (unstructured::uid(binding), unstructured::generation(binding));
         BindingChange { uid, generation, template: &spec.resource, policy, at }
     }
@@ -124,7 +126,7 @@ fn begun(
     cause: impl Fn(&GracefulEvictionTask) -> Cause,
 ) -> Vec<Entry> {
     let new = after.graceful_eviction_tasks.iter().filter(|task| !before.evicts(&task.from_cluster));
-    let told = |task: &GracefulEvictionTask| {
+    let entry_of = |task: &GracefulEvictionTask| {
         let (cluster, cause) = (&task.from_cluster, cause(task));
         let now = || bound.id(Action::Evicted, &[cluster, &bound.now()]);
         let id = bound.eviction(task).unwrap_or_else(now);
@@ -138,7 +140,7 @@ fn begun(
         let message = format!("Evicted from {cluster}: {}", cause.text);
         Entry { is_warning: true, ..bound.entry(Action::Evicted, cluster, id, cause, effect, message) }
     };
-    new.map(told).collect()
+    new.map(entry_of).collect()
 }
 
 fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
@@ -166,7 +168,7 @@ pub fn ongoing_eviction_entries(
     called_off: &[String],
     clusters: &Clusters,
 ) -> Vec<Entry> {
-    let told = |task: &GracefulEvictionTask| {
+    let entry_of = |task: &GracefulEvictionTask| {
         let cluster = &task.from_cluster;
         let now = after.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
         let (by, began) = (ObjectReference::cluster(cluster), bound.eviction(task));
@@ -196,7 +198,7 @@ pub fn ongoing_eviction_entries(
             }
         }
     };
-    before.graceful_eviction_tasks.iter().filter_map(told).collect()
+    before.graceful_eviction_tasks.iter().filter_map(entry_of).collect()
 }
 
 fn why_ended(
@@ -231,7 +233,7 @@ pub struct Move<'a> {
     /// Scheduling failure, if no cluster fits.
     pub nothing: Option<&'a str>,
     /// Name of the entry that caused the rescheduling.
-    pub asked_by: Option<&'a str>,
+    pub requested_by: Option<&'a str>,
 }
 
 /// Entry for a workload that moved between clusters. `None` for the first scheduling, and if only replicas changed.
@@ -286,9 +288,9 @@ fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
 }
 
 fn why_moved(bound: &BindingChange<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]) -> Cause {
-    let asked = matches!(moved.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
+    let is_requested = matches!(moved.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
     let newest = fled.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
-    if let Some(task) = newest.filter(|_| !asked) {
+    if let Some(task) = newest.filter(|_| !is_requested) {
         let text = format!("it was evicted from {} ({})", task.from_cluster, task.reason);
         return Cause::new(text).by(ObjectReference::cluster(&task.from_cluster)).after(bound.eviction(task));
     }
@@ -296,7 +298,7 @@ fn why_moved(bound: &BindingChange<'_>, moved: &Move<'_>, fled: &[&GracefulEvict
         Some(Trigger::PlacementChanged) => {
             Cause { reference: bound.policy.clone(), ..Cause::new("its placement changed") }
         }
-        Some(Trigger::ReplicasChanged) if moved.asked_by.is_some() => Cause::new("it was descheduled"),
+        Some(Trigger::ReplicasChanged) if moved.requested_by.is_some() => Cause::new("it was descheduled"),
         Some(Trigger::ReplicasChanged) => {
             let assigned: i64 = moved.before.clusters.iter().map(|target| i64::from(target.replicas)).sum();
             Cause::new(format!("{} replicas are requested, {assigned} were assigned", moved.before.replicas))
@@ -313,7 +315,7 @@ fn why_moved(bound: &BindingChange<'_>, moved: &Move<'_>, fled: &[&GracefulEvict
         }
         Some(Trigger::Reconcile) | None => Cause::new("the fitting clusters changed"),
     };
-    cause.after(moved.asked_by.map(str::to_owned))
+    cause.after(moved.requested_by.map(str::to_owned))
 }
 
 /// Entry for replicas that were descheduled as unschedulable.

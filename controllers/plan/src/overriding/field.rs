@@ -53,14 +53,14 @@ fn pointed<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut Value, Poi
         return Ok(manifest);
     }
     let steps = path.strip_prefix('/').ok_or(PointerError::Start)?;
-    steps.split('/').map(unescaped).try_fold(manifest, |place, step| match place {
+    steps.split('/').map(unescaped).try_fold(manifest, |node, step| match node {
         Value::Object(fields) => fields.get_mut(&step).ok_or(PointerError::NoKey(step)),
         Value::Array(_) if step == "-" => Err(PointerError::Dash),
         Value::Array(list) => {
             let index = atoi(&step)?;
             let last = i64::try_from(list.len()).unwrap_or(i64::MAX) - 1;
-            let place = usize::try_from(index).ok().and_then(|index| list.get_mut(index));
-            place.ok_or(PointerError::OutOfBounds { last, index })
+            let item = usize::try_from(index).ok().and_then(|index| list.get_mut(index));
+            item.ok_or(PointerError::OutOfBounds { last, index })
         }
         Value::Null => Err(PointerError::Null(step)),
         _ => Err(PointerError::Scalar(step)),

@@ -158,18 +158,18 @@ impl Operation<'_> {
         match self.operator {
             OverriderOperator::Add if self.path.is_empty() => self.replace_document(document, true),
             OverriderOperator::Add => {
-                let (parent, key) = self.place("add", document)?;
+                let (parent, key) = self.resolve_parent("add", document)?;
                 add(parent, &key, self.value()).map_err(|cause| self.at("add", cause))
             }
             OverriderOperator::Remove => {
-                let (parent, key) = self.place("remove", document)?;
+                let (parent, key) = self.resolve_parent("remove", document)?;
                 remove(parent, &key).map_err(|cause| self.at("remove", cause))
             }
             _ if self.path.is_empty() => self.replace_document(document, false),
             _ => {
-                let (parent, key) = self.place("replace", document)?;
-                let place = child(parent, &key).ok_or_else(|| PatchError::MissingKey(self.path.to_owned()))?;
-                *place = self.value();
+                let (parent, key) = self.resolve_parent("replace", document)?;
+                let target = child(parent, &key).ok_or_else(|| PatchError::MissingKey(self.path.to_owned()))?;
+                *target = self.value();
                 Ok(())
             }
         }
@@ -192,7 +192,7 @@ impl Operation<'_> {
     }
 
     /// Resolves the parent of the path's last step.
-    fn place<'t, T: Tree>(
+    fn resolve_parent<'t, T: Tree>(
         &self,
         operator: &'static str,
         document: &'t mut T,
@@ -237,7 +237,7 @@ fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
 /// Resolves an index into a list of `length`. Negative ones count from the end.
 fn position(index: i64, length: usize) -> Result<usize, PlaceError> {
     let counted = if index < 0 { index.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { index };
-    usize::try_from(counted).ok().filter(|place| *place < length).ok_or(PlaceError::OutOfRange(index))
+    usize::try_from(counted).ok().filter(|index| *index < length).ok_or(PlaceError::OutOfRange(index))
 }
 
 fn add<T: Tree>(parent: &mut T, key: &str, value: T) -> Result<(), PlaceError> {

@@ -91,13 +91,13 @@ mod tests {
         let (mut applied, mut traced) = (template.clone(), template);
         let cluster = Cluster::default();
         let report = super::super::apply(&mut applied, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
-        let told = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
-        assert_eq!((&applied, report.expect("applied")), (&traced, told.report()));
+        let trace = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
+        assert_eq!((&applied, report.expect("applied")), (&traced, trace.report()));
         let paths: Vec<(&str, &str)> =
-            told.steps.iter().map(|step| (step.policy.as_str(), step.differences[0].path.as_str())).collect();
+            trace.steps.iter().map(|step| (step.policy.as_str(), step.differences[0].path.as_str())).collect();
         assert_eq!(paths, [("w", "/data/wide"), ("o", "/data/own")]);
         let bad = spec("replace", "/nothing/here");
-        let told = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&bad, "b"));
-        assert_eq!((told.steps.len(), told.failed.expect("a refusal").policy.as_str()), (1, "b"));
+        let trace = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&bad, "b"));
+        assert_eq!((trace.steps.len(), trace.failed.expect("a refusal").policy.as_str()), (1, "b"));
     }
 }

@@ -210,7 +210,7 @@ fn merged(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<Target
     let new = added.len();
     for old in keep {
         match added[..new].binary_search_by(|new| new.name.cmp(&old.name)) {
-            Ok(place) => added[place].replicas += old.replicas,
+            Ok(index) => added[index].replicas += old.replicas,
             Err(_) => added.push(target(&old.name, old.replicas)),
         }
     }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crowsnest_api::policy::{ClusterAffinityTerm, SpreadFieldValue};
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::taints;
+use k8s_openapi::api::core::v1::Taint;
 
 use super::{ClusterFacts, Peer, Plugin, World};
 use crate::selector::cluster_matches;
@@ -82,11 +83,22 @@ fn taint_toleration(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateClu
     let tolerations = subject.spec.placement.as_ref().map_or(&[][..], |placement| &placement.cluster_tolerations);
     let taints = &site.facts.cluster.spec.taints;
     let taint = taints::first_untolerated(taints, tolerations, taints::prevents_scheduling)?;
-    let taint = match taint.value.as_deref() {
+    Some(Cow::Owned(format!("cluster(s) had untolerated taint {{{}}}", printed(taint))))
+}
+
+/// The taint that evicts the binding from a current target, which the filters keep.
+pub fn evicting_taint(subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<String> {
+    site.held?;
+    let tolerations = subject.spec.placement.as_ref().map_or(&[][..], |placement| &placement.cluster_tolerations);
+    let evicts = |taint: &Taint| taint.effect == taints::NO_EXECUTE;
+    taints::first_untolerated(&site.facts.cluster.spec.taints, tolerations, evicts).map(printed)
+}
+
+fn printed(taint: &Taint) -> String {
+    match taint.value.as_deref() {
         None | Some("") => format!("{}:{}", taint.key, taint.effect),
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
-    };
-    Some(Cow::Owned(format!("cluster(s) had untolerated taint {{{taint}}}")))
+    }
 }
 
 fn cluster_eviction(_: &World<'_>, subject: &FilterInput<'_>, site: CandidateCluster<'_>) -> Option<Reason> {

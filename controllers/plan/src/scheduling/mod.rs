@@ -279,14 +279,14 @@ fn attempt(
 struct Entries<'a>(Option<&'a mut [Option<ClusterReport>]>);
 
 impl Entries<'_> {
-    fn add(&mut self, place: usize, make: impl FnOnce() -> ClusterReport) {
-        if let Some(entry) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(place)) {
+    fn add(&mut self, index: usize, make: impl FnOnce() -> ClusterReport) {
+        if let Some(entry) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(index)) {
             *entry = Some(make());
         }
     }
 
-    fn note(&mut self, place: usize, write: impl FnOnce(&mut ClusterReport)) {
-        if let Some(Some(entry)) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(place)) {
+    fn note(&mut self, index: usize, write: impl FnOnce(&mut ClusterReport)) {
+        if let Some(Some(entry)) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(index)) {
             write(entry);
         }
     }
@@ -312,7 +312,7 @@ fn run(
         let mut candidates = candidates(world, spec, &feasible, &scores, term, sets);
         selection::sort(&mut candidates);
         for candidate in &candidates {
-            entries.note(candidate.place, |entry| {
+            entries.note(candidate.index, |entry| {
                 entry.score = candidate.score;
                 entry.allocatable = Some(candidate.allocatable);
             });
@@ -323,7 +323,7 @@ fn run(
     let overflows =
         placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
     let records_components = sets && spec.components.len() > 1;
-    selected.iter().for_each(|candidate| entries.note(candidate.place, |entry| entry.selected = true));
+    selected.iter().for_each(|candidate| entries.note(candidate.index, |entry| entry.selected = true));
     let assignment = Assignment { spec, mode, overflows, records_components };
     let mut targets = world.step(Step::AssignReplicas, || assignment.assign(&selected))?;
     if world.propagate_empty_workloads {
@@ -337,8 +337,8 @@ fn run(
     }
     if entries.0.is_some() {
         for target in &targets {
-            let place = selected.iter().find(|candidate| candidate.name() == target.name).map(|found| found.place);
-            entries.note(place.unwrap_or(usize::MAX), |entry| entry.replicas = Some(target.replicas));
+            let index = selected.iter().find(|candidate| candidate.name() == target.name).map(|found| found.index);
+            entries.note(index.unwrap_or(usize::MAX), |entry| entry.replicas = Some(target.replicas));
         }
     }
     Ok(targets)
@@ -355,7 +355,7 @@ impl<'a> Held<'a> {
     }
 
     fn get(&self, cluster: &str) -> Option<&'a TargetCluster> {
-        self.0.binary_search_by(|held| held.name.as_str().cmp(cluster)).ok().map(|place| self.0[place])
+        self.0.binary_search_by(|held| held.name.as_str().cmp(cluster)).ok().map(|index| self.0[index])
     }
 }
 
@@ -366,7 +366,7 @@ fn sites<'a>(
 ) -> impl Iterator<Item = (usize, CandidateCluster<'a>)> + use<'a> {
     let held = Held::of(spec);
     let staying = world.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
-    staying.map(move |(place, facts)| (place, CandidateCluster { facts, held: held.get(facts.name()) }))
+    staying.map(move |(index, facts)| (index, CandidateCluster { facts, held: held.get(facts.name()) }))
 }
 
 /// Clusters that pass all filters.
@@ -376,13 +376,14 @@ fn feasible<'a>(
     entries: &mut Entries<'_>,
 ) -> Vec<(usize, CandidateCluster<'a>)> {
     let mut feasible = Vec::with_capacity(world.clusters.len());
-    for (place, site) in sites(world, subject.spec) {
+    for (index, site) in sites(world, subject.spec) {
         let rejected = filters::reject(world, subject, site);
         if rejected.is_none() {
-            feasible.push((place, site));
+            feasible.push((index, site));
         }
-        entries.add(place, || ClusterReport {
+        entries.add(index, || ClusterReport {
             name: site.facts.name().to_owned(),
+            evicted_by: rejected.is_none().then(|| filters::evicting_taint(subject, site)).flatten(),
             rejected: rejected.map(|(filter, reason)| Rejection { filter, reason: reason.into_owned() }),
             ..Default::default()
         });
@@ -439,18 +440,18 @@ fn candidates<'a>(
     term: Option<&ClusterAffinityTerm>,
     sets: bool,
 ) -> Vec<Candidate<'a>> {
-    let places: Vec<usize> = feasible.iter().map(|(place, _)| *place).collect();
+    let places: Vec<usize> = feasible.iter().map(|(index, _)| *index).collect();
     let estimates = match (spec.replicas, spec.components.as_slice()) {
         (0, []) => vec![None; places.len()],
         (_, components) if sets => world.estimate.component_sets(&places, components, &spec.resource.namespace),
         _ => world.estimate.replicas(&places, spec.replica_requirements.as_ref()),
     };
     let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
-    let candidate = |(((place, site), score), estimate): ((&(usize, CandidateCluster<'a>), &i64), Option<i32>)| {
+    let candidate = |(((index, site), score), estimate): ((&(usize, CandidateCluster<'a>), &i64), Option<i32>)| {
         let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
         Candidate {
             facts: site.facts,
-            place: *place,
+            index: *index,
             held: site.held,
             score: *score,
             overflow_order: overflow_order(spec, &site.facts.cluster, term),

@@ -35,6 +35,8 @@ pub struct TermReport {
 pub struct ClusterReport {
     pub name: String,
     pub rejected: Option<Rejection>,
+    /// The untolerated NoExecute taint of a current target, which is kept by the filters but will be evicted.
+    pub evicted_by: Option<String>,
     pub score: i64,
     /// Estimated number of replicas that still fit.
     pub allocatable: Option<i32>,

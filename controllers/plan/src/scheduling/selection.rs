@@ -16,7 +16,7 @@ use super::{ClusterFacts, ScheduleError};
 pub struct Candidate<'a> {
     pub facts: &'a ClusterFacts,
     /// Index in the list of clusters.
-    pub place: usize,
+    pub index: usize,
     /// The binding's current target in this cluster.
     pub held: Option<&'a TargetCluster>,
     pub score: i64,
@@ -271,9 +271,9 @@ mod tests {
                 ClusterFacts::new(serde_json::from_value(cluster).expect("a cluster"))
             };
             let facts: Vec<ClusterFacts> = case.candidates.iter().map(facts).collect();
-            let candidate = |(place, (fit, facts))| {
+            let candidate = |(index, (fit, facts))| {
                 let Fit { score, available, .. } = fit;
-                Candidate { facts, place, held: None, score, overflow_order: 0, allocatable: 0, available }
+                Candidate { facts, index, held: None, score, overflow_order: 0, allocatable: 0, available }
             };
             let candidates: Vec<Candidate<'_>> =
                 case.candidates.into_iter().zip(&facts).enumerate().map(candidate).collect();

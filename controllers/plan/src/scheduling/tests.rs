@@ -20,7 +20,7 @@ struct Rooms(Vec<i32>);
 
 impl Estimate for Rooms {
     fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        among.iter().map(|place| self.0.get(*place).copied()).collect()
+        among.iter().map(|index| self.0.get(*index).copied()).collect()
     }
 
     fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
@@ -205,6 +205,32 @@ fn disabled_filters_reject_no_cluster(#[case] plugins: &str, #[case] filters: &[
     let seen: Vec<_> = entries.iter().map(|one| one.rejected.as_ref().map(|rejected| rejected.filter)).collect();
     assert_eq!(seen, filters);
     assert_eq!(entries[2].score, score);
+}
+
+/// A current target and another cluster, both with a taint that no toleration covers unless one is given.
+#[rstest]
+#[case::evicts(json!({"key": "down", "effect": "NoExecute"}), json!([]), Some("down:NoExecute"))]
+#[case::with_value(json!({"key": "a", "value": "b", "effect": "NoExecute"}), json!([]), Some("a=b:NoExecute"))]
+#[case::stays(json!({"key": "down", "effect": "NoSchedule"}), json!([]), None)]
+#[case::tolerated(json!({"key": "down", "effect": "NoExecute"}), json!([{"key": "down", "operator": "Exists"}]), None)]
+fn taints_that_evict_a_target_are_reported(
+    #[case] taint: Value,
+    #[case] tolerations: Value,
+    #[case] expected: Option<&str>,
+) {
+    let tainted = fleet(3).into_iter().map(|facts| {
+        let mut cluster = facts.cluster.clone();
+        cluster.spec.taints = vec![serde_json::from_value(taint.clone()).expect("a taint")];
+        Arc::new(ClusterFacts::new(cluster))
+    });
+    let (clusters, rooms): (Vec<_>, _) = (tainted.collect(), Rooms(vec![1; 3]));
+    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    let placement = stored.spec.placement.as_mut().expect("a placement");
+    placement.cluster_tolerations = serde_json::from_value(tolerations).expect("tolerations");
+    stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
+    let entries = explain(&world(&clusters, &rooms), &stored.binding()).1.terms.remove(0).clusters;
+    assert_eq!((entries[2].rejected.is_none(), entries[2].evicted_by.as_deref()), (true, expected));
+    assert!(entries.iter().take(2).all(|entry| entry.evicted_by.is_none()));
 }
 
 #[test]

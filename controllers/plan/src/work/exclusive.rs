@@ -13,7 +13,7 @@ use serde_json::Value;
 pub struct Copy {
     pub cluster: String,
     /// Replicas in the Work's manifest.
-    pub asked: i32,
+    pub requested: i32,
     /// Replicas that the member reports.
     pub running: Option<i32>,
 }
@@ -23,12 +23,12 @@ pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) ->
     let target = |copy: &Copy| targets.iter().find(|target| target.name == copy.cluster);
     let is_more = |copy: &Copy| {
         let wanted = target(copy).map(|target| target.replicas);
-        wanted.is_none_or(|wanted| copy.asked > wanted || copy.running.is_some_and(|running| running > wanted))
+        wanted.is_none_or(|wanted| copy.requested > wanted || copy.running.is_some_and(|running| running > wanted))
     };
     let nothing_new = unconfirmed || copies.iter().any(is_more);
     let is_allowed = |target: &&TargetCluster| {
         let copy = copies.iter().find(|copy| copy.cluster == target.name);
-        !nothing_new || copy.is_some_and(|copy| copy.asked >= target.replicas)
+        !nothing_new || copy.is_some_and(|copy| copy.requested >= target.replicas)
     };
     targets.iter().filter(is_allowed).map(|target| target.name.clone()).collect()
 }
@@ -79,9 +79,9 @@ mod tests {
             replicas: *replicas,
             ..TargetCluster::default()
         };
-        let copy = |(name, asked, running): &(&str, i32, i32)| Copy {
+        let copy = |(name, requested, running): &(&str, i32, i32)| Copy {
             cluster: (*name).to_owned(),
-            asked: *asked,
+            requested: *requested,
             running: Some(*running),
         };
         let targets: Vec<TargetCluster> = targets.iter().map(target).collect();

@@ -216,9 +216,9 @@ impl Evaluation<'_> {
     async fn in_clusters(&mut self, resource: &Resource, clusters: &[ClusterName]) -> InClusters {
         let all = self.all;
         let (namespace, name) = (&self.key.namespace, &self.spec.scale_target_ref.name);
-        let asked = clusters.iter().map(|cluster| all.in_cluster(cluster, Target::new(resource, namespace, name)));
+        let requests = clusters.iter().map(|cluster| all.in_cluster(cluster, Target::new(resource, namespace, name)));
         let mut sum = InClusters::default();
-        for (cluster, answer) in clusters.iter().zip(join_all(asked).await) {
+        for (cluster, answer) in clusters.iter().zip(join_all(requests).await) {
             let (scale, pods) = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
@@ -262,7 +262,7 @@ impl Evaluation<'_> {
             calibration: f64::from(in_clusters.replicas) / f64::from(current),
             pods: &in_clusters.pods,
         };
-        match self.wish(&selector, &workload).await {
+        match self.propose_replicas(&selector, &workload).await {
             CombinedProposal::Unknown { first, failed } => {
                 let message = format!("the HPA was unable to compute the replica count: {}", first.cause);
                 self.set(SCALING_ACTIVE, false, first.reason, message);
@@ -314,7 +314,7 @@ impl Evaluation<'_> {
         Ok(selector)
     }
 
-    async fn wish(&mut self, selector: &Selector, workload: &Workload<'_>) -> CombinedProposal {
+    async fn propose_replicas(&mut self, selector: &Selector, workload: &Workload<'_>) -> CombinedProposal {
         let (context, namespace) = (&self.all.context, &self.key.namespace);
         let metrics = Metrics { context, namespace, selector };
         let mut proposals = Vec::with_capacity(self.spec.metrics.len());

@@ -99,14 +99,14 @@ impl Controller for FederatedHpaController {
         let began = Instant::now();
         let ended = evaluation.scale().await;
         let (action, failure) = (evaluation.action, evaluation.failure);
-        let told = tell(context, &autoscaler, &typed, evaluation.status).await;
-        let failure = match (&ended, &told) {
+        let status_result = tell(context, &autoscaler, &typed, evaluation.status).await;
+        let failure = match (&ended, &status_result) {
             (Err(Stop::Unready | Stop::Failed(_)), _) | (_, Err(_)) => Failure::Internal,
             (Err(Stop::Uncounted), _) if failure == Failure::None => Failure::Internal,
             _ => failure,
         };
         context.metrics.autoscaling.record_evaluation(action, failure, began.elapsed());
-        told?;
+        status_result?;
         match ended {
             Ok(()) | Err(Stop::Uncounted) => Ok(Outcome::Again(context.config.periods.autoscaling_sync)),
             Err(Stop::Unready) => Ok(Outcome::Later),
@@ -149,9 +149,9 @@ impl FederatedHpaController {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
         let member = Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
-        let asked = tokio::time::timeout(ANSWERS_WITHIN, scale(&member, target)).await;
+        let response = tokio::time::timeout(ANSWERS_WITHIN, scale(&member, target)).await;
         let late = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
-        let scale = asked.map_err(late)??;
+        let scale = response.map_err(late)??;
         let selector = match parsed(&scale.selector) {
             Ok(selector) => selector,
             Err(message) => return Ok((scale, Err(message))),

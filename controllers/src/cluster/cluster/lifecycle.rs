@@ -28,7 +28,7 @@ use crowsnest_plan::{clusters, conditions, taint_policies};
 pub(in crate::cluster) struct Departure {
     /// Monotonic times of the start and of the last report.
     began: Option<Duration>,
-    told: Option<Duration>,
+    reported_at: Option<Duration>,
     is_space_gone: bool,
     is_left_behind: bool,
 }
@@ -161,9 +161,9 @@ impl ClusterController {
     ) -> Result<Outcome, Error> {
         let now = self.context.moment().mono;
         let is_time = |departure: &mut Departure| {
-            let since = departure.told.unwrap_or(*departure.began.get_or_insert(now));
+            let since = departure.reported_at.unwrap_or(*departure.began.get_or_insert(now));
             let is_time = now.saturating_sub(since) >= PATIENCE;
-            departure.told = if is_time { Some(now) } else { departure.told };
+            departure.reported_at = if is_time { Some(now) } else { departure.reported_at };
             is_time
         };
         if self.note(name, |known| is_time(&mut known.departure)).unwrap_or_default() {

@@ -148,10 +148,10 @@ impl ClusterController {
                 Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
                 result => result?,
             };
-            if let Some(told) = settled.flipped {
+            if let Some(cause) = settled.flipped {
                 let before = conditions::find(&typed.status.conditions, condition::READY).map(|ready| &*ready.status);
                 let now = Cluster { status, ..Cluster::clone(&typed) };
-                let entry = journal::flipped(&now, before, &told, context.config.clock.wall());
+                let entry = journal::flipped(&now, before, &cause, context.config.clock.wall());
                 context.journal.note_all(entry).await;
             }
         }
@@ -213,7 +213,7 @@ impl ClusterController {
         };
         let shown = conditions::find(&cluster.status.conditions, condition::READY);
         let last = self.note(name, |known| known.history.clone()).flatten();
-        let judged = health::judge(signals, last.as_ref(), shown, &rules, now);
+        let judged = health::evaluate(signals, last.as_ref(), shown, &rules, now);
         let takes_away = health::takes_away(shown, &judged.ready);
         let mut doubt = self.doubt(cluster, judged.history.lost());
         let is_believed = doubt.is_none() && takes_away && !is_confirmed_down(cluster);

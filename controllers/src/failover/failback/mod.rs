@@ -101,7 +101,7 @@ impl Controller for FailbackController {
         let Some(home) = unstructured::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
         let home = serde_json::from_str::<OriginalPlacement>(home);
-        let (Ok(home), Some(wish)) = (home, wish(context, &binding).await?) else {
+        let (Ok(home), Some(options)) = (home, failback_options(context, &binding).await?) else {
             return self.forget_home(&key, &binding).await;
         };
         match home.step(&typed.spec) {
@@ -121,7 +121,7 @@ impl Controller for FailbackController {
         let Some(targets) = self.would_go(&key, &binding, &typed, &going).await?.filter(|to| home.is_where(to)) else {
             return Ok(self.keep_away(&key, Outcome::Again(LOOK_FOR_ROOM)));
         };
-        let before = match self.turn(&key, wish) {
+        let before = match self.turn(&key, options) {
             Ok(before) => before,
             Err(wait) => return Ok(Outcome::Again(wait)),
         };
@@ -165,15 +165,15 @@ impl FailbackController {
 
     /// Takes the turn for a failback, and returns the time of the previous one. Otherwise returns the remaining time
     /// until the original clusters have been healthy for long enough, or until the next turn.
-    fn turn(&self, key: &BindingKey, wish: FailbackOptions) -> Result<Option<Instant>, Duration> {
+    fn turn(&self, key: &BindingKey, options: FailbackOptions) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
         let since = *self.away.lock().entry(key.clone()).or_default().get_or_insert(now);
-        let left = (since + wish.after).saturating_duration_since(now);
+        let left = (since + options.after).saturating_duration_since(now);
         if !left.is_zero() {
             return Err(left.min(LOOK_FOR_ROOM));
         }
         let mut last = self.last.lock();
-        let wait = last.map_or(Duration::ZERO, |last| (last + wish.every).saturating_duration_since(now));
+        let wait = last.map_or(Duration::ZERO, |last| (last + options.every).saturating_duration_since(now));
         if wait.is_zero() { Ok(last.replace(now)) } else { Err(wait) }
     }
 
@@ -228,21 +228,21 @@ pub(crate) async fn would_decide(
     spec: &ResourceBindingSpec,
 ) -> Result<Plan, Error> {
     let peers = scheduling.peers(key, spec).await?;
-    let asked = plan::Binding {
+    let subject = plan::Binding {
         generation: unstructured::generation(binding),
         applied_placement: unstructured::annotation(binding, annotation::APPLIED_PLACEMENT),
         spec,
         status: &typed.status,
     };
-    let answers = scheduling.asked(key, &asked, &peers, plan::plan).await;
-    Ok(scheduling.in_present(key, &peers, answers.as_ref(), |world, _| plan::plan(world, &asked).0))
+    let answers = scheduling.query_estimators(key, &subject, &peers, plan::plan).await;
+    Ok(scheduling.in_present(key, &peers, answers.as_ref(), |world, _| plan::plan(world, &subject).0))
 }
 
 /// Failback settings of a binding or its policy.
-pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<FailbackOptions>, Error> {
-    let Some(said) = effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
-    match said.parse::<FailbackOptions>() {
-        Ok(wish) => Ok(Some(wish)),
+pub(crate) async fn failback_options(context: &Context, binding: &Value) -> Result<Option<FailbackOptions>, Error> {
+    let Some(value) = effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
+    match value.parse::<FailbackOptions>() {
+        Ok(options) => Ok(Some(options)),
         Err(error) => {
             let text = format!("{}: {error}", annotation::RETURN);
             context.events.note(binding, Severity::Warning, event::RETURN_REFUSED, text);
@@ -257,8 +257,8 @@ pub(crate) async fn effective_annotation(
     binding: &Value,
     key: &str,
 ) -> Result<Option<String>, Error> {
-    if let Some(said) = unstructured::annotation(binding, key) {
-        return Ok(Some(said.to_owned()));
+    if let Some(value) = unstructured::annotation(binding, key) {
+        return Ok(Some(value.to_owned()));
     }
     let named = |key| unstructured::annotation(binding, key).unwrap_or_default();
     let namespaced = named(annotation::PROPAGATION_POLICY_NAME);

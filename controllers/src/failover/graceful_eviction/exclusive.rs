@@ -122,14 +122,14 @@ pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Heade
             continue;
         };
         let typed: Work = decode(&work)?;
-        let asked = match typed.spec.workload.manifests.first() {
+        let requested = match typed.spec.workload.manifests.first() {
             Some(manifest) => context.interpreter.replicas(&manifest.0).await?.replicas,
             None => 0,
         };
         let status = typed.status.manifest_statuses.first().and_then(|status| status.status.as_ref());
         let running = status.and_then(|status| unstructured::integer(&status.0, &["replicas"]));
         let running = running.and_then(|running| running.try_into().ok());
-        copies.push(Copy { cluster: cluster.to_owned(), asked, running });
+        copies.push(Copy { cluster: cluster.to_owned(), requested, running });
     }
     Ok(copies)
 }

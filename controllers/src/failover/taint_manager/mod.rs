@@ -215,7 +215,7 @@ impl TaintManager {
             Err(error) => return Err(error),
         };
         if self.ends_evictions() && !planned.spec.graceful_eviction_tasks.is_empty() {
-            self.judge(seen, planned).await?;
+            self.settle_evictions(seen, planned).await?;
         }
         if planned.spec != seen.typed.spec {
             self.write(resource, seen, planned).await?;
@@ -290,7 +290,7 @@ impl TaintManager {
     }
 
     /// Completes and cancels evictions.
-    async fn judge(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+    async fn settle_evictions(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
         let clusters = self.clusters_of(&planned.spec).await?;
         let tolerated = tolerations(seen.binding).ok();
         let timeout = self.context.config.periods.graceful_eviction_timeout;
@@ -379,7 +379,7 @@ impl TaintManager {
         if !evicted || unstructured::annotation(seen.binding, annotation::HOME).is_some() {
             return Ok(None);
         }
-        if failback::wish(&self.context, seen.binding).await?.is_none() {
+        if failback::failback_options(&self.context, seen.binding).await?.is_none() {
             return Ok(None);
         }
         let home = serde_json::to_string(&OriginalPlacement::of(spec, &seen.typed.status));
@@ -471,8 +471,8 @@ impl Controller for HaltReporter {
         let typed: Cluster = decode(&cluster)?;
         let standing =
             ClusterEvictionState::of(&cluster).map_err(|source| Error::Decode { what: name.to_string(), source })?;
-        let pace = self.evictions.gate.pace();
-        let halted = standing.is_halted(&pace);
+        let eviction_rate = self.evictions.gate.eviction_rate();
+        let halted = standing.is_halted(&eviction_rate);
         if halted == standing.shows_halt {
             return Ok(Outcome::Done);
         }
@@ -480,7 +480,7 @@ impl Controller for HaltReporter {
         let kind = condition::EVICTIONS_HALTED;
         shown.retain(|one| one.type_ != kind);
         let now = context.config.clock.wall();
-        let message = match &pace {
+        let message = match &eviction_rate {
             EvictionRate::Halted(halt) if halted => {
                 let message = halt.message();
                 shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));

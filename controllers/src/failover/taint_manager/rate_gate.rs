@@ -22,11 +22,11 @@ pub struct Gate {
 
 struct State {
     fleet: BTreeMap<String, ClusterEvictionState>,
-    pace: EvictionRate,
+    eviction_rate: EvictionRate,
     /// Limit of ResourceBindings, or of all bindings.
-    turns: RateLimiter<BindingKey>,
+    limiter: RateLimiter<BindingKey>,
     /// Limit of ClusterResourceBindings, which Karmada limits separately.
-    cluster_turns: RateLimiter<BindingKey>,
+    cluster_limiter: RateLimiter<BindingKey>,
     /// Bindings that wait while evictions are halted.
     held: HashSet<BindingKey>,
 }
@@ -67,9 +67,9 @@ impl Gate {
         };
         let state = State {
             fleet: BTreeMap::new(),
-            pace: EvictionRate::Full,
-            turns: RateLimiter::new(bucket()),
-            cluster_turns: RateLimiter::new(bucket()),
+            eviction_rate: EvictionRate::Full,
+            limiter: RateLimiter::new(bucket()),
+            cluster_limiter: RateLimiter::new(bucket()),
             held: HashSet::new(),
         };
         let idle = !config.evicts_by_taint();
@@ -90,15 +90,17 @@ impl Gate {
         let evicts = old.iter().chain(&standing).any(ClusterEvictionState::evicts);
         let mut learned = Learned { changed: Some(Mattered { evicts }), ..Learned::default() };
         let halts = self.safety == Safety::Safe && !self.idle;
-        let pace = if halts { rate::pace(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
-        let was = std::mem::replace(&mut state.pace, pace);
-        if std::mem::discriminant(&was) != std::mem::discriminant(&state.pace) {
-            let bucket = self.rates.safe(&state.pace);
-            learned.woken = state.turns.restart(bucket);
+        let eviction_rate =
+            if halts { rate::eviction_rate(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
+        let was = std::mem::replace(&mut state.eviction_rate, eviction_rate);
+        if std::mem::discriminant(&was) != std::mem::discriminant(&state.eviction_rate) {
+            let bucket = self.rates.safe(&state.eviction_rate);
+            learned.woken = state.limiter.restart(bucket);
             learned.woken.extend(std::mem::take(&mut state.held));
         }
-        let misleads =
-            |(_, standing): &(&String, &ClusterEvictionState)| standing.is_halted(&state.pace) != standing.shows_halt;
+        let misleads = |(_, standing): &(&String, &ClusterEvictionState)| {
+            standing.is_halted(&state.eviction_rate) != standing.shows_halt
+        };
         learned.shows = state.fleet.iter().filter(misleads).map(|(name, _)| name.clone()).collect();
         learned
     }
@@ -109,8 +111,8 @@ impl Gate {
         state.fleet.keys().filter(|name| !is_there(name)).cloned().collect()
     }
 
-    pub fn pace(&self) -> EvictionRate {
-        self.state.lock().pace.clone()
+    pub fn eviction_rate(&self) -> EvictionRate {
+        self.state.lock().eviction_rate.clone()
     }
 
     /// True if a cluster has NoExecute taints.
@@ -132,15 +134,15 @@ impl Gate {
     /// Requests the eviction of a binding from several clusters at once.
     pub fn ask(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
         let mut state = self.state.lock();
-        if matches!(state.pace, EvictionRate::Halted(_)) {
+        if matches!(state.eviction_rate, EvictionRate::Halted(_)) {
             state.held.insert(key.clone());
             return Verdict::Halted;
         }
         let apart = self.safety == Safety::Karmada && key.is_cluster_scoped();
-        let turns = if apart { &mut state.cluster_turns } else { &mut state.turns };
-        match turns.take(key, now) {
+        let limiter = if apart { &mut state.cluster_limiter } else { &mut state.limiter };
+        match limiter.take(key, now) {
             Ok(()) => {
-                (1..clusters).for_each(|_| turns.spend(now));
+                (1..clusters).for_each(|_| limiter.spend(now));
                 Verdict::Go
             }
             Err(wait) => Verdict::Later(wait),
@@ -150,8 +152,8 @@ impl Gate {
     /// Removes a binding that no longer waits.
     pub fn forget(&self, key: &BindingKey) {
         let mut state = self.state.lock();
-        state.turns.forget(key);
-        state.cluster_turns.forget(key);
+        state.limiter.forget(key);
+        state.cluster_limiter.forget(key);
         state.held.remove(key);
     }
 }

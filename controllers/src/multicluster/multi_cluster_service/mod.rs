@@ -315,13 +315,13 @@ impl MultiClusterServiceController {
     fn set(
         &self,
         mcs: &Value,
-        told: &mut Vec<Condition>,
+        conditions: &mut Vec<Condition>,
         kind: &str,
         (good, reason, message): (bool, &str, String),
         [succeeded, failed]: [&'static str; 2],
     ) -> bool {
         let new = conditions::condition(kind, good, reason, message.clone(), self.context.now());
-        let changed = conditions::set(told, new);
+        let changed = conditions::set(conditions, new);
         if changed {
             let (severity, reason) = if good { (Severity::Normal, succeeded) } else { (Severity::Warning, failed) };
             self.context.events.note(mcs, severity, reason, message);

@@ -363,11 +363,11 @@ impl BindingController {
         if !messages.is_empty() {
             self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(messages));
         } else if written && failed.is_empty() {
-            let binding_said = match unstructured::namespace(binding) {
+            let binding_name = match unstructured::namespace(binding) {
                 "" => format!("ClusterResourceBinding({})", unstructured::name(binding)),
                 namespace => format!("ResourceBinding({namespace}/{})", unstructured::name(binding)),
             };
-            let message = format!("Sync work of {binding_said} successful.");
+            let message = format!("Sync work of {binding_name} successful.");
             self.tell(binding, template, Severity::Normal, event::SYNC_WORK_SUCCEED, &message);
         }
         failed.pop().map_or(Ok(()), Err)

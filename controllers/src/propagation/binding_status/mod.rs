@@ -1,7 +1,8 @@
 //! Binding status controller: aggregates the status of Works into their binding, and from there into the template.
 //!
 //! The Works of a binding report one after another. A reconciliation waits shortly for the remaining ones, so that
-//! the binding's status is written once. While the control plane is under write load, the write is deferred.
+//! the binding's status is written once. While the control plane is under write load, or many statuses change, the write
+//! is deferred.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::DeferredWrites;
+use crate::runtime::write_priority::{DeferredWrites, Progress};
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
 use crowsnest_plan::work::construct;
@@ -34,7 +35,7 @@ const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_mill
 
 pub struct BindingStatusController {
     context: Arc<Context>,
-    /// Bindings whose status is deferred while the control plane is under write load.
+    /// Bindings whose status is deferred while the control plane is under write load or their objects change.
     deferred: DeferredWrites<BindingKey>,
 }
 
@@ -43,6 +44,7 @@ struct Reported {
     binding: Arc<Value>,
     items: Vec<AggregatedStatusItem>,
     conditions: Vec<Condition>,
+    progress: Progress,
     /// True if it differs from the binding's status.
     is_news: bool,
     /// True if all target clusters have reported the result of applying.
@@ -60,15 +62,26 @@ impl Reported {
         }
         let mut conditions = typed.status.conditions.clone();
         let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now));
-        let said = |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
-        let said: Vec<&str> = views.iter().filter(said).map(|(cluster, _)| *cluster).collect();
+        let is_applied =
+            |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
+        let applied: Vec<&str> = views.iter().filter(is_applied).map(|(cluster, _)| *cluster).collect();
         let is_complete = construct::targets(&typed.spec).iter().all(|target| {
             let suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
-            suspended || said.contains(&target.name.as_str())
+            suspended || applied.contains(&target.name.as_str())
         });
         let is_news = changed || items != typed.status.aggregated_status;
-        Some(Reported { binding, items, conditions, is_news, is_complete })
+        let progress = progress(&typed.status.aggregated_status, &items, is_complete);
+        Some(Reported { binding, items, conditions, progress, is_news, is_complete })
     }
+}
+
+/// Changing until all clusters have reported and no object is expected to become healthy.
+fn progress(written: &[AggregatedStatusItem], items: &[AggregatedStatusItem], is_complete: bool) -> Progress {
+    let is_rising = |item: &AggregatedStatusItem| {
+        let known = written.iter().find(|known| known.cluster_name == item.cluster_name);
+        Progress::is_rising(known.and_then(|known| known.health.as_ref()), item.health.as_ref())
+    };
+    Progress::changing_if(!is_complete || items.iter().any(is_rising))
 }
 
 impl BindingStatusController {
@@ -118,12 +131,11 @@ impl Controller for BindingStatusController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let waited = self.deferred.begin(&key);
-        let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
-            return Ok(Outcome::Done);
-        };
+        let Some(reported) = self.reported(&key).await? else { return Ok(Outcome::Done) };
+        let Reported { binding, items, conditions, progress, is_news, .. } = reported;
         let resource = context.kinds.binding(key.scope());
         if is_news {
-            if let Some(wait) = self.deferred.wait(context.write_load(), key.clone(), waited) {
+            if let Some(wait) = self.deferred.wait(context.write_load(), &key, waited, progress) {
                 return Ok(Outcome::Again(wait));
             }
             let reported = (!items.is_empty()).then_some(&items);

@@ -1,6 +1,8 @@
 //! Dependencies distributor: propagates the dependencies of an object to the clusters of its binding, with an
 //! attached binding for each.
 
+mod wanted;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +14,6 @@ use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_api::permanent_id;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-use crowsnest_apimachinery::selector::label_selector_matches;
 use crowsnest_apimachinery::unstructured;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
@@ -32,12 +33,14 @@ use crowsnest_plan::dependencies::{self, AttachedPlan, DependencySettings, Paren
 use crowsnest_plan::dependencies::{Dependency, Needs};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
+use wanted::Wanted;
+pub(crate) use wanted::means;
 
 pub struct DependenciesDistributor {
     context: Arc<Context>,
     parents: Trigger<BindingKey>,
     /// Dependencies by parent, so that a dependency created later enqueues its parent.
-    wanted: Mutex<BTreeMap<BindingKey, Vec<Dependency>>>,
+    wanted: Mutex<Wanted>,
 }
 
 impl DependenciesDistributor {
@@ -59,12 +62,8 @@ impl DependenciesDistributor {
         }
         let labels = unstructured::labels(object);
         let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
-        let is_meant = |wanted: &Dependency| {
-            means(wanted, object, &labels) || before.is_some_and(|before| means(wanted, object, before))
-        };
-        let wanted = self.wanted.lock();
-        let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(is_meant));
-        depending.map(|(parent, _)| parent.clone()).collect()
+        let labels: Vec<_> = [&labels].into_iter().chain(before).collect();
+        self.wanted.lock().parents_of(object, &labels).into_iter().collect()
     }
 }
 
@@ -101,9 +100,8 @@ impl Controller for DependenciesDistributor {
     /// Enqueues deleted bindings as well, so that their dependencies are detached.
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
-            let mut wanted = self.wanted.lock();
-            wanted.keys().filter(|key| !keys.contains(*key)).for_each(|key| self.parents.add(key.clone()));
-            wanted.retain(|key, _| keys.contains(key));
+            let deleted = self.wanted.lock().remove_deleted(|key| keys.contains(key.as_namespaced_name()));
+            deleted.into_iter().for_each(|key| self.parents.add(key));
         }
     }
 
@@ -137,7 +135,7 @@ impl Controller for DependenciesDistributor {
                 return Err(error.into());
             }
         };
-        self.wanted.lock().insert(key.clone(), dependencies.list().to_vec());
+        self.wanted.lock().insert(&key, dependencies.list());
         let synced = self.sync(&key, &binding, &typed, &dependencies).await;
         match &synced {
             Ok(false) => {}
@@ -174,7 +172,7 @@ impl DependenciesDistributor {
             name: &key.name,
             permanent_id: permanent_id::of_binding(&binding),
             clusters: &typed.spec.clusters,
-            wishes: DependencySettings::of(&typed.spec),
+            settings: DependencySettings::of(&typed.spec),
         };
         let mut attached = BTreeSet::new();
         let mut written = false;
@@ -330,18 +328,4 @@ fn may_have_dependencies(binding: &Value) -> bool {
 /// Finds parents by namespace and name.
 fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str) -> Option<&'a Value> {
     move |namespace, name| parents.get(&BindingKey::new(namespace, name)).map(Cached::view)
-}
-
-/// True if a dependency refers to this object with these labels.
-pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
-    if dependency.api_version != unstructured::api_version(object)
-        || dependency.kind != unstructured::kind(object)
-        || dependency.namespace != unstructured::namespace(object)
-    {
-        return false;
-    }
-    if !dependency.name.is_empty() {
-        return dependency.name == unstructured::name(object);
-    }
-    dependency.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, labels))
 }

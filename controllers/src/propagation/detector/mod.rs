@@ -8,9 +8,11 @@ mod refused;
 mod unclaimed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crowsnest_api::config::InterpreterOperation;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::keys::PolicyKey;
 use crowsnest_api::names::is_reserved_namespace;
@@ -39,11 +41,20 @@ use crowsnest_plan::propagation::lazy::{self, Touch};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
 
 /// A template in the control plane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TemplateKey {
     pub gvr: Gvr,
     pub namespace: String,
     pub name: String,
+}
+
+impl fmt::Debug for TemplateKey {
+    /// `deployments.apps default/web`; for keys in logs and traces.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gvr, namespace, name } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        write!(formatter, "{} {namespace}{slash}{name}", gvr.group_resource())
+    }
 }
 
 /// API groups of the control plane itself, whose objects are never templates.
@@ -269,6 +280,7 @@ impl ResourceDetector {
             Ok(true) => {
                 let message = format!("Apply {} succeed", describe(policy));
                 events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
+                self.record_interpreted(template);
                 Ok(())
             }
             Err(error) => {
@@ -375,6 +387,18 @@ impl ResourceDetector {
             self.context.events.note(template, Severity::Warning, reason, error.to_string());
             error.into()
         })
+    }
+
+    /// Records an event about the interpreted replicas or components of the template, if its kind has any.
+    fn record_interpreted(&self, template: &Value) {
+        let (interpreter, events) = (&self.context.interpreter, &self.context.events);
+        if interpreter.has_components(template) {
+            let message = "Get components of resource template successfully.";
+            events.note(template, Severity::Normal, event::GET_COMPONENTS_SUCCEED, message);
+        } else if interpreter.is_interpreted(template, &InterpreterOperation::InterpretReplica) {
+            let message = "Get replicas of resource template successfully.";
+            events.note(template, Severity::Normal, event::GET_REPLICAS_SUCCEED, message);
+        }
     }
 
     /// Value of the policy's PriorityClass. `None` for cluster-scoped templates.

@@ -116,19 +116,19 @@ impl ResourceDetector {
         }
         let resources: Vec<Arc<Resource>> = self.template_resources().collect();
         // Each enqueued template decides if anything changes.
-        let mut asked = self.selected(&policy, &resources);
+        let mut affected = self.selected(&policy, &resources);
         for resource in &resources {
             let claimed = self.context.headers_with_id(resource, policy.id_label(), policy.permanent_id).await?;
             for template in claimed {
                 match is_selected(&policy, resource, &template) {
                     true => {
-                        asked.insert((Arc::clone(resource), template.namespace, template.name));
+                        affected.insert((Arc::clone(resource), template.namespace, template.name));
                     }
                     false => self.release_unselected(&policy, resource, &template).await?,
                 }
             }
         }
-        asked.into_iter().for_each(|(resource, namespace, name)| self.enqueue(&resource, namespace, name));
+        affected.into_iter().for_each(|(resource, namespace, name)| self.enqueue(&resource, namespace, name));
         Ok(Outcome::Done)
     }
 

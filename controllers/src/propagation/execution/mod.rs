@@ -13,9 +13,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::config::InterpreterOperation;
 use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::keys::WorkKey;
-use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
+use crowsnest_api::work::{ManifestStatus, ResourceHealth, ResourceIdentifier, Work, WorkStatus};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::unstructured;
 use crowsnest_index::RecordKey;
@@ -36,7 +37,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::{Objects, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::DeferredWrites;
+use crate::runtime::write_priority::{DeferredWrites, Progress};
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::clusters::is_ready;
 use crate::shared::works::member_of;
@@ -47,7 +48,7 @@ pub struct ExecutionController {
     context: Arc<Context>,
     works: Trigger<WorkKey>,
     applied_states: AppliedStates,
-    /// Works whose success status is deferred while the control plane is under write load.
+    /// Works whose success status is deferred while the control plane is under write load or their objects change.
     deferred: DeferredWrites<WorkKey>,
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
@@ -216,8 +217,9 @@ impl Controller for ExecutionController {
         });
         let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
         if status != typed.status && !conflict_only {
+            let progress = progress(&typed.status, &status);
             if result.is_ok()
-                && let Some(wait) = self.deferred.wait(self.context.write_load(), key.clone(), waited)
+                && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, progress)
             {
                 return reflected.map(|()| Outcome::Again(wait));
             }
@@ -256,7 +258,41 @@ impl ExecutionController {
             let message = format!("Sync work({namespace}/{name}) to cluster({cluster}) successful.");
             events.note(work, Severity::Normal, event::SYNC_SUCCEED, message);
         }
+        self.record_reflected(work, before, status);
         Ok(())
+    }
+
+    /// Records events about manifests whose status or health was reflected for the first time or changed.
+    fn record_reflected(&self, work: &Value, before: &WorkStatus, status: &WorkStatus) {
+        let events = &self.context.events;
+        for manifest in &status.manifest_statuses {
+            let known = before.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
+            if known == Some(manifest) {
+                continue;
+            }
+            let ResourceIdentifier { kind, namespace, name, .. } = &manifest.identifier;
+            let object = format!("{kind}/{namespace}/{name}");
+            let message = format!("Reflect status for object({object}) succeed.");
+            events.note(work, Severity::Normal, event::REFLECT_STATUS_SUCCEED, message);
+            let health = match &manifest.health {
+                health if known.is_some_and(|known| known.health == *health) => continue,
+                Some(ResourceHealth::Healthy) => "healthy",
+                Some(ResourceHealth::Unhealthy) => "unhealthy",
+                Some(ResourceHealth::Unknown | ResourceHealth::Other(_)) | None => continue,
+            };
+            if self.has_health_rule(&manifest.identifier) {
+                let message = format!("Interpret health of object({object}) as {health}.");
+                events.note(work, Severity::Normal, event::INTERPRET_HEALTH_SUCCEED, message);
+            }
+        }
+    }
+
+    /// True if the health of objects of this kind is interpreted. Other kinds are always healthy.
+    fn has_health_rule(&self, identifier: &ResourceIdentifier) -> bool {
+        let ResourceIdentifier { group, version, kind, .. } = identifier;
+        let api_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
+        let object = json!({"apiVersion": api_version, "kind": kind});
+        self.context.interpreter.is_interpreted(&object, &InterpreterOperation::InterpretHealth)
     }
 
     fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
@@ -320,6 +356,16 @@ impl ExecutionController {
         let nothing_yet = statuses.is_empty() && typed.status.manifest_statuses.is_empty();
         Ok((!nothing_yet).then_some(statuses))
     }
+}
+
+/// Changing while an object is expected to become healthy, unless a condition that was written before changed.
+fn progress(written: &WorkStatus, status: &WorkStatus) -> Progress {
+    let has_new_condition = !written.conditions.is_empty() && written.conditions != status.conditions;
+    let is_rising = |manifest: &ManifestStatus| {
+        let known = written.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
+        Progress::is_rising(known.and_then(|known| known.health.as_ref()), manifest.health.as_ref())
+    };
+    Progress::changing_if(!has_new_condition && status.manifest_statuses.iter().any(is_rising))
 }
 
 /// API enablements of a cluster.

@@ -1,6 +1,8 @@
 //! FederatedResourceQuota controller: applies static assignments to members, collects their usage, and sums the usage
 //! of a namespace's bindings. Only this controller writes those Works and the status of quotas.
 
+mod usages;
+
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,7 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::works::write_work;
 use crowsnest_plan::quota::{self as plan, Usage};
+use usages::Usages;
 
 /// Bindings often change in groups, which are counted together.
 const GATHER: Duration = Duration::from_millis(300);
@@ -33,31 +36,42 @@ pub struct FederatedResourceQuotaController {
     quotas: Trigger<NamespacedName>,
     /// Keys of all quotas, so that changes of bindings in namespaces without a quota cost nothing.
     known: Mutex<BTreeSet<NamespacedName>>,
+    usages: Usages,
 }
 
 impl FederatedResourceQuotaController {
     fn on_quota(&self, change: &Change) -> Requests<NamespacedName> {
         let key = change.key();
         match change.deleted {
-            true => self.known.lock().remove(&key),
-            false => self.known.lock().insert(key.clone()),
-        };
+            true => self.remove(&key),
+            false => {
+                self.known.lock().insert(key.clone());
+            }
+        }
         // Another client may have written only the status, so the usage is counted again.
         let gather = if change.is_moved_or_terminating() { Duration::ZERO } else { GATHER };
         Requests::from(key).after(gather)
     }
 
     fn on_binding(&self, change: &Change) -> Requests<NamespacedName> {
-        if !self.counts() || change.initial {
+        let namespace = unstructured::namespace(change.object());
+        let keys = if self.counts() { self.in_namespace(namespace) } else { Vec::new() };
+        if keys.is_empty() || !change.initial && !may_change_usage(change) {
             return Requests::none();
         }
-        let keys = self.in_namespace(unstructured::namespace(change.object()));
-        let is_affected = !keys.is_empty() && may_change_usage(change);
-        keys.into_iter().filter(|_| is_affected).collect::<Requests<NamespacedName>>().after(GATHER)
+        self.usages.change(namespace);
+        keys.into_iter().filter(|_| !change.initial).collect::<Requests<NamespacedName>>().after(GATHER)
     }
 
     fn counts(&self) -> bool {
         self.context.config.gates.federated_quota_enforcement
+    }
+
+    fn remove(&self, key: &NamespacedName) {
+        self.known.lock().remove(key);
+        if self.in_namespace(&key.namespace).is_empty() {
+            self.usages.forget(&key.namespace);
+        }
     }
 
     fn in_namespace(&self, namespace: &str) -> Vec<NamespacedName> {
@@ -81,6 +95,7 @@ impl Controller for FederatedResourceQuotaController {
             context: Arc::clone(&setup.context),
             quotas: setup.trigger::<Self>(),
             known: Mutex::default(),
+            usages: Usages::default(),
         }
     }
 
@@ -104,9 +119,12 @@ impl Controller for FederatedResourceQuotaController {
             let deleted: Vec<NamespacedName> =
                 self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
             for key in deleted {
-                self.known.lock().remove(&key);
+                self.remove(&key);
                 self.quotas.add(key);
             }
+        } else if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
+            // Bindings may have been deleted without a change.
+            self.usages.forget_all();
         }
     }
 
@@ -214,8 +232,14 @@ impl FederatedResourceQuotaController {
         Ok(())
     }
 
-    /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted.
+    /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted. A usage that is older
+    /// than half of the sync period is counted again, in case a change was missed.
     async fn count(&self, namespace: &str) -> Result<Usage, Error> {
+        let (now, max_age) = (self.context.moment().mono, self.context.config.periods.quota_sync / 2);
+        self.usages.usage(namespace, now, max_age, self.sum(namespace)).await
+    }
+
+    async fn sum(&self, namespace: &str) -> Result<Usage, Error> {
         let bindings = self.context.stream(&self.context.kinds.resource_binding, Some(namespace));
         let sum = |mut sum: Usage, binding: crate::cache::Cached| async move {
             let binding: ResourceBinding = decode(binding.view())?;

@@ -206,8 +206,9 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         let outcome = result.as_ref().map(|outcome| *outcome).map_err(|_| ());
         let failures = self.state.lock().finish(key.clone(), outcome, Instant::now());
         if let Err(error) = result {
-            if error.is_waiting() || error.is_conflict() {
-                tracing::debug!(queue = self.name, ?key, %error, "try again");
+            // A key that fails for long is reported at growing intervals.
+            if error.is_waiting() || error.is_conflict() || !failures.is_power_of_two() {
+                tracing::debug!(queue = self.name, ?key, %error, failures, "try again");
             } else {
                 tracing::warn!(queue = self.name, ?key, %error, failures, "reconcile failed");
             }

@@ -60,7 +60,7 @@ struct Running {
 pub(super) struct State<K> {
     /// Ready keys, with the time since when they are ready.
     ready: BTreeMap<Turn, (K, Instant)>,
-    turns: HashMap<K, Turn>,
+    queued: HashMap<K, Turn>,
     running: HashMap<K, Running>,
     times: BTreeMap<(Instant, u64), K>,
     delayed: HashMap<K, Delayed>,
@@ -81,7 +81,7 @@ impl<K: Hash + Eq + Clone> State<K> {
     pub(super) fn new() -> Self {
         State {
             ready: BTreeMap::new(),
-            turns: HashMap::new(),
+            queued: HashMap::new(),
             running: HashMap::new(),
             times: BTreeMap::new(),
             delayed: HashMap::new(),
@@ -107,7 +107,7 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     /// Keys that are ready or being reconciled.
     pub(super) fn due(&self) -> impl Iterator<Item = &K> {
-        self.turns.keys().chain(self.running.keys())
+        self.queued.keys().chain(self.running.keys())
     }
 
     fn next_number(&mut self) -> u64 {
@@ -135,7 +135,7 @@ impl<K: Hash + Eq + Clone> State<K> {
     /// Returns true if the key was not ready before.
     fn put_in_turn(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
         let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
-        match self.turns.get(&key).copied() {
+        match self.queued.get(&key).copied() {
             Some(turn) => {
                 if let Some(priority) = priority.filter(|priority| *priority != turn.priority()) {
                     let since = self.ready.remove(&turn).map_or(since, |(_, since)| since);
@@ -152,7 +152,7 @@ impl<K: Hash + Eq + Clone> State<K> {
     }
 
     fn put(&mut self, key: K, turn: Turn, since: Instant) {
-        self.turns.insert(key.clone(), turn);
+        self.queued.insert(key.clone(), turn);
         self.ready.insert(turn, (key, since));
     }
 
@@ -207,13 +207,13 @@ impl<K: Hash + Eq + Clone> State<K> {
             self.parked.remove(&key);
             let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
             // A key that is already queued keeps its current priority.
-            let known = self.turns.contains_key(&key) || self.running.contains_key(&key);
+            let known = self.queued.contains_key(&key) || self.running.contains_key(&key);
             self.add(key, priority.filter(|_| !known), now);
         }
         let Some((turn, (key, since))) = self.ready.pop_first() else {
             return Err(self.times.first_key_value().map(|((at, _), _)| *at));
         };
-        self.turns.remove(&key);
+        self.queued.remove(&key);
         self.counts.waited(now.saturating_duration_since(since));
         let running = Running { priority: turn.priority(), began: now, again: None, wakes: self.wakes };
         self.running.insert(key.clone(), running);

@@ -97,7 +97,7 @@ impl Controller for Descheduler {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                context.journal.asked_by(&key);
+                context.journal.requested_by(&key);
                 if error.is_reported() {
                     let reason = event::DESCHEDULE_BINDING_FAILED;
                     context.events.note_both(&binding, &typed.spec, Severity::Warning, reason, &error.message());
@@ -116,18 +116,18 @@ impl Descheduler {
         let ours = futures::future::join_all(clusters.iter().map(|cluster| self.counted(resource, cluster)));
         let theirs = async {
             match &config.estimators {
-                Some(asked) => {
+                Some(estimators) => {
                     let threshold = config.periods.unschedulable_threshold;
-                    client_pool::unschedulable(&self.context, asked, resource, clusters, threshold).await
+                    client_pool::unschedulable(&self.context, estimators, resource, clusters, threshold).await
                 }
                 None => BTreeMap::new(),
             }
         };
-        let (ours, mut told) = futures::join!(ours, theirs);
+        let (ours, mut counts) = futures::join!(ours, theirs);
         for (cluster, count) in ours.into_iter().flatten() {
-            told.entry(cluster).and_modify(|told| *told = count.min(*told)).or_insert(count);
+            counts.entry(cluster).and_modify(|known| *known = count.min(*known)).or_insert(count);
         }
-        told
+        counts
     }
 
     async fn counted(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {

@@ -49,7 +49,7 @@ pub struct Scheduler {
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
     /// Reserved capacity. Locked while a workload is scheduled.
     ledger: Mutex<Ledger>,
-    remembered: EstimateCache,
+    estimates: EstimateCache,
     /// Origin of the times in the ledger.
     began: Instant,
     /// Bindings with affinity groups must see each other's results, so they are scheduled and written one at a time.
@@ -96,8 +96,9 @@ impl Scheduler {
             return self.given_back(|ledger| ledger.forget(key));
         }
         match decode::<ResourceBinding>(binding) {
-            Ok(typed) => self
-                .given_back(|ledger| ledger.told(key, unstructured::generation(binding), &typed.spec, &typed.status)),
+            Ok(typed) => self.given_back(|ledger| {
+                ledger.observe_status(key, unstructured::generation(binding), &typed.spec, &typed.status)
+            }),
             Err(error) => tracing::warn!(?key, %error, "cannot decode a binding"),
         }
     }
@@ -156,10 +157,10 @@ impl Scheduler {
         let mut clusters = self.clusters.write();
         let clusters = Arc::make_mut(&mut clusters);
         match (clusters.binary_search_by(|facts| facts.name().cmp(name)), new) {
-            (Ok(place), Some(new)) => Some(std::mem::replace(&mut clusters[place], new)),
-            (Ok(place), None) => Some(clusters.remove(place)),
-            (Err(place), Some(new)) => {
-                clusters.insert(place, new);
+            (Ok(index), Some(new)) => Some(std::mem::replace(&mut clusters[index], new)),
+            (Ok(index), None) => Some(clusters.remove(index)),
+            (Err(index), Some(new)) => {
+                clusters.insert(index, new);
                 None
             }
             (Err(_), None) => None,
@@ -233,7 +234,7 @@ impl Controller for Scheduler {
             capacity: Capacity::shared(setup),
             bindings: setup.trigger::<Self>(),
             clusters: RwLock::default(),
-            remembered: EstimateCache::default(),
+            estimates: EstimateCache::default(),
             began: Instant::now(),
             grouped: tokio::sync::Mutex::new(()),
             deferred: DeferredWrites::default(),
@@ -310,7 +311,7 @@ impl Scheduler {
         let peers = self.peers(&key, &typed.spec).await?;
         let began = Instant::now();
         let subject = view(&binding, &typed);
-        let answers = self.asked(&key, &subject, &peers, scheduling::plan).await;
+        let answers = self.query_estimators(&key, &subject, &peers, scheduling::plan).await;
         let is_backed = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
         let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref(), is_backed);
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
@@ -349,7 +350,7 @@ impl Scheduler {
 
     /// Responses of the estimators of all clusters that the decision considers. `None` if no estimators are used. The
     /// decision is repeated until it queries no further cluster.
-    pub(crate) async fn asked(
+    pub(crate) async fn query_estimators(
         &self,
         key: &BindingKey,
         binding: &Binding<'_>,
@@ -403,13 +404,13 @@ impl Scheduler {
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let clusters = Arc::clone(&self.clusters.read());
-        self.in_rooms_of((&clusters, &self.remembered), question, ask)
+        self.in_rooms_of((&clusters, &self.estimates), question, ask)
     }
 
-    /// Evaluates `ask` for some clusters. `remembered` caches estimates for the ledger of the question.
+    /// Evaluates `ask` for some clusters. `estimates` caches estimates for the ledger of the question.
     fn in_rooms_of<T>(
         &self,
-        (clusters, remembered): (&[Arc<ClusterFacts>], &EstimateCache),
+        (clusters, estimates): (&[Arc<ClusterFacts>], &EstimateCache),
         Question { key, ledger, peers, answers }: Question<'_>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
@@ -417,7 +418,7 @@ impl Scheduler {
             let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
             clusters.iter().zip(&known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
         });
-        let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered };
+        let estimate = Estimator { rooms: rooms.unwrap_or_default(), cache: estimates };
         let accurate = answers.map(|answers| Accurate::new(&estimate, clusters, answers));
         let world = World {
             clusters,

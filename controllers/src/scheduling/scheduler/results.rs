@@ -14,7 +14,7 @@ use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::Deferrals;
+use crate::runtime::write_priority::{Deferral, Progress};
 use crowsnest_plan::conditions;
 use crowsnest_plan::journal::workloads::{BindingChange, Move, rescheduled};
 use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
@@ -42,17 +42,17 @@ impl Scheduler {
         plan: Plan,
         at: At<'_>,
         key: BindingKey,
-        waited: Deferrals,
+        waited: Deferral,
     ) -> Result<Outcome, Error> {
         let At { binding, typed, .. } = at;
         match plan {
             // The result was written, but its status was not.
             Plan::Keep if is_unreported(typed) => {
-                if let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited) {
+                if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled) {
                     return Ok(Outcome::Again(wait));
                 }
-                let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
-                self.write_success(&at, binding, told).await?;
+                let scheduled = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                self.write_success(&at, binding, scheduled).await?;
                 Ok(Outcome::Done)
             }
             Plan::Keep => {
@@ -76,7 +76,7 @@ impl Scheduler {
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
                     && at.report.trigger != Some(Trigger::RescheduleRequested)
-                    && let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited)
+                    && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled)
                 {
                     return Ok(Outcome::Again(wait));
                 }
@@ -141,7 +141,7 @@ impl Scheduler {
         nothing: Option<&ScheduleError>,
     ) {
         let journal = &self.context.journal;
-        let (asked_by, nothing) = (journal.asked_by(key), nothing.map(ToString::to_string));
+        let (requested_by, nothing) = (journal.requested_by(key), nothing.map(ToString::to_string));
         let (before, status) = (&at.typed.spec, &at.typed.status);
         let moved = Move {
             before,
@@ -149,7 +149,7 @@ impl Scheduler {
             to,
             trigger: at.report.trigger,
             nothing: nothing.as_deref(),
-            asked_by: asked_by.as_deref(),
+            requested_by: requested_by.as_deref(),
         };
         journal
             .note_all(rescheduled(&BindingChange::of(written, before, self.context.config.clock.wall()), &moved))

@@ -21,7 +21,7 @@ use crowsnest_plan::scheduling::{ClusterFacts, Peer, World};
 pub(crate) struct SimulatedScheduling {
     clusters: Vec<Arc<ClusterFacts>>,
     ledger: Ledger,
-    remembered: EstimateCache,
+    estimates: EstimateCache,
     now: Moment,
     /// Planned specs of the bindings that were decided.
     decided: BTreeMap<BindingKey, ResourceBindingSpec>,
@@ -53,14 +53,14 @@ impl Scheduler {
     pub(crate) fn imagine(&self, otherwise: impl IntoIterator<Item = Cluster>) -> SimulatedScheduling {
         let mut clusters = self.clusters.read().as_ref().clone();
         for facts in otherwise.into_iter().map(|cluster| Arc::new(ClusterFacts::new(cluster))) {
-            if let Ok(place) = clusters.binary_search_by(|known| known.name().cmp(facts.name())) {
-                clusters[place] = facts;
+            if let Ok(index) = clusters.binary_search_by(|known| known.name().cmp(facts.name())) {
+                clusters[index] = facts;
             }
         }
         let now = self.began.elapsed();
         let mut ledger = self.ledger.lock().clone();
         ledger.lapse(now);
-        SimulatedScheduling { clusters, ledger, remembered: EstimateCache::default(), now, decided: BTreeMap::new() }
+        SimulatedScheduling { clusters, ledger, estimates: EstimateCache::default(), now, decided: BTreeMap::new() }
     }
 
     /// Evaluates `ask` for assumed clusters. Reserves nothing.
@@ -72,8 +72,8 @@ impl Scheduler {
         answers: Option<&EstimatorResponses>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
-        let SimulatedScheduling { clusters, ledger, remembered, .. } = imagined;
-        self.in_rooms_of((clusters, remembered), Question { key, ledger: Some(ledger), peers, answers }, ask).0
+        let SimulatedScheduling { clusters, ledger, estimates, .. } = imagined;
+        self.in_rooms_of((clusters, estimates), Question { key, ledger: Some(ledger), peers, answers }, ask).0
     }
 
     /// Other bindings of the namespace with affinity groups, as planned.

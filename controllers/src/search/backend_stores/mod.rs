@@ -165,7 +165,7 @@ impl<'b> Acting<'b> {
         for (_, ended) in self.running.extract_if(.., |_, running| running.task.is_finished()) {
             ended.end().await;
         }
-        let remembered = self.settle(exports).await?;
+        let known_exports = self.settle(exports).await?;
         let read_again = self.secrets_at <= Instant::now();
         if read_again {
             self.secrets_at = Instant::now() + SECRETS_EVERY;
@@ -175,7 +175,7 @@ impl<'b> Acting<'b> {
         for (name, (destination, export)) in exports {
             match self.running.get(name) {
                 // There is nothing to export and nothing to clean up.
-                None if export.selection.is_empty() && !remembered.contains(name) => {}
+                None if export.selection.is_empty() && !known_exports.contains(name) => {}
                 Some(running) if !read_again => running.select(&export.selection),
                 None if !read_again && self.unusable.contains_key(name) => {}
                 _ => self.ensure(name, destination, &export.selection).await,
@@ -188,9 +188,9 @@ impl<'b> Acting<'b> {
     /// refers to again. Returns the names of all recorded engines.
     async fn settle(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<BTreeSet<String>, Error> {
         let now = Timestamp::now().as_millisecond();
-        let remembered = self.stores.index.remembered_exports().await?;
-        let names = remembered.keys().cloned().collect();
-        for (name, known) in remembered {
+        let known_exports = self.stores.index.remembered_exports().await?;
+        let names = known_exports.keys().cloned().collect();
+        for (name, known) in known_exports {
             let (is_wanted, is_abandoned) = (exports.contains_key(&name), known.abandoned_at.is_some());
             if is_wanted != is_abandoned {
                 continue;
@@ -265,8 +265,8 @@ impl<'b> Acting<'b> {
             })
         };
         let all_settled = exports.keys().all(has_settled);
-        let remembered = self.stores.index.remembered_exports().await?;
-        let abandoned = remembered.into_iter().filter(|(_, known)| known.abandoned_at.is_some());
+        let known_exports = self.stores.index.remembered_exports().await?;
+        let abandoned = known_exports.into_iter().filter(|(_, known)| known.abandoned_at.is_some());
         let abandoned: BTreeMap<String, Remembered> = abandoned.collect();
         self.stores.counters.0.lock().cleanups = abandoned.len();
         for (name, known) in abandoned {

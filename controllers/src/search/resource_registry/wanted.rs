@@ -182,7 +182,7 @@ mod tests {
         #[case] expected: Value,
     ) {
         let registry = registry(names, json!([{"apiVersion": api_version, "kind": kind, "namespace": namespace}]));
-        assert_eq!(told(&registry, members, control_plane), expected);
+        assert_eq!(interests_json(&registry, members, control_plane), expected);
     }
 
     #[test]
@@ -208,9 +208,9 @@ mod tests {
         let pods = |namespace: &str| json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace});
         let members = [Some("Pod"), None, None];
         let both = registry(&["m1"], json!([pods("a"), pods("b")]));
-        assert_eq!(told(&both, members, None), json!({"pods in a, b": ["m1"]}));
+        assert_eq!(interests_json(&both, members, None), json!({"pods in a, b": ["m1"]}));
         let all = registry(&["m1"], json!([pods("a"), pods("")]));
-        assert_eq!(told(&all, members, None), json!({"pods": ["m1"]}));
+        assert_eq!(interests_json(&all, members, None), json!({"pods": ["m1"]}));
     }
 
     fn registry(names: &[&str], selectors: Value) -> ResourceRegistry {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Resources, with their namespaces unless all are selected, and their clusters.
-    fn told(registry: &ResourceRegistry, members: [Option<&str>; 3], control_plane: Option<&str>) -> Value {
+    fn interests_json(registry: &ResourceRegistry, members: [Option<&str>; 3], control_plane: Option<&str>) -> Value {
         let clusters = ["m1", "m2", "m3"].map(named);
         let served = members.map(|kinds| kinds.map(serving));
         let members: Vec<Member<'_>> =

@@ -34,7 +34,7 @@ impl RulesFollower {
                 None => return Ok(()),
                 Some(Ok(changes)) => {
                     for change in changes.iter().filter(|change| is_rbac(&change.object.record)) {
-                        self.rights.apply(&change.object.record, &change.object.body, change.happened);
+                        self.rights.apply(&change.object.record, &change.object.body, change.kind);
                     }
                 }
                 Some(Err(_)) => {

@@ -5,6 +5,7 @@
 //! allow are visible only to the group `system:masters`.
 
 pub(crate) mod access_reviews;
+mod cluster_rules;
 pub(crate) mod decision;
 mod follower;
 mod reach;
@@ -15,8 +16,9 @@ mod stamps;
 use crate::authorization::decision::ScopeDecision;
 use access_reviews::ReviewResults;
 pub(crate) use access_reviews::Reviews;
+pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, Grant, Readable, Reading};
+use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, Readable, Reading};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::States;
 use crowsnest_store::metrics::Metrics;
@@ -28,7 +30,7 @@ use reach::Reach;
 pub use reader::Reader;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
-use stamps::{AuthorizationCache, Basis, CallerAuthorization, ClusterRules, Stamp, granted, rules_number};
+use stamps::{AuthorizationCache, Basis, CallerAuthorization, NumberedRules, Stamp, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -52,7 +54,7 @@ pub struct DecisionBasis {
 /// The RBAC rules of all clusters.
 #[derive(Default)]
 pub struct Rights {
-    clusters: RwLock<BTreeMap<ClusterName, ClusterRules>>,
+    clusters: RwLock<BTreeMap<ClusterName, NumberedRules>>,
     /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
     standings: AuthorizationCache,
@@ -105,20 +107,21 @@ impl Rights {
     }
 
     /// Applies a change of an RBAC object.
-    pub fn apply(&self, record: &Record, body: &[u8], happened: ChangeKind) {
+    pub fn apply(&self, record: &Record, body: &[u8], change_kind: ChangeKind) {
         let resource = &*record.key.resource().resource;
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let ClusterRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let NumberedRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let rbac = Arc::make_mut(rbac);
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
         match resource {
-            "roles" | "clusterroles" => match read(body, happened).map_err(warn_invalid) {
+            "roles" | "clusterroles" => match read(body, change_kind).map_err(warn_invalid) {
                 Ok(Some(role)) => rbac.put_role(namespace, name, role),
                 Ok(None) | Err(()) => rbac.remove_role(namespace, name),
             },
-            "rolebindings" | "clusterrolebindings" => match read(body, happened).map_err(warn_invalid) {
+            "rolebindings" | "clusterrolebindings" => match read(body, change_kind).map_err(warn_invalid) {
                 Ok(Some(binding)) => rbac.put_binding(namespace, name, binding),
                 Ok(None) | Err(()) => rbac.remove_binding(namespace, name),
             },
@@ -146,6 +149,11 @@ impl Rights {
         let clusters = self.clusters.read();
         let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
         (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
+    }
+
+    /// The rules of a cluster.
+    fn rules_of(&self, cluster: &ClusterName) -> Arc<Rbac> {
+        self.clusters.read().get(cluster).map(|ruled| Arc::clone(&ruled.rbac)).unwrap_or_default()
     }
 
     /// True if the rules of a member apply to a caller of the control plane.
@@ -315,8 +323,8 @@ fn known(states: &States, cluster: &ClusterName) -> bool {
 }
 
 /// None for a deleted object.
-fn read<T: DeserializeOwned>(body: &[u8], happened: ChangeKind) -> Result<Option<T>, serde_json::Error> {
-    if happened == ChangeKind::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
+fn read<T: DeserializeOwned>(body: &[u8], change_kind: ChangeKind) -> Result<Option<T>, serde_json::Error> {
+    if change_kind == ChangeKind::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
 }
 
 #[cfg(test)]

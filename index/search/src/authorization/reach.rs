@@ -90,12 +90,12 @@ mod tests {
         rbac.put_binding("", "binding", serde_json::from_value(binding).unwrap());
         let caller = UserInfo::new(caller, [""]);
         let reach = Reach::of(&caller, &rbac.grants(&caller));
-        let said = ["m1", "m2"].map(|name| {
+        let reached = ["m1", "m2"].map(|name| {
             let cluster = ClusterName::parse(name).unwrap();
             let both = [("names", reach.names(&cluster)), ("counts", reach.rules_apply_in(&cluster))];
             both.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
         });
-        assert_eq!(said, expected);
+        assert_eq!(reached, expected);
         let own = ClusterName::control_plane();
         assert!(reach.rules_apply_in(&own) && reach.names(&own), "the control plane's rules apply to its own accounts");
     }

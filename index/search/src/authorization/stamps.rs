@@ -20,8 +20,9 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct ClusterRules {
-    pub rbac: Rbac,
+pub(super) struct NumberedRules {
+    /// Shared with readers that evaluate more than one decision.
+    pub rbac: Arc<Rbac>,
     /// Number of the last effective change to these rules.
     pub number: u64,
 }
@@ -92,7 +93,7 @@ impl AuthorizationCache {
         &self,
         caller: &Arc<UserInfo>,
         number: u64,
-        clusters: &BTreeMap<ClusterName, ClusterRules>,
+        clusters: &BTreeMap<ClusterName, NumberedRules>,
     ) -> Arc<CallerAuthorization> {
         let renewed = self.kept.entry(Arc::clone(caller)).and_upsert_with(|known| {
             let known = known.map(|known| known.into_value());
@@ -114,11 +115,11 @@ impl CallerAuthorization {
         caller: &UserInfo,
         before: Option<&Self>,
         number: u64,
-        clusters: &BTreeMap<ClusterName, ClusterRules>,
+        clusters: &BTreeMap<ClusterName, NumberedRules>,
         digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
         let (reach, reach_number) = reach_of(caller, before, clusters);
-        let of = |(cluster, ruled): (&ClusterName, &ClusterRules)| {
+        let of = |(cluster, ruled): (&ClusterName, &NumberedRules)| {
             let known = before.and_then(|before| before.clusters.get(cluster)).copied();
             let number = rules_number(&reach, cluster, ruled, clusters);
             let now = match known {
@@ -158,7 +159,7 @@ impl CallerAuthorization {
 fn reach_of(
     caller: &UserInfo,
     before: Option<&CallerAuthorization>,
-    clusters: &BTreeMap<ClusterName, ClusterRules>,
+    clusters: &BTreeMap<ClusterName, NumberedRules>,
 ) -> (Reach, u64) {
     let Some(own) = clusters.get(&ClusterName::control_plane()) else { return (Reach::of(caller, &[]), 0) };
     match before {
@@ -168,7 +169,7 @@ fn reach_of(
 }
 
 /// The grants of a caller with this reach by the rules of a cluster.
-pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &ClusterRules) -> Vec<Grant> {
+pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &NumberedRules) -> Vec<Grant> {
     if reach.rules_apply_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
 }
 
@@ -176,8 +177,8 @@ pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, r
 pub(super) fn rules_number(
     reach: &Reach,
     cluster: &ClusterName,
-    ruled: &ClusterRules,
-    clusters: &BTreeMap<ClusterName, ClusterRules>,
+    ruled: &NumberedRules,
+    clusters: &BTreeMap<ClusterName, NumberedRules>,
 ) -> u64 {
     let own = clusters.get(&ClusterName::control_plane()).filter(|_| reach.is_bounded_in(cluster));
     own.map_or(ruled.number, |own| own.number.max(ruled.number))
@@ -218,7 +219,7 @@ mod tests {
 
     struct Fleet {
         standings: AuthorizationCache,
-        clusters: BTreeMap<ClusterName, ClusterRules>,
+        clusters: BTreeMap<ClusterName, NumberedRules>,
         number: u64,
     }
 
@@ -226,7 +227,7 @@ mod tests {
         fn change(&mut self, cluster: &str, change: impl FnOnce(&mut Rbac)) {
             self.number += 1;
             let ruled = self.clusters.entry(name(cluster)).or_default();
-            change(&mut ruled.rbac);
+            change(Arc::make_mut(&mut ruled.rbac));
             ruled.number = self.number;
         }
 

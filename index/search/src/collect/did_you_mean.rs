@@ -70,7 +70,7 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
         let distance = if word.chars().count() > 5 { 2 } else { 1 };
         let named = Match::Word(Word::Name, Test::Near(word, distance, true));
         let found = engine.top_hits(&context, &named, &request).await?;
-        near.extend(found.hits.into_iter().map(|hit| hit.place.name));
+        near.extend(found.hits.into_iter().map(|hit| hit.position.name));
     }
     near.dedup();
     near.truncate(5);

@@ -139,6 +139,10 @@ impl FacetRequest {
                     }
                     &summed
                 }
+                None if *counted == FacetField::Column(Facet::Kind) => {
+                    summed = shown_kinds(column);
+                    &summed
+                }
                 None if matches!(counted, FacetField::Column(_)) => column,
                 None => {
                     summed = self::summed(counted, world, column);
@@ -172,6 +176,20 @@ fn summed(counted: &FacetField, world: &FleetFacts, column: &[(Arc<str>, u64)]) 
         }
     }
     sums.into_iter().collect()
+}
+
+/// Kinds without their group, except for several kinds of one name.
+pub(crate) fn shown_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+    fn name(kind: &str) -> &str {
+        kind.split_once('.').map_or(kind, |(name, _)| name)
+    }
+    let mut namesakes: HashMap<&str, usize> = HashMap::new();
+    counts.iter().for_each(|(kind, _)| *namesakes.entry(name(kind)).or_default() += 1);
+    let shown = |kind: &Arc<str>| match namesakes.get(name(kind)) {
+        Some(1) => Arc::from(name(kind)),
+        _ => Arc::clone(kind),
+    };
+    counts.iter().map(|(kind, count)| (shown(kind), *count)).collect()
 }
 
 /// Values of a label in their original case, and whether some are missing.
@@ -214,6 +232,15 @@ mod tests {
     use super::*;
     use crate::plan::ClusterFacts;
     use rstest::rstest;
+
+    #[test]
+    fn kinds_of_one_name_are_shown_with_their_group() {
+        let counts =
+            ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer.cert-manager.io"].map(|kind| (kind.into(), 1));
+        let shown = shown_kinds(&counts);
+        let kinds: Vec<&str> = shown.iter().map(|(kind, _)| &**kind).collect();
+        assert_eq!(kinds, ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer"]);
+    }
 
     #[rstest]
     #[case("cluster", Some(FacetField::Column(Facet::Cluster)))]

@@ -2,12 +2,13 @@
 
 pub(crate) mod did_you_mean;
 pub(crate) mod facets;
+pub(crate) mod similar_values;
 pub(crate) mod suggest;
 pub(crate) mod terms;
 
 use crate::document::columns::Facet;
 use crate::plan::FleetFacts;
-use crate::plan::sort::{Place, Ranked, Sort, compare};
+use crate::plan::sort::{Ranked, Sort, SortPosition, compare};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub struct TopHitsRequest {
     /// At most [`crate::plan::sort::MOST_COLUMNS`].
     pub sort: Vec<Sort>,
     /// The last hit of the previous page.
-    pub after: Option<Place>,
+    pub after: Option<SortPosition>,
     /// Maximum number of hits to return.
     pub keep: usize,
     /// Columns whose values are counted. Those of [`Facet::Cluster`] are also summed by region, zone and provider.
@@ -66,7 +67,7 @@ impl TopHitsRequest {
                 add(into, from);
             }
         }
-        all.hits.sort_by(|a, b| compare(&a.place, &b.place, &self.sort));
+        all.hits.sort_by(|a, b| compare(&a.position, &b.position, &self.sort));
         all.hits.truncate(self.keep);
         all
     }

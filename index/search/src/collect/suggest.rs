@@ -3,7 +3,7 @@
 
 use crate::Searcher;
 use crate::collect::TopHitsRequest;
-use crate::collect::facets::first;
+use crate::collect::facets::{first, shown_kinds};
 use crate::collect::terms::{TermCounts, TermsRequest, terms};
 use crate::document::columns::{Facet, Number, Word};
 use crate::execute::{Found, Sources, find, find_with_terms, settled};
@@ -185,6 +185,10 @@ impl Values {
                 Some(number) => (plain(&[">0", ">1", ">10"]), self.range(number).await?),
                 None => (Vec::new(), None),
             },
+            (name, FieldKind::Reference) => match column(name) {
+                Some(word) => (self.references(word, written).await?, None),
+                None => (Vec::new(), None),
+            },
             (name, _) => {
                 match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
                     Some(facet) => (self.facet(*facet, written).await?, None),
@@ -204,7 +208,10 @@ impl Values {
     async fn facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
         let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total() };
         let found = find(&self.sources, self.planned(), request).await?;
-        let counts = found.top.facets.into_iter().next().unwrap_or_default();
+        let mut counts = found.top.facets.into_iter().next().unwrap_or_default();
+        if facet == Facet::Kind {
+            counts = shown_kinds(&counts);
+        }
         // Values that begin with the text come before those that contain it.
         let fitting = counts.iter().filter_map(|(value, count)| {
             let lower = lowered(value);
@@ -223,11 +230,30 @@ impl Values {
         }
     }
 
+    /// References that begin with the text: those with a group if it has one. The index has both forms.
+    async fn references(&self, word: Word, written: &str) -> Result<Vec<Suggestion>, Error> {
+        let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
+        let mut found = self.most_frequent(word, written, written, 4 * self.limit).await?;
+        found.retain(|suggestion| has_group(&suggestion.text) == has_group(written));
+        found.truncate(self.limit);
+        Ok(found)
+    }
+
     /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
     async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
+        self.most_frequent(word, prefix, written, self.limit).await
+    }
+
+    async fn most_frequent(
+        &self,
+        word: Word,
+        prefix: &str,
+        written: &str,
+        most: usize,
+    ) -> Result<Vec<Suggestion>, Error> {
+        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(most) };
         let plan = self.planned();
-        let (now, before) = match plan.asked {
+        let (now, before) = match plan.scope {
             TimeScope::Now => (settled(&self.sources, plan.matches).await?, None),
             _ => {
                 let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
@@ -271,7 +297,7 @@ impl Values {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
             let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total() };
             let found = find(&self.sources, self.planned(), request).await?;
-            ends.extend(found.top.hits.first().and_then(|hit| match hit.place.ranks.first() {
+            ends.extend(found.top.hits.first().and_then(|hit| match hit.position.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),
                 _ => None,
             }));

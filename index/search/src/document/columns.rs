@@ -1,5 +1,6 @@
 //! The columns of a document, by the names that every engine's schema gives them.
 
+use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_store::RecordKey;
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ columns! {
         Namespace = "namespace",
         Uid = "uid",
         Cluster = "cluster",
-        /// `kind/name`
+        /// `kind/name` and `kind.group/name`
         Owner = "owner",
         Node = "node",
         Ip = "ip",
@@ -43,11 +44,10 @@ columns! {
         ImageTag = "image.tag",
         Digest = "digest",
         Type = "type",
-        /// `kind/name` and `kind/namespace/name`
+        /// `kind/name`, `kind.group/name`, and both with `namespace/` before the name; also for the next two columns.
         About = "about",
-        /// `kind/name` and `kind/namespace/name`: cause of a journal event.
+        /// Cause of a journal event.
         Cause = "cause",
-        /// `kind/name`, in the object's own namespace
         Uses = "uses",
         /// `name`, and `namespace/name` if there is a namespace; also for the next three columns.
         Policy = "policy",
@@ -102,6 +102,7 @@ columns! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Facet {
     Cluster,
+    /// `kind.group`; shown without the group unless it distinguishes kinds of one name.
     Kind,
     Namespace,
     Status,
@@ -168,7 +169,7 @@ impl Facet {
 /// Columns with keys of objects: own keys, and keys of referenced objects in the same cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// By uid, and by kind, namespace and name.
+    /// By uid, and by group, kind, namespace and name.
     Own,
     Owner,
     Uses,
@@ -193,9 +194,10 @@ impl Key {
         key(&[cluster, uid])
     }
 
-    /// Key of the object with a name. The kind is case-insensitive.
-    pub fn of_name(cluster: &str, kind: &str, namespace: &str, name: &str) -> u64 {
-        key(&[cluster, &kind.to_lowercase(), namespace, name])
+    /// Key of an object by group, kind, namespace and name. The kind is case-insensitive.
+    pub fn of_object(cluster: &str, object: &ObjectKey) -> u64 {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        key(&[cluster, &object.group, &object.kind.to_lowercase(), namespace, &object.name])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Extracts the words and messages of a manifest in one pass over its JSON.
 
-use crowsnest_apimachinery::printers::{Messages, Place};
+use crowsnest_apimachinery::printers::{MessagePosition, Messages};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
@@ -27,24 +27,29 @@ pub enum Extraction {
 }
 
 /// Extracts from JSON text.
-pub fn read(body: &[u8], place: Place, extraction: Extraction) -> ManifestText {
+pub fn read(body: &[u8], position: MessagePosition, extraction: Extraction) -> ManifestText {
     let capacity = if extraction == Extraction::All { (body.len() / 2).min(MAX_CONTENT) } else { 0 };
-    extract(&mut serde_json::Deserializer::from_slice(body), place, extraction, capacity)
+    extract(&mut serde_json::Deserializer::from_slice(body), position, extraction, capacity)
 }
 
 /// Extracts from a JSON tree.
-pub fn read_tree(tree: &Value, place: Place, extraction: Extraction) -> ManifestText {
-    extract(tree, place, extraction, 0)
+pub fn read_tree(tree: &Value, position: MessagePosition, extraction: Extraction) -> ManifestText {
+    extract(tree, position, extraction, 0)
 }
 
-fn extract<'de>(from: impl Deserializer<'de>, place: Place, extraction: Extraction, capacity: usize) -> ManifestText {
+fn extract<'de>(
+    from: impl Deserializer<'de>,
+    position: MessagePosition,
+    extraction: Extraction,
+    capacity: usize,
+) -> ManifestText {
     let mut extracted =
         Extracted { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), extraction };
     // Text before a syntax error is still indexed.
-    if let Err(error) = (Walk { extracted: &mut extracted, place }).deserialize(from) {
+    if let Err(error) = (Walk { extracted: &mut extracted, position }).deserialize(from) {
         tracing::debug!(%error, "a stored body is not JSON");
     }
-    ManifestText { content: extracted.content, cut: extracted.cut, messages: extracted.messages.told() }
+    ManifestText { content: extracted.content, cut: extracted.cut, messages: extracted.messages.into_vec() }
 }
 
 struct Extracted {
@@ -70,12 +75,12 @@ impl Extracted {
 /// Visits JSON without building a tree.
 struct Walk<'h> {
     extracted: &'h mut Extracted,
-    place: Place,
+    position: MessagePosition,
 }
 
 impl Walk<'_> {
-    fn at(&mut self, place: Place) -> Walk<'_> {
-        Walk { extracted: self.extracted, place }
+    fn at(&mut self, position: MessagePosition) -> Walk<'_> {
+        Walk { extracted: self.extracted, position }
     }
 }
 
@@ -83,7 +88,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.extracted.extraction == Extraction::Messages && self.place.is_elsewhere() {
+        match self.extracted.extraction == Extraction::Messages && self.position.is_elsewhere() {
             true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             false => deserializer.deserialize_any(self),
         }
@@ -99,7 +104,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_str<E>(self, word: &str) -> Result<(), E> {
         self.extracted.push(word);
-        self.extracted.messages.hear(self.place, word);
+        self.extracted.messages.hear(self.position, word);
         Ok(())
     }
 
@@ -129,8 +134,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
         let mut nth = 0;
         loop {
-            let place = self.place.item(nth);
-            if seq.next_element_seed(self.at(place))?.is_none() {
+            let position = self.position.item(nth);
+            if seq.next_element_seed(self.at(position))?.is_none() {
                 return Ok(());
             }
             nth += 1;
@@ -138,8 +143,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(place) = map.next_key_seed(Key { extracted: self.extracted, of: self.place })? {
-            map.next_value_seed(self.at(place))?;
+        while let Some(position) = map.next_key_seed(Key { extracted: self.extracted, of: self.position })? {
+            map.next_value_seed(self.at(position))?;
         }
         Ok(())
     }
@@ -148,25 +153,25 @@ impl<'de> Visitor<'de> for Walk<'_> {
 /// The name of a field, which determines the place of its value.
 struct Key<'h> {
     extracted: &'h mut Extracted,
-    of: Place,
+    of: MessagePosition,
 }
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
-    type Value = Place;
+    type Value = MessagePosition;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Place, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<MessagePosition, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl<'de> Visitor<'de> for Key<'_> {
-    type Value = Place;
+    type Value = MessagePosition;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a field's name")
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<Place, E> {
+    fn visit_str<E>(self, name: &str) -> Result<MessagePosition, E> {
         self.extracted.push(name);
         Ok(self.of.field(name))
     }
@@ -180,8 +185,8 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeSet;
 
-    fn pod() -> Place {
-        Place::of("", "Pod")
+    fn pod() -> MessagePosition {
+        MessagePosition::of("", "Pod")
     }
 
     #[rstest]

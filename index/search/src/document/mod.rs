@@ -10,7 +10,10 @@ use crate::document::manifest::{Extraction, ManifestText, read, read_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
 use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
-use crowsnest_apimachinery::printers::{InvolvedObject, Place, PrintedObject};
+use crowsnest_api::references::references;
+use crowsnest_apimachinery::names::ObjectKey;
+use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
+use crowsnest_apimachinery::references::group_of_reference;
 use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,10 +28,6 @@ pub const CUT: &str = "content.cut";
 /// `is:` value of deleted objects.
 pub const DELETED: &str = "deleted";
 
-/// Cluster-scoped kinds that namespaced objects reference.
-const CLUSTER_SCOPED: [&str; 7] =
-    ["clusterrole", "ingressclass", "namespace", "node", "persistentvolume", "priorityclass", "storageclass"];
-
 /// Karmada's annotations with the policies and bindings of an object: (word, namespace, name).
 const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
@@ -37,6 +36,8 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Binding, "", "clusterresourcebinding.karmada.io/name"),
     (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
+
+const WORK_GROUP: &str = "work.karmada.io";
 
 /// The cause in a journal event.
 #[derive(Deserialize)]
@@ -62,7 +63,7 @@ pub struct Document {
     body: Bytes,
     /// Parts of the JSON, read at most once on demand: the whole tree, all text, or only messages.
     tree: OnceLock<Value>,
-    said: OnceLock<ManifestText>,
+    manifest_text: OnceLock<ManifestText>,
     messages: OnceLock<Vec<String>>,
 }
 
@@ -74,6 +75,7 @@ impl Document {
         let gvr = record.key.resource();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         document.word(Word::Kind, &record.kind);
+        document.facets.push((Facet::Kind, qualified_kind(&gvr.group, &record.kind)));
         document.word(Word::Group, &gvr.group);
         document.word(Word::ApiVersion, &gvr.api_version());
         document.word(Word::Name, name);
@@ -84,7 +86,8 @@ impl Document {
         document.word(Word::Uid, &record.uid);
         document.word(Word::Cluster, record.key.cluster().as_str());
         for owner in record.owners()? {
-            document.word(Word::Owner, &format!("{}/{}", owner.kind, owner.name));
+            let group = group_of_reference(&owner.api_version, &owner.kind);
+            document.reference(Word::Owner, &ObjectKey::new(group, &owner.kind, "", &owner.name));
         }
         let options = [
             (Word::Node, &printed.node),
@@ -101,12 +104,12 @@ impl Document {
             document.word(Word::Condition, &format!("{type_}={status}"));
         }
         printed.images.iter().for_each(|image| document.image(image));
-        printed.uses.iter().for_each(|uses| document.word(Word::Uses, uses));
-        if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
-            document.word(Word::Uses, &format!("node/{node}"));
+        for used in references(&gvr.group, &record.kind, &*object.body) {
+            document.reference(Word::Uses, &used);
+            document.keys.push((Key::Uses, Key::of_object(record.key.cluster().as_str(), &used)));
         }
         for about in printed.about.iter().chain(&printed.related) {
-            document.reference(Word::About, &about.kind, &about.namespace, &about.name);
+            document.reference(Word::About, &object_of(about));
         }
         for (key, value) in &record.labels {
             document.word(Word::Label, &format!("{key}={value}"));
@@ -157,10 +160,10 @@ impl Document {
         if !propagation.template.is_empty() {
             self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
         }
-        let copy = |of: &MemberCopy| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
+        let copy = |of: &MemberCopy| (Key::About, Key::of_object(&of.cluster, &of.object));
         self.keys.extend(propagation.copies.iter().map(copy));
         // All bindings of a namespace share a key, by which its quotas refer to them.
-        let bindings = || Key::of_name(cluster, "resourcebinding", namespace, "");
+        let bindings = || Key::of_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""));
         self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
         self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
     }
@@ -170,22 +173,15 @@ impl Document {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         let mut add = |key: Key, of: u64| self.keys.push((key, of));
-        add(Key::Own, Key::of_name(cluster, &record.kind, namespace, name));
+        let own = ObjectKey::new(&record.key.resource().group, &record.kind, namespace, name);
+        add(Key::Own, Key::of_object(cluster, &own));
         if !record.uid.is_empty() {
             add(Key::Own, Key::of_uid(cluster, &record.uid));
         }
         record.owners()?.iter().for_each(|owner| add(Key::Owner, Key::of_uid(cluster, &owner.uid)));
-        let mut uses = |kind: &str, name: &str| {
-            let namespace = if CLUSTER_SCOPED.contains(&kind) { "" } else { namespace };
-            add(Key::Uses, Key::of_name(cluster, kind, namespace, name));
-        };
-        printed.uses.iter().filter_map(|uses| uses.split_once('/')).for_each(|(kind, name)| uses(kind, name));
-        if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
-            uses("node", node);
-        }
         for about in printed.about.iter().chain(&printed.related) {
             let key = match about.uid.as_str() {
-                "" => Key::of_name(cluster, &about.kind, &about.namespace, &about.name),
+                "" => Key::of_object(cluster, &object_of(about)),
                 uid => Key::of_uid(cluster, uid),
             };
             self.keys.push((Key::About, key));
@@ -193,9 +189,16 @@ impl Document {
         Ok(())
     }
 
-    fn reference(&mut self, word: Word, kind: &str, namespace: &str, name: &str) {
-        self.word(word, &format!("{kind}/{name}"));
-        self.word(word, &format!("{kind}/{namespace}/{name}"));
+    /// Adds a reference with and without its group and namespace.
+    fn reference(&mut self, word: Word, object: &ObjectKey) {
+        let ObjectKey { group, kind, namespace, name } = object;
+        let qualified = (!group.is_empty()).then(|| qualified_kind(group, kind));
+        for kind in [Some(&**kind), qualified.as_deref()].into_iter().flatten() {
+            self.word(word, &format!("{kind}/{name}"));
+            if let Some(namespace) = namespace {
+                self.word(word, &format!("{kind}/{namespace}/{name}"));
+            }
+        }
     }
 
     fn word(&mut self, word: Word, value: &str) {
@@ -205,7 +208,6 @@ impl Document {
         self.words.push((word, value.to_owned()));
         let facet = match word {
             Word::Cluster => Facet::Cluster,
-            Word::Kind => Facet::Kind,
             Word::Namespace => Facet::Namespace,
             Word::Status => Facet::Status,
             Word::Node => Facet::Node,
@@ -245,8 +247,8 @@ impl Document {
         let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
         let annotations = metadata.annotations.unwrap_or_default();
         for (word, namespace, name) in PROPAGATION {
-            let said = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
-            let (namespace, name) = (said(namespace), said(name));
+            let annotation = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
+            let (namespace, name) = (annotation(namespace), annotation(name));
             self.word(word, name);
             if !namespace.is_empty() && !name.is_empty() {
                 self.word(word, &format!("{namespace}/{name}"));
@@ -255,7 +257,7 @@ impl Document {
         if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
             && let Ok(Caused { because: Some(because) }) = serde_json::from_str(cause)
         {
-            self.reference(Word::Cause, &because.kind, &because.namespace, &because.name);
+            self.reference(Word::Cause, &object_of(&because));
         }
         for (key, value) in annotations {
             self.word(Word::AnnotationKey, &key);
@@ -269,7 +271,7 @@ impl Document {
     fn numbers(&mut self, record: &Record, printed: &PrintedObject) {
         let all = [
             (Number::Restarts, printed.restarts),
-            (Number::Replicas, printed.desired.filter(|_| &*record.kind != "Pod")),
+            (Number::Replicas, printed.desired.filter(|_| !is_pod(record))),
             (Number::Ready, printed.ready),
             (Number::Count, printed.count),
             (Number::Created, record.created),
@@ -294,9 +296,11 @@ impl Document {
             Word::Qualified => with_slash,
             _ => true,
         };
-        // The node of a pod has a separate column.
-        let is_node = |word: Word, value: &str| word == Word::Uses && value.starts_with("node/");
-        let words = self.words.iter().filter(move |(word, value)| in_anything(*word) && !is_node(*word, value));
+        let is_searched = move |word: Word, value: &str| match word {
+            Word::Owner | Word::Uses | Word::About => in_bare_words(word, value),
+            word => in_anything(word),
+        };
+        let words = self.words.iter().filter(move |(word, value)| is_searched(*word, value));
         // A qualified name is shown as the name.
         let shown = |word: Word| if word == Word::Qualified { Word::Name } else { word };
         words.map(move |(word, value)| (shown(*word), value.as_str()))
@@ -305,15 +309,15 @@ impl Document {
     /// All messages, the one that explains the status first. If the manifest text is needed as well, read it
     /// before.
     pub fn messages(&self) -> &[String] {
-        match self.said.get() {
-            Some(said) => &said.messages,
+        match self.manifest_text.get() {
+            Some(manifest_text) => &manifest_text.messages,
             None => self.messages.get_or_init(|| self.read(Extraction::Messages).messages),
         }
     }
 
     /// Keys and values of the manifest, one per line.
     pub fn content(&self) -> &str {
-        &self.said().content
+        &self.manifest_text().content
     }
 
     /// The manifest as a tree, for paths. Later reads use the tree.
@@ -321,31 +325,54 @@ impl Document {
         self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
     }
 
-    fn said(&self) -> &ManifestText {
-        self.said.get_or_init(|| self.read(Extraction::All))
+    fn manifest_text(&self) -> &ManifestText {
+        self.manifest_text.get_or_init(|| self.read(Extraction::All))
     }
 
     fn read(&self, extraction: Extraction) -> ManifestText {
         let (group, kind) = &self.shape;
-        let place = Place::of(group, kind);
-        let said = match self.tree.get() {
-            Some(tree) if !tree.is_null() => read_tree(tree, place, extraction),
-            _ => read(&self.body, place, extraction),
+        let position = MessagePosition::of(group, kind);
+        let manifest_text = match self.tree.get() {
+            Some(tree) if !tree.is_null() => read_tree(tree, position, extraction),
+            _ => read(&self.body, position, extraction),
         };
-        let Some(first) = &self.message else { return said };
-        let others = said.messages.into_iter().filter(|message| message != first);
-        ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
+        let Some(first) = &self.message else { return manifest_text };
+        let others = manifest_text.messages.into_iter().filter(|message| message != first);
+        ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..manifest_text }
     }
 
     /// Columns by which `field:*` finds the object.
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
-        has.extend(self.said().cut.then_some(CUT));
+        has.extend(self.manifest_text().cut.then_some(CUT));
         has.sort_unstable();
         has.dedup();
         has.into_iter()
     }
+}
+
+/// `Deployment.apps`, or `Pod` for the core group.
+pub(crate) fn qualified_kind(group: &str, kind: &str) -> String {
+    if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
+}
+
+/// True if bare words are searched in this form of a reference: those without a group, and with a namespace only the
+/// subjects of events. The node of a pod has a separate column.
+fn in_bare_words(word: Word, reference: &str) -> bool {
+    let Some((kind, object)) = reference.split_once('/') else { return false };
+    let is_node = word == Word::Uses && kind == "Node";
+    !kind.contains('.') && !is_node && (word == Word::About || !object.contains('/'))
+}
+
+fn is_pod(record: &Record) -> bool {
+    (&*record.key.resource().group, &*record.kind) == ("", "Pod")
+}
+
+/// The object of an Event.
+fn object_of(about: &InvolvedObject) -> ObjectKey {
+    let group = group_of_reference(&about.api_version, &about.kind);
+    ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
 }
 
 /// States of `is:` derived from the object itself.
@@ -362,12 +389,12 @@ fn states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> {
         states.push("suspended");
     }
     let short = matches!((printed.ready, printed.desired), (Some(ready), Some(desired)) if ready < desired);
-    let unhealthy = match &*record.kind {
-        "Pod" => !matches!(status, "Completed" | "Succeeded") && (short || status != "Running"),
-        "Job" => status == "Failed",
-        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => short,
-        "Node" => !status.starts_with("Ready"),
-        "Event" => false,
+    let unhealthy = match (&*record.key.resource().group, &*record.kind) {
+        ("", "Pod") => !matches!(status, "Completed" | "Succeeded") && (short || status != "Running"),
+        ("batch", "Job") => status == "Failed",
+        ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => short,
+        ("", "Node") => !status.starts_with("Ready"),
+        ("" | "events.k8s.io", "Event") => false,
         _ => status.starts_with("Not") || matches!(status, "Failed" | "Error" | "Lost"),
     };
     if unhealthy && record.deleting.is_none() {

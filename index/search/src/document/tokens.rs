@@ -52,7 +52,7 @@ pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
 
 /// True if a lower-case message contains these chunks in sequence: the first must end at a word boundary, the last
 /// may be the beginning of a word.
-pub fn says(lower: &str, wanted: &[String]) -> bool {
+pub fn contains_phrase(lower: &str, wanted: &[String]) -> bool {
     let fits = |term: &str, word: &str| term == word || begins_terms(word) && term.starts_with(word);
     match wanted {
         [] => false,
@@ -130,7 +130,10 @@ mod tests {
     #[case::none("", false)]
     fn phrases_match_in_sequence(#[case] phrase: &str, #[case] expected: bool) {
         let wanted: Vec<String> = chunks(phrase).map(str::to_owned).collect();
-        assert_eq!(says("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &wanted), expected);
+        assert_eq!(
+            contains_phrase("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &wanted),
+            expected
+        );
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use crate::document::Document;
 use crate::document::columns::{Key, Word};
-use crate::document::tokens::{begins_terms, chunk_around, chunks, lowered, says, terms};
+use crate::document::tokens::{begins_terms, chunk_around, chunks, contains_phrase, lowered, terms};
 use crate::plan::patterns::{MOST_EDITS, compile, near};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::score;
@@ -225,7 +225,8 @@ impl<'d> DocumentEvaluator<'d> {
 
     /// Messages that contain the chunks in sequence.
     fn message_reasons(&self, wanted: &[String]) -> Vec<Reason> {
-        let messages = self.document.messages().iter().filter(|message| says(&message.to_lowercase(), wanted));
+        let messages =
+            self.document.messages().iter().filter(|message| contains_phrase(&message.to_lowercase(), wanted));
         messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
     }
 

@@ -13,7 +13,7 @@ use crate::execute::Sources;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::examine::{EXAMINED_AT_ONCE, MOST_EXAMINED};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::sort::{Place, Rank, Ranked, Sort, SortBy, compare};
+use crate::plan::sort::{Rank, Ranked, Sort, SortBy, SortPosition, compare};
 use crate::plan::{FleetFacts, TimeScope};
 use crowsnest_store::{BodyMode, Span, VersionExclusions};
 use crowsnest_store::{CollectionKey, Error, Object, Seq, Version};
@@ -28,10 +28,10 @@ const KEPT_OF_ONE: usize = 100;
 /// Metadata fields that change with every update.
 const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
-fn span(asked: TimeScope) -> Span {
+fn span(time_scope: TimeScope) -> Span {
     let all = Span { deleted: false, ..Span::DELETED };
     let ms = |seconds: i64| seconds.saturating_mul(1000);
-    match asked {
+    match time_scope {
         TimeScope::Now | TimeScope::Deleted => Span::DELETED,
         TimeScope::At(at) => Span { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
         TimeScope::During(from, until) => {
@@ -63,18 +63,18 @@ pub(crate) struct Found {
 /// Searches old versions. For a period, objects that are hits of `now` are excluded.
 pub(crate) async fn found(
     sources: &Sources,
-    asked: TimeScope,
+    time_scope: TimeScope,
     matches: &Match,
     now: &Match,
     request: &TopHitsRequest,
     wanted: &[TermsRequest],
 ) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
-    let is_span = matches!(asked, TimeScope::During(..));
+    let is_span = matches!(time_scope, TimeScope::During(..));
     let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
     let mut terms = vec![Before::new(); wanted.len()];
-    let mut reading = Reading::of(sources, span(asked), &matches);
+    let mut reading = Reading::of(sources, span(time_scope), &matches);
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
         let deadline = sources.context.deadline;
@@ -211,12 +211,12 @@ fn ranked(old: Vec<Old>, request: &TopHitsRequest) -> TopHits {
     let hit = |old: &Old| {
         let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.world)).collect();
         let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
-        let place = Place { ranks, name: name.unwrap_or_default(), id: old.id };
-        Ranked { place, score: old.score, past: Some(old.ended) }
+        let position = SortPosition { ranks, name: name.unwrap_or_default(), id: old.id };
+        Ranked { position, score: old.score, past: Some(old.ended) }
     };
     let mut hits: Vec<Ranked> = old.iter().map(hit).collect();
     if let Some(after) = &request.after {
-        hits.retain(|hit| compare(&hit.place, after, &request.sort).is_gt());
+        hits.retain(|hit| compare(&hit.position, after, &request.sort).is_gt());
     }
     TopHits { left: hits.len() as u64, hits, total, ..TopHits::default() }
 }

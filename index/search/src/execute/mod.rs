@@ -15,10 +15,15 @@ use crate::engine::{Engine, Lookup, SearchContext};
 use crate::execute::examine::{Examined, Examiner};
 use crate::execute::permits::SearchPermits;
 use crate::execute::scan::FullScan;
+use crate::paths::Side;
+use crate::paths::closure::closure;
+use crate::paths::explore::PathLimits;
+use crate::paths::fleet::FleetGraph;
 use crate::plan::predicate::{Match, Numbers, Test};
 use crate::plan::relations::{Objects, Reach, resolve};
 use crate::plan::{Plan, TimeScope};
 use async_trait::async_trait;
+use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_store::Store;
 use crowsnest_store::{Error, Object, Seq};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +40,8 @@ pub(crate) struct Sources {
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
+    /// References that users add to those of well-known kinds.
+    pub references: Arc<[CustomRule]>,
     pub context: SearchContext,
 }
 
@@ -114,20 +121,20 @@ async fn look_up(
 ) -> Result<LookedUp, Error> {
     let mut search = Search::new(sources);
     let matches = search.settled(plan.matches).await?;
-    let held = match plan.asked {
+    let held = match plan.scope {
         TimeScope::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
         _ => matches.clone(),
     };
     let mut now = search.askable(held.clone()).await?;
-    if let TimeScope::At(at) = plan.asked {
+    if let TimeScope::At(at) = plan.scope {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
-    if let TimeScope::During(_, until) = plan.asked {
+    if let TimeScope::During(_, until) = plan.scope {
         now = now.and(Match::Number(Number::Changed, None, Some(until)));
     }
     let mut before = None;
-    if plan.asked != TimeScope::Now {
-        let found = history::found(sources, plan.asked, &held, &now, request, terms).await?;
+    if plan.scope != TimeScope::Now {
+        let found = history::found(sources, plan.scope, &held, &now, request, terms).await?;
         search.cut(found.cut);
         // The text index may still contain deleted objects.
         now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
@@ -149,9 +156,18 @@ pub(crate) async fn resolve_relations(sources: &Sources, matches: Match) -> Resu
 
 /// Resolves a plan completely, so that an engine can evaluate it.
 pub(crate) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
+    Ok(settled_with_notices(sources, matches).await?.0)
+}
+
+/// As [`settled`], with remarks on limits that were reached.
+pub(crate) async fn settled_with_notices(
+    sources: &Sources,
+    matches: Match,
+) -> Result<(Match, BTreeSet<String>), Error> {
     let mut search = Search::new(sources);
     let matches = search.settled(matches).await?;
-    search.askable(matches).await
+    let matches = search.askable(matches).await?;
+    Ok((matches, search.notices))
 }
 
 struct Search {
@@ -255,6 +271,17 @@ impl Objects for Search {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
         Ok(self.taken(lookup))
+    }
+
+    async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error> {
+        let roots = self.sources.engine.ids(&self.sources.context, of).await?;
+        let roots = self.taken(roots);
+        let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());
+        graph.read(&roots).await?;
+        let found = closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
+        self.cut(!found.cut.is_empty() || !graph.cut.is_empty());
+        self.notices.extend(graph.notices);
+        Ok(found.reached.into_iter().map(|reached| reached.id).collect())
     }
 }
 

@@ -56,8 +56,8 @@ impl SearchPermits {
                 }
                 let (sender, receiver) = oneshot::channel();
                 state.number += 1;
-                let place = (requested_at, state.number);
-                state.waiting.insert(place, sender);
+                let key = (requested_at, state.number);
+                state.waiting.insert(key, sender);
                 receiver
             };
             // A sender is dropped only after it has sent its permit.
@@ -127,13 +127,13 @@ mod tests {
     #[case::ties_in_call_order(&[1, 1, 0], &[], &[0, 1, 1])]
     #[case::cancelled_requests_are_skipped(&[3, 1, 2], &[1], &[2, 3])]
     fn permits_go_to_the_request_that_arrived_first(
-        #[case] asked: &[u64],
+        #[case] arrivals: &[u64],
         #[case] gone: &[u64],
         #[case] expected: &[u64],
     ) {
         let (permits, began) = (SearchPermits::new(1), Instant::now());
         let mut held = permits.acquire(began).now_or_never();
-        let mut waiting: Vec<_> = asked
+        let mut waiting: Vec<_> = arrivals
             .iter()
             .map(|at| (*at, Box::pin(permits.acquire(began + Duration::from_secs(*at)))))
             .map(|(at, mut permit)| {

@@ -53,7 +53,7 @@ impl FullScan {
 
     fn first(&mut self) -> Option<Ranked> {
         let before = match (self.before.front(), self.ready.front()) {
-            (Some(before), Some(now)) => compare(&before.place, &now.place, &self.sort).is_le(),
+            (Some(before), Some(now)) => compare(&before.position, &now.position, &self.sort).is_le(),
             (before, _) => before.is_some(),
         };
         if before { self.before.pop_front() } else { self.ready.pop_front() }
@@ -63,7 +63,7 @@ impl FullScan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::sort::Place;
+    use crate::plan::sort::SortPosition;
     use async_trait::async_trait;
     use futures::executor::block_on;
     use rstest::rstest;
@@ -86,8 +86,8 @@ mod tests {
     }
 
     fn hit(name: &str, past: Option<u64>) -> Ranked {
-        let place = Place { ranks: Vec::new(), name: name.to_owned(), id: 1 };
-        Ranked { place, score: 0.0, past: past.map(Seq) }
+        let position = SortPosition { ranks: Vec::new(), name: name.to_owned(), id: 1 };
+        Ranked { position, score: 0.0, past: past.map(Seq) }
     }
 
     /// Pages are separated by bars; earlier versions are marked with a prime in the expectation.
@@ -116,7 +116,7 @@ mod tests {
             }
             found.extend(hits);
         }
-        let name = |hit: &Ranked| format!("{}{}", hit.place.name, if hit.past.is_some() { "'" } else { "" });
+        let name = |hit: &Ranked| format!("{}{}", hit.position.name, if hit.past.is_some() { "'" } else { "" });
         assert_eq!(found.iter().map(name).collect::<Vec<_>>().join(" "), expected);
         assert_eq!(scan.seq(), Seq(7));
     }

@@ -58,12 +58,12 @@ impl Searcher {
         let manifests = if request.bodies { BodyMode::Read } else { BodyMode::Skip };
         let exporting =
             Exporting { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
-        let (told, tells) = mpsc::channel(1);
-        let watched = told.clone();
+        let (sender, receiver) = mpsc::channel(1);
+        let watched = sender.clone();
         let work = async move {
-            let ended = exporting.tell(scan, &told).await;
+            let ended = exporting.tell(scan, &sender).await;
             // The send fails if the client has disconnected.
-            drop(told.send_timeout(Told::End(ended), STALLED).await);
+            drop(sender.send_timeout(Told::End(ended), STALLED).await);
         };
         self.spawn("export", async move {
             tokio::select! {
@@ -71,9 +71,9 @@ impl Searcher {
                 () = work => {}
             }
         });
-        Ok(try_unfold(tells, |mut tells| async move {
-            match tells.recv().await {
-                Some(Told::Hits(hits)) => Ok(Some((hits, tells))),
+        Ok(try_unfold(receiver, |mut receiver| async move {
+            match receiver.recv().await {
+                Some(Told::Hits(hits)) => Ok(Some((hits, receiver))),
                 Some(Told::End(ended)) => ended.map(|()| None),
                 // A partial result must not look complete.
                 None => Err(Error::Stopped),
@@ -91,7 +91,7 @@ struct Exporting {
 }
 
 impl Exporting {
-    async fn tell(&self, mut scan: FullScan, told: &mpsc::Sender<Told>) -> Result<(), Error> {
+    async fn tell(&self, mut scan: FullScan, sender: &mpsc::Sender<Told>) -> Result<(), Error> {
         let seq = scan.seq();
         loop {
             let hits = scan.next(AT_ONCE).await?;
@@ -100,7 +100,7 @@ impl Exporting {
             }
             let hits = self.read(hits, seq).await?;
             self.readable(&hits)?;
-            if told.send_timeout(Told::Hits(hits), STALLED).await.is_err() {
+            if sender.send_timeout(Told::Hits(hits), STALLED).await.is_err() {
                 return Err(Error::Stopped);
             }
         }
@@ -109,7 +109,7 @@ impl Exporting {
     /// Reads the objects of hits. Objects deleted since are omitted if no version is kept.
     async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
         let store = &self.searcher.inner.store;
-        let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
+        let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.position.id).collect();
         let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
         let _permit = self.searcher.inner.permits.acquire(Instant::now()).await;
         let objects = store.by_ids(&ids, self.manifests).await?;
@@ -124,7 +124,7 @@ impl Exporting {
         let mut versions: HashMap<Seq, _> = versions.into_iter().map(|version| (version.ended, version)).collect();
         let hit = |hit: Ranked| {
             let (object, was) = match hit.past {
-                None => (objects.remove(&hit.place.id)?, None),
+                None => (objects.remove(&hit.position.id)?, None),
                 Some(ended) => {
                     let version = versions.remove(&ended)?;
                     (version.object, Some(VersionEnd { until: version.ended_at, deleted: version.deleted }))

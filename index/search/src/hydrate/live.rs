@@ -104,7 +104,7 @@ struct Following {
 
 impl Following {
     async fn goes_on(&self) -> bool {
-        matches!(self.searcher.planned(&self.request).await.0.plan.asked, TimeScope::Now)
+        matches!(self.searcher.planned(&self.request).await.0.plan.scope, TimeScope::Now)
     }
 
     /// The next events; None when the cache stops.
@@ -121,7 +121,7 @@ impl Following {
         match changes {
             None => Ok(None),
             Some(Ok(changes)) => {
-                let mut events = self.told(&changes).await?;
+                let mut events = self.convert_changes(&changes).await?;
                 // A changed object may affect relations of others.
                 self.changed |= !changes.is_empty();
                 if self.changed && self.looked.is_none_or(|looked| looked.elapsed() >= REFRESH_INTERVAL) {
@@ -155,7 +155,7 @@ impl Following {
     }
 
     /// Converts changes to events, with current permissions.
-    async fn told(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
+    async fn convert_changes(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
         let deadline = Instant::now() + self.request.deadline;
         let mut rights = self.searcher.rights_of(&self.request.caller, deadline).await;
         let mut events = Vec::new();
@@ -164,7 +164,7 @@ impl Following {
             let document = Document::of(object)?;
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
-            let there = change.happened != ChangeKind::Deleted;
+            let there = change.kind != ChangeKind::Deleted;
             let readable = there && permits(&mut rights, Reading::Listing, scope, &object.record.key.name);
             let mut evaluated = DocumentEvaluator::new(&document);
             if readable && evaluated.holds(&self.matches) {

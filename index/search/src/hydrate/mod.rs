@@ -5,7 +5,7 @@ pub(crate) mod live;
 pub(crate) mod object;
 pub(crate) mod skipped_clusters;
 
-use super::collect::did_you_mean;
+use super::collect::{did_you_mean, similar_values};
 use super::plan::score;
 use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
 use crate::authorization::CallerRights;
@@ -14,11 +14,13 @@ use crate::collect::TopHitsRequest;
 use crate::document::Document;
 use crate::document::columns::scope_of;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::execute::{Found, Shown, find_with_terms};
+use crate::execute::{Found, Shown, Sources, find_with_terms};
+use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Cursor, Ranked};
 use bytes::Bytes;
 use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_query::Query;
 use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Seq};
 use parking_lot::Mutex;
@@ -44,7 +46,7 @@ pub(crate) struct Answering {
     summary: Summary,
     started: Instant,
     /// Arrival time of the request, until the first hits are read.
-    asked: Option<Instant>,
+    requested_at: Option<Instant>,
 }
 
 impl Stage {
@@ -52,7 +54,7 @@ impl Stage {
         let mut answering = match self {
             Self::Done => return Ok(None),
             Self::Answering(answering) => answering,
-            Self::Requested(asked) => Box::new(begin(asked.0, asked.1).await?),
+            Self::Requested(request) => Box::new(begin(request.0, request.1).await?),
         };
         if let Some(event) = answering.events.pop_front() {
             return Ok(Some((event, Self::Answering(answering))));
@@ -60,8 +62,8 @@ impl Stage {
         if !answering.hits.is_empty() {
             let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
             // The first chunk keeps the priority of the request; later chunks queue behind newer requests.
-            let asked = answering.asked.take().unwrap_or_else(Instant::now);
-            let hits = read_hits(&answering, chunk, asked).await?;
+            let requested_at = answering.requested_at.take().unwrap_or_else(Instant::now);
+            let hits = read_hits(&answering, chunk, requested_at).await?;
             return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
         }
         let took = answering.started.elapsed();
@@ -71,6 +73,13 @@ impl Stage {
         let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..answering.summary };
         Ok(Some((SearchEvent::Done(summary), Self::Done)))
     }
+}
+
+/// Queries that are probably meant: with a misspelled value corrected, and for similar names.
+async fn corrections(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<String>, Error> {
+    let mut found = similar_values::similar_values(sources, query, world).await?;
+    found.extend(did_you_mean::similar_names(sources, query).await?);
+    Ok(found)
 }
 
 /// Searches without reading the hits' objects.
@@ -92,7 +101,7 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
     let nothing = top.total == 0 && !top.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
-            did_you_mean::similar_names(&sources, &planned.query).await?,
+            corrections(&sources, &planned.query, &planned.world).await?,
             did_you_mean::wider(&sources, &planned.query, &planned.world).await?,
         ),
         false => (Vec::new(), Vec::new()),
@@ -108,7 +117,7 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
     let more = top.left > top.hits.len() as u64;
     let summary = Summary {
         total: top.total,
-        next: top.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
+        next: top.hits.last().filter(|_| more).map(|hit| Cursor(hit.position.clone())),
         incomplete: top.incomplete,
         seq,
         behind: searcher.latest().0.saturating_sub(seq.0),
@@ -127,17 +136,17 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
         hits: top.hits.into(),
         summary,
         started,
-        asked: Some(started),
+        requested_at: Some(started),
     })
 }
 
 /// Reads hits from the store, in their order. Leaves out objects that were deleted or pruned since the search, and objects
 /// that the caller cannot list. Reads manifests only if the answer needs them.
-async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> Result<Vec<Hit>, Error> {
+async fn read_hits(answering: &Answering, hits: Vec<Ranked>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
     let Answering { searcher, matches, bodies, .. } = answering;
     let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));
     let store = &searcher.inner.store;
-    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
+    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.position.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
     let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
     let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
@@ -145,7 +154,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
         false => BodyMode::Skip,
     };
     // Reading is CPU work as well.
-    let permit = searcher.inner.permits.acquire(asked).await;
+    let permit = searcher.inner.permits.acquire(requested_at).await;
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);
@@ -162,7 +171,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
                 shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
             }
             let hit = |hit: &Ranked| {
-                let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+                let (mut object, was, document) = shown.remove(&(hit.position.id, hit.past))?;
                 let key = &object.record.key;
                 if !permits(&mut rights.lock(), Reading::Listing, &scope_of(key), &key.name) {
                     return None;

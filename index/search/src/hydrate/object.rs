@@ -2,14 +2,10 @@
 
 use crate::Searcher;
 use crate::authorization::decision::permits;
-use crate::document::Document;
 use crate::document::columns::{Key, scope_of};
-use crate::execute::Sources;
-use crate::plan::predicate::Match;
 use crowsnest_apimachinery::differences::{Compared, Difference, differences};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Object, RecordKey, Version};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +64,7 @@ impl Diff {
 
 impl Searcher {
     /// True if a caller may read an object, whether or not it exists.
-    async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
+    pub(crate) async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, TIMEOUT).await;
         permits(&mut sources.context.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
     }
@@ -89,65 +85,41 @@ impl Searcher {
             return Ok(None);
         }
         let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
-        let sources = self.sources(caller, TIMEOUT).await;
-        let mut visited = BTreeSet::from([root.record.id]);
-        let mut documents = vec![Document::of(&root)?];
-        let mut graph = Graph { nodes: vec![root], ..Graph::default() };
-        let mut from = 0;
+        let mut fleet = self.fleet_graph(caller, TIMEOUT).await;
+        let mut here = BTreeSet::from([root.record.id]);
+        let mut visited = here.clone();
+        let mut nodes = vec![root];
+        let mut more = false;
+        fleet.read(&here).await?;
         for _ in 0..depth {
-            let near = neighbours(&sources, &documents[from..]).await?;
-            let mut new: Vec<u64> = near.into_iter().filter(|id| !visited.contains(id)).collect();
-            if new.is_empty() {
+            let mut new: Vec<u64> = fleet.neighbours(&here).await?.difference(&visited).copied().collect();
+            let room = MOST_NODES - nodes.len();
+            more |= new.len() > room;
+            new.truncate(room);
+            here = new.into_iter().collect();
+            fleet.read(&here).await?;
+            let mut objects: Vec<Object> = here.iter().filter_map(|id| fleet.object(*id).cloned()).collect();
+            objects.sort_by(|a, b| a.record.key.cmp(&b.record.key));
+            visited.extend(&here);
+            nodes.extend(objects);
+            if here.is_empty() {
                 break;
             }
-            let room = MOST_NODES - graph.nodes.len();
-            graph.more |= new.len() > room;
-            new.truncate(room);
-            from = graph.nodes.len();
-            let mut objects = sources.store.by_ids(&new, BodyMode::Read).await?;
-            objects.sort_by(|a, b| a.record.key.cmp(&b.record.key));
-            for object in objects {
-                visited.insert(object.record.id);
-                documents.push(Document::of(&object)?);
-                graph.nodes.push(object);
-            }
         }
-        graph.edges = edges(&documents);
-        Ok(Some(graph))
+        let places: BTreeMap<u64, usize> =
+            nodes.iter().enumerate().map(|(nth, object)| (object.record.id, nth)).collect();
+        let references = fleet.references(&visited).into_iter();
+        let edges: BTreeSet<Edge> = references
+            .filter_map(|(from, to, column)| {
+                let relation = match column {
+                    Key::Own => return None,
+                    Key::Owner => "owner",
+                    Key::Uses => "uses",
+                    Key::About => "about",
+                };
+                Some(Edge { from: *places.get(&from)?, to: *places.get(&to)?, relation })
+            })
+            .collect();
+        Ok(Some(Graph { nodes, edges: edges.into_iter().collect(), more }))
     }
-}
-
-/// Ids of the readable objects that reference some of these, or that these reference.
-async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSet<u64>, Error> {
-    let keys = |wanted: &dyn Fn(Key) -> bool| -> BTreeSet<u64> {
-        documents.iter().flat_map(|d| &d.keys).filter(|(column, _)| wanted(*column)).map(|(_, key)| *key).collect()
-    };
-    let to = Match::keys(&[Key::Own], keys(&|column| column != Key::Own));
-    let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], keys(&|column| column == Key::Own));
-    let lookup = sources.engine.ids(&sources.context, &Match::Or(vec![to, from])).await?;
-    Ok(lookup.numbers)
-}
-
-fn edges(documents: &[Document]) -> Vec<Edge> {
-    // Several objects may share a key, such as the bindings that a quota limits.
-    let mut owners: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (nth, document) in documents.iter().enumerate() {
-        for (_, key) in document.keys.iter().filter(|(column, _)| *column == Key::Own) {
-            owners.entry(*key).or_default().push(nth);
-        }
-    }
-    let mut edges = BTreeSet::new();
-    for (from, document) in documents.iter().enumerate() {
-        for (column, key) in &document.keys {
-            let relation = match column {
-                Key::Own => continue,
-                Key::Owner => "owner",
-                Key::Uses => "uses",
-                Key::About => "about",
-            };
-            let to = owners.get(key).into_iter().flatten().filter(|to| **to != from);
-            edges.extend(to.map(|to| Edge { from, to: *to, relation }));
-        }
-    }
-    edges.into_iter().collect()
 }

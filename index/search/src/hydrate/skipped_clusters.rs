@@ -49,8 +49,8 @@ fn followed(searcher: &Searcher) -> BTreeMap<ClusterName, Followed> {
         if followed.trouble.is_none() {
             followed.trouble.clone_from(&state.trouble);
         }
-        let heard = Some(state.heard_at).filter(|at| *at > 0);
-        followed.heard_at = followed.heard_at.into_iter().chain(heard).min();
+        let heard_at = Some(state.heard_at).filter(|at| *at > 0);
+        followed.heard_at = followed.heard_at.into_iter().chain(heard_at).min();
     });
     clusters
 }

@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn counts_are_asked_for_by_place() {
         let ends = BTreeSet::from(["ngin".to_owned(), "op.e".to_owned()]);
-        let asked =
+        let aggregations_json =
             (aggregations(&[Count::Facet(Facet::Image), Count::Label("acme.io/app".into())]), count_ends(&ends));
-        insta::assert_yaml_snapshot!("aggregations", asked);
+        insta::assert_yaml_snapshot!("aggregations", aggregations_json);
     }
 
     #[test]

@@ -8,4 +8,4 @@ pub(super) use crate::plan::paths::{Step, Want, amount, written};
 pub(super) use crate::plan::patterns::MOST_EDITS;
 pub(super) use crate::plan::predicate::{Match, Numbers, PathTest, Test};
 pub(super) use crate::plan::score;
-pub(super) use crate::plan::sort::{OfCluster, Place, Rank, Ranked, Sort, SortBy};
+pub(super) use crate::plan::sort::{OfCluster, Rank, Ranked, Sort, SortBy, SortPosition};

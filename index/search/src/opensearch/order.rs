@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Query};
 use super::dsl::signed;
 use super::fields::{self, ID};
-use super::model::{Facet, FleetFacts, OfCluster, Place, Rank, Ranked, Sort, SortBy, Word};
+use super::model::{Facet, FleetFacts, OfCluster, Rank, Ranked, Sort, SortBy, SortPosition, Word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -191,11 +191,11 @@ impl Order {
     }
 
     /// The sort values of a cursor: the next page begins after them.
-    pub fn search_after(&self, place: &Place) -> Value {
+    pub fn search_after(&self, position: &SortPosition) -> Value {
         let mut values = Vec::new();
         let mut score: Option<(usize, f64)> = None;
         for (nth, column) in self.columns.iter().enumerate() {
-            let rank = place.ranks.get(nth);
+            let rank = position.ranks.get(nth);
             let worth = match (column, rank) {
                 (Column::Relevance { weight }, Some(Rank::Score(score))) => f64::from(*score) * *weight as f64,
                 (Column::Cluster { weight, places }, Some(Rank::Text(Some(text)))) => {
@@ -232,8 +232,8 @@ impl Order {
         {
             *value = sum.into();
         }
-        values.push(if place.name.is_empty() { Value::Null } else { place.name.as_str().into() });
-        values.push(signed(place.id).into());
+        values.push(if position.name.is_empty() { Value::Null } else { position.name.as_str().into() });
+        values.push(signed(position.id).into());
         values.into()
     }
 
@@ -269,7 +269,7 @@ impl Order {
             None => score.unwrap_or_default(),
         };
         let name = name.as_str().unwrap_or_default().to_owned();
-        Ok(Ranked { place: Place { ranks, name, id: id.cast_unsigned() }, score, past: None })
+        Ok(Ranked { position: SortPosition { ranks, name, id: id.cast_unsigned() }, score, past: None })
     }
 
     /// True if the engine returns the relevance of hits; otherwise their scores are 0 and are computed for the returned hits.
@@ -353,8 +353,8 @@ mod tests {
         let order = Order::of(&sort(columns), &world()).unwrap();
         let values = [values, vec![json!("web"), json!(-1)]].concat();
         let hit = order.ranked(Some(1.5), &values).unwrap();
-        assert_eq!(hit.place, Place { ranks, name: "web".into(), id: u64::MAX });
-        assert_eq!(order.search_after(&hit.place), Value::from(values.clone()));
+        assert_eq!(hit.position, SortPosition { ranks, name: "web".into(), id: u64::MAX });
+        assert_eq!(order.search_after(&hit.position), Value::from(values.clone()));
         assert_eq!(order.sort().as_array().unwrap().len(), values.len());
         assert!(matches!(order.ranked(None, &values[1..]), Err(HitError::Length { .. })));
     }
@@ -363,8 +363,8 @@ mod tests {
     fn a_region_that_is_gone_lies_between_two_others() {
         for (columns, expected) in [("region", 1.5), ("-region", 2.5)] {
             let order = Order::of(&sort(columns), &world()).unwrap();
-            let place = Place { ranks: vec![Rank::Text(Some("mars".into()))], name: "web".into(), id: 1 };
-            assert_eq!(order.search_after(&place)[0], expected);
+            let position = SortPosition { ranks: vec![Rank::Text(Some("mars".into()))], name: "web".into(), id: 1 };
+            assert_eq!(order.search_after(&position)[0], expected);
         }
     }
 

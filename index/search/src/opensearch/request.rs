@@ -3,7 +3,7 @@
 use super::aggregations::{Count, aggregations};
 use super::dsl::query::Query;
 use super::dsl::{DslError, MAX_REQUEST_CLAUSES};
-use super::model::Place;
+use super::model::SortPosition;
 use super::order::Order;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Search<'a> {
     pub rights: Option<&'a Query>,
     pub order: &'a Order,
     /// Hits up to here were shown before.
-    pub after: Option<&'a Place>,
+    pub after: Option<&'a SortPosition>,
     /// Hits to return.
     pub keep: usize,
     pub counts: &'a [Count],
@@ -71,7 +71,7 @@ mod tests {
         let (matches, rights) = (worth(term("w.name", "web"), 100.0), term("scope", "m1"));
         let sort = [Sort::RELEVANCE, Sort::named("restarts", true).unwrap()];
         let order = Order::of(&sort, &FleetFacts::default()).unwrap();
-        let after = Place { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
+        let after = SortPosition { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
         let search = Search {
             matches: &matches,
             rights: Some(&rights),

@@ -239,7 +239,8 @@ mod tests {
     #[test]
     fn answers_are_read() {
         let read = read(&answer(), 2).unwrap();
-        let hits: Vec<_> = read.hits.iter().map(|hit| (hit.place.name.as_str(), hit.place.id, hit.score)).collect();
+        let hits: Vec<_> =
+            read.hits.iter().map(|hit| (hit.position.name.as_str(), hit.position.id, hit.score)).collect();
         assert_eq!(hits, [("a", 1, 41.0), ("b", u64::MAX, 41.0)]);
         assert_eq!((read.total, read.more, read.partial.as_slice()), (3, true, [].as_slice()));
         assert_eq!(read.counts, [ValueCounts { values: vec![("Pod".into(), 3)], error: 2, others: 7 }]);
@@ -262,9 +263,9 @@ mod tests {
     #[case("/hits/total", json!(null), None)]
     #[case("/hits/hits/0/sort", json!([1]), None)]
     #[case("/aggregations", json!({}), None)]
-    fn what_is_missing_is_reported(#[case] place: &str, #[case] value: Value, #[case] expected: Option<&str>) {
+    fn what_is_missing_is_reported(#[case] pointer: &str, #[case] value: Value, #[case] expected: Option<&str>) {
         let mut answer = answer();
-        *answer.pointer_mut(place).unwrap() = value;
+        *answer.pointer_mut(pointer).unwrap() = value;
         let read = read(&answer, 10).map(|read| read.partial.iter().map(ToString::to_string).collect::<Vec<_>>());
         match expected {
             Some(expected) => assert_eq!(read.unwrap(), [expected]),

@@ -59,7 +59,7 @@ impl Searcher {
         let started = Instant::now();
         let (planned, sources) = self.planned(request).await;
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
-        let asked = match planned.plan.asked {
+        let searched = match planned.plan.scope {
             TimeScope::Now => "current objects".to_owned(),
             TimeScope::Deleted => "current objects, and deleted ones in their last state".to_owned(),
             TimeScope::At(at) => format!("objects in their state at {}", time(at)),
@@ -70,7 +70,7 @@ impl Searcher {
         let mut left = MOST_COUNTED;
         let plan = counted(&sources, planned.plan.matches, &mut left).await?;
         let took_ms = milliseconds(started.elapsed());
-        Ok(Explained { query: query.to_string(), ast: query, asked, plan, notices: planned.remarks, took_ms })
+        Ok(Explained { query: query.to_string(), ast: query, asked: searched, plan, notices: planned.remarks, took_ms })
     }
 
     /// Counts the hits of a query.
@@ -99,7 +99,7 @@ fn counted<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c m
         let mut step = Step { what: what(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
         if *left > 0 && Instant::now() < sources.context.deadline {
             *left -= 1;
-            let plan = Plan { matches: matches.clone(), asked: TimeScope::Now, notices: Vec::new() };
+            let plan = Plan { matches: matches.clone(), scope: TimeScope::Now, notices: Vec::new() };
             let found = find(sources, plan, TopHitsRequest::total()).await?;
             step.hits = Some(found.top.total);
         }
@@ -149,8 +149,8 @@ fn what(matches: &Match) -> String {
         Match::Clusters(names) => format!("one of {} clusters", names.len()),
         Match::Path(path) => format!("value at .{}, read from manifests", path.path()),
         Match::Reach(reach) => {
-            let (field, said) = reach.said();
-            format!("{field}: {said}, resolved over relations")
+            let (field, condition) = reach.label();
+            format!("{field}: {condition}, resolved over relations")
         }
         Match::Changed(path) => format!("a change of {path} in the history, read from old versions"),
         Match::Keys(_, keys) => format!("one of {} keys", keys.len()),

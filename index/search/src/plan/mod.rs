@@ -5,12 +5,14 @@
 //! supported are ignored with a notice instead of failing the query.
 
 pub(crate) mod explain;
+pub(crate) mod kinds;
 pub(crate) mod labels;
 pub(crate) mod paths;
 pub(crate) mod patterns;
 pub(crate) mod predicate;
 pub(crate) mod propagation;
 pub(crate) mod ranges;
+pub(crate) mod references;
 pub(crate) mod relations;
 pub(crate) mod retention;
 pub mod saved_search;
@@ -19,25 +21,26 @@ pub(crate) mod sort;
 
 use crate::document::DELETED;
 use crate::document::columns::Word;
+use crate::paths::{CLOSURE_STEPS, Side};
+use crate::plan::kinds::objects_of;
+pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::labels::{cluster_label, label_match};
 use crate::plan::patterns::{glob_regex, literal_word, test, unanchored};
 use crate::plan::predicate::{Match, PathTest, Test};
 use crate::plan::propagation::{governed, propagated, with_subjects};
+use crate::plan::references::ReferencePattern;
 use crate::plan::relations::{MOST_STEPS, Reach};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
     Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Lower-case kinds by all of their names.
-pub type Kinds = BTreeMap<String, BTreeSet<String>>;
 
 /// Facts about the fleet that a plan depends on.
 #[derive(Debug, Clone, Default)]
 pub struct FleetFacts {
     pub clusters: Vec<ClusterFacts>,
-    /// Lower-case name, plural or short name → lower-case kinds.
     pub kinds: Arc<Kinds>,
     /// Unix seconds.
     pub now: i64,
@@ -59,7 +62,7 @@ pub struct ClusterFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub matches: Match,
-    pub asked: TimeScope,
+    pub scope: TimeScope,
     pub notices: Vec<Notice>,
 }
 
@@ -77,9 +80,8 @@ pub enum TimeScope {
     During(i64, i64),
 }
 
-/// Kinds that `kind:workload` matches.
-const WORKLOADS: [&str; 8] =
-    ["deployment", "statefulset", "daemonset", "replicaset", "replicationcontroller", "job", "cronjob", "pod"];
+/// The name under which interfaces show the control plane.
+const CONTROL_PLANE_SHOWN: &str = "control plane";
 const CURRENT_RELATIONS: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
@@ -97,19 +99,20 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     });
     let then = FleetFacts { now: at.unwrap_or(world.now), ..world.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
-    let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
+    let states_depth = output.depth.is_some();
+    let mut planner = Planner { world: &then, depth, states_depth, deleted: false, notices: Vec::new() };
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
-        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, said: String::new() }));
+        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, condition: String::new() }));
     }
-    let asked = match (at, during) {
+    let scope = match (at, during) {
         (Some(at), _) => TimeScope::At(at),
         (None, Some((from, to))) => TimeScope::During(from, to),
         (None, None) if planner.deleted => TimeScope::Deleted,
         (None, None) => TimeScope::Now,
     };
-    let then = matches!(asked, TimeScope::At(_) | TimeScope::During(..));
+    let then = matches!(scope, TimeScope::At(_) | TimeScope::During(..));
     if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
         planner.notice(Span::default(), CURRENT_RELATIONS);
     }
@@ -119,7 +122,7 @@ pub fn plan(query: &Query, world: &FleetFacts) -> Plan {
     if output.depth.is_some_and(|depth| depth > MOST_STEPS) {
         planner.notice(Span::default(), format!("relations are limited to {MOST_STEPS} steps"));
     }
-    Plan { matches, asked, notices: planner.notices }
+    Plan { matches, scope, notices: planner.notices }
 }
 
 impl FleetFacts {
@@ -132,6 +135,8 @@ struct Planner<'w> {
     world: &'w FleetFacts,
     /// Maximum number of relation steps.
     depth: u8,
+    /// The query states it.
+    states_depth: bool,
     /// The query includes deleted objects.
     deleted: bool,
     notices: Vec<Notice>,
@@ -218,14 +223,19 @@ impl Planner<'_> {
             "is" => self.state(span, pattern),
             "content" => Some(text_match(pattern, Match::Content)),
             "message" => Some(text_match(pattern, Match::Message)),
-            "about" => Some(self.reference(Word::About, pattern)),
-            "cause" => Some(self.reference(Word::Cause, pattern)),
-            "owner" | "uses" | "usedby" | "related" => Some(self.relation(field.name, pattern)),
+            "about" => Some(self.referrers(span, Word::About, pattern)),
+            "cause" => Some(self.referrers(span, Word::Cause, pattern)),
+            "owner" | "uses" | "usedby" | "related" => Some(self.relation(span, field.name, pattern)),
+            "reaches" => Some(self.dependent(span, Side::Dependents, pattern)),
+            "reachedby" => Some(self.dependent(span, Side::Dependencies, pattern)),
             "changed.field" => self.changed(span, pattern),
             "on" => Some(propagated(Word::On, pattern)),
             "evicting" => Some(propagated(Word::Evicting, pattern)),
             "health" => Some(propagated(Word::Health, pattern)),
             "condition" => Some(condition(pattern)),
+            "cluster" if literal_word(pattern).is_some_and(|name| name.eq_ignore_ascii_case(CONTROL_PLANE_SHOWN)) => {
+                Some(Match::Word(Word::Cluster, Test::Equals(ClusterName::control_plane().to_string())))
+            }
             name => match column(name) {
                 Some(word) => Some(match (exact, literal_word(pattern)) {
                     (true, Some(text)) => Match::Exact(word, text.to_owned()),
@@ -242,21 +252,9 @@ impl Planner<'_> {
 
     /// Matches names, plurals, short names and groups of kinds.
     fn kind(&self, pattern: &Pattern) -> Match {
-        let Some(word) = literal_word(pattern) else { return Match::Word(Word::Kind, test(pattern, false)) };
-        let word = word.to_lowercase();
-        if matches!(word.as_str(), "workload" | "workloads") {
-            return Match::any_of(
-                WORKLOADS.map(|kind| Match::Word(Word::Kind, Test::Equals(kind.to_owned()))).to_vec(),
-            );
-        }
-        let kinds = self.kinds_named(&word);
-        Match::any_of(kinds.into_iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind))).collect())
-    }
-
-    fn kinds_named(&self, word: &str) -> BTreeSet<String> {
-        match self.world.kinds.get(word) {
-            Some(kinds) => kinds.clone(),
-            None => BTreeSet::from([word.to_owned()]),
+        match literal_word(pattern) {
+            Some(word) => objects_of(word, &self.world.kinds),
+            None => Match::Word(Word::Kind, test(pattern, false)),
         }
     }
 
@@ -294,85 +292,57 @@ impl Planner<'_> {
         }
     }
 
-    /// Kind, namespace and name of `web`, `deploy/web`, `deploy/shop/web`, each as a regular expression.
-    fn parts(&self, text: &str, is_glob: bool) -> Option<(Option<String>, Option<String>, String)> {
-        let part = |text: &str| if is_glob { glob_regex(text, "[^/]") } else { regex::escape(text) };
-        let kinds = |kind: &str| match is_glob && kind.contains(['*', '?']) {
-            true => part(kind),
-            false => {
-                let kinds: Vec<_> = self.kinds_named(kind).iter().map(|kind| regex::escape(kind)).collect();
-                format!("(?:{})", kinds.join("|"))
+    /// A reference in a query; None, with a notice, if it is none.
+    fn reference(&mut self, span: Span, pattern: &Pattern) -> Option<ReferencePattern> {
+        match ReferencePattern::parse(pattern, &self.world.kinds) {
+            Ok(reference) => {
+                // Without discovered clusters, no kind is known.
+                if let Some(kind) = reference.unknown_kind().filter(|_| !self.world.kinds.is_empty()) {
+                    self.notice(span, format!("no cluster serves the kind {kind}"));
+                }
+                Some(reference)
             }
-        };
-        match text.split('/').collect::<Vec<_>>().as_slice() {
-            [name] => Some((None, None, part(name))),
-            [kind, name] => Some((Some(kinds(kind)), None, part(name))),
-            [kind, namespace, name] => Some((Some(kinds(kind)), Some(part(namespace)), part(name))),
-            _ => None,
+            Err(notice) => {
+                self.notice(span, notice);
+                None
+            }
         }
     }
 
     /// Objects with a reference in a column.
-    fn reference(&self, word: Word, pattern: &Pattern) -> Match {
-        let (text, is_glob) = match pattern {
-            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
-                (text.to_lowercase(), false)
-            }
-            Pattern::Glob(glob) => (glob.to_lowercase(), true),
-            Pattern::Regex { source, .. } => return Match::Word(word, Test::Regex(unanchored(source))),
-        };
-        let Some((kind, namespace, name)) = self.parts(&text, is_glob) else {
-            return Match::Word(word, Test::Equals(text));
-        };
-        let kind = kind.unwrap_or_else(|| "[^/]*".to_owned());
-        match (word, namespace) {
-            (Word::About | Word::Cause, Some(namespace)) => {
-                Match::Word(word, Test::Regex(format!("{kind}/{namespace}/{name}")))
-            }
-            (_, Some(namespace)) => Match::And(vec![
-                Match::Word(Word::Namespace, Test::Regex(namespace)),
-                Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
-            ]),
-            (_, None) => Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
-        }
+    fn referrers(&mut self, span: Span, word: Word, pattern: &Pattern) -> Match {
+        self.reference(span, pattern).map_or(Match::None, |reference| reference.referrers(word))
     }
 
-    /// The objects that a reference names.
-    fn named(&self, pattern: &Pattern) -> Match {
-        let (text, is_glob) = match pattern {
-            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
-                (text.to_lowercase(), false)
-            }
-            Pattern::Glob(glob) => (glob.to_lowercase(), true),
-            Pattern::Regex { source, .. } => return Match::Word(Word::Name, Test::Regex(unanchored(source))),
-        };
-        let Some((kind, namespace, name)) = self.parts(&text, is_glob) else { return Match::None };
-        let mut all = vec![Match::Word(Word::Name, Test::Regex(name))];
-        all.extend(kind.map(|kind| Match::Word(Word::Kind, Test::Regex(kind))));
-        all.extend(namespace.map(|namespace| Match::Word(Word::Namespace, Test::Regex(namespace))));
-        Match::And(all)
-    }
-
-    fn relation(&self, field: &str, pattern: &Pattern) -> Match {
-        let (depth, said) = (self.depth, pattern.to_string());
+    fn relation(&mut self, span: Span, field: &str, pattern: &Pattern) -> Match {
+        let Some(reference) = self.reference(span, pattern) else { return Match::None };
+        let (depth, condition) = (self.depth, pattern.to_string());
         Match::Reach(Box::new(match field {
             "owner" | "uses" if depth == 1 => {
-                return self.reference(if field == "owner" { Word::Owner } else { Word::Uses }, pattern);
+                return reference.referrers(if field == "owner" { Word::Owner } else { Word::Uses });
             }
-            "owner" => Reach::Owned { by: self.reference(Word::Owner, pattern), depth, said },
-            "uses" => Reach::Using { first: self.reference(Word::Uses, pattern), depth, said },
-            "usedby" => Reach::Used { by: self.named(pattern), depth, said },
-            _ => Reach::Near { to: self.named(pattern), depth, said },
+            "owner" => Reach::Owned { by: reference.referrers(Word::Owner), depth, condition },
+            "uses" => Reach::Using { first: reference.referrers(Word::Uses), depth, condition },
+            "usedby" => Reach::Used { by: reference.objects(), depth, condition },
+            _ => Reach::Near { to: reference.objects(), depth, condition },
         }))
+    }
+
+    /// `reaches:`, `reachedby:`. Without `depth:`, all steps are followed.
+    fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
+        let Some(reference) = self.reference(span, pattern) else { return Match::None };
+        let depth = if self.states_depth { self.depth } else { CLOSURE_STEPS };
+        let (of, condition) = (reference.objects(), pattern.to_string());
+        Match::Reach(Box::new(Reach::Dependent { of, side, depth, condition }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
     fn has(&mut self, what: &str, inner: &Expr) -> Match {
         let kind = self.kind(&Pattern::Word(what.to_owned()));
         let of = kind.and(self.expr(inner).unwrap_or(Match::All));
-        let said = format!("{what}({inner})");
+        let condition = format!("{what}({inner})");
         let event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
-        Match::Reach(Box::new(if event { Reach::Subjects { of, said } } else { Reach::Holders { of, said } }))
+        Match::Reach(Box::new(if event { Reach::Subjects { of, condition } } else { Reach::Holders { of, condition } }))
     }
 
     fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {
@@ -487,5 +457,17 @@ fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
         Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
         Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_query::{Limits, parse};
+
+    #[test]
+    fn the_control_plane_is_found_by_its_shown_name() {
+        let matches = |query: &str| plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+        assert_eq!(matches(r#"cluster:"Control plane""#), matches("cluster:@control-plane"));
     }
 }

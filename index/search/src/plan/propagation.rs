@@ -2,41 +2,41 @@
 //! and the objects created in members.
 
 use crate::document::columns::Word;
+use crate::plan::kinds::kind_in;
 use crate::plan::patterns::{literal_word, test};
-use crate::plan::predicate::{Match, Test};
+use crate::plan::predicate::Match;
 use crate::plan::relations::Reach;
 use crowsnest_query::{Pattern, Value};
 
+const WORK: &str = "work.karmada.io";
+const POLICY: &str = "policy.karmada.io";
+
 /// Bindings and works with a value, and their subjects.
 pub fn propagated(word: Word, pattern: &Pattern) -> Match {
-    let (of, said) = (Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()));
+    let (of, condition) = (Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()));
     match word {
         // Works are as numerous as the objects they create, which are in the named cluster; `cluster:` finds these
         // at lower cost.
-        Word::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), said)]),
-        _ => with_subjects(of, said),
+        Word::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), condition)]),
+        _ => with_subjects(of, condition),
     }
 }
 
 fn bindings() -> Match {
-    Match::any_of(vec![kind("resourcebinding"), kind("clusterresourcebinding")])
+    kind_in(WORK, &["resourcebinding", "clusterresourcebinding"])
 }
 
-fn kind(kind: &str) -> Match {
-    Match::Word(Word::Kind, Test::Equals(kind.to_owned()))
+pub fn with_subjects(of: Match, condition: String) -> Match {
+    Match::Or(vec![of.clone(), subjects(of, condition)])
 }
 
-pub fn with_subjects(of: Match, said: String) -> Match {
-    Match::Or(vec![of.clone(), subjects(of, said)])
-}
-
-fn subjects(of: Match, said: String) -> Match {
-    Match::Reach(Box::new(Reach::Subjects { of, said }))
+fn subjects(of: Match, condition: String) -> Match {
+    Match::Reach(Box::new(Reach::Subjects { of, condition }))
 }
 
 /// `override:` and `quota:`, with any value or a specific one; None for other fields and values.
 pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
-    let said = format!("{field}:{value}");
+    let condition = format!("{field}:{value}");
     let pattern = match value {
         Value::Exists => None,
         Value::Pattern(pattern) => Some(pattern),
@@ -49,22 +49,22 @@ pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
                 (_, Some(text)) if exact => Match::Exact(Word::Override, text.to_owned()),
                 (Some(pattern), _) => Match::Word(Word::Override, test(pattern, false)),
             };
-            Some(with_subjects(of, said))
+            Some(with_subjects(of, condition))
         }
-        "quota" => Some(limited(pattern, said)),
+        "quota" => Some(limited(pattern, condition)),
         _ => None,
     }
 }
 
 /// Objects limited by federated quotas: the bindings of their namespaces, with their templates, and the quotas
 /// created in members.
-fn limited(pattern: Option<&Pattern>, said: String) -> Match {
+fn limited(pattern: Option<&Pattern>, condition: String) -> Match {
     let name = pattern.map(|pattern| {
         let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };
         Match::Word(column, test(pattern, false))
     });
-    let quotas = Match::And([kind("federatedresourcequota")].into_iter().chain(name).collect());
-    let limited = subjects(quotas, said.clone());
-    let bindings = Match::And(vec![kind("resourcebinding"), limited.clone()]);
-    Match::Or(vec![limited, subjects(bindings, said)])
+    let quotas = Match::And([kind_in(POLICY, &["federatedresourcequota"])].into_iter().chain(name).collect());
+    let limited = subjects(quotas, condition.clone());
+    let bindings = Match::And(vec![kind_in(WORK, &["resourcebinding"]), limited.clone()]);
+    Match::Or(vec![limited, subjects(bindings, condition)])
 }

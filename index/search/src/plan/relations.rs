@@ -5,11 +5,13 @@
 //! objects at a time, tests use a list of documents.
 
 use crate::document::columns::Key;
+use crate::paths::Side;
 use crate::plan::predicate::Match;
 use async_trait::async_trait;
 use crowsnest_store::Error;
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// Maximum number of steps in any query.
 pub const MOST_STEPS: u8 = 5;
@@ -19,25 +21,28 @@ const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
     /// Subjects of events.
-    Subjects { of: Match, said: String },
+    Subjects { of: Match, condition: String },
     /// Direct and indirect owners, and users of the objects.
-    Holders { of: Match, said: String },
+    Holders { of: Match, condition: String },
     /// The objects themselves and those they own.
-    Owned { by: Match, depth: u8, said: String },
+    Owned { by: Match, depth: u8, condition: String },
     /// The objects themselves and those that use them.
-    Using { first: Match, depth: u8, said: String },
+    Using { first: Match, depth: u8, condition: String },
     /// Objects used by them.
-    Used { by: Match, depth: u8, said: String },
+    Used { by: Match, depth: u8, condition: String },
     /// Neighbours in any direction.
-    Near { to: Match, depth: u8, said: String },
+    Near { to: Match, depth: u8, condition: String },
+    /// Objects that depend on them, or on which they depend.
+    Dependent { of: Match, side: Side, depth: u8, condition: String },
     /// Related objects of one kind.
-    Family { of: Match, kind: Match, said: String },
+    Family { of: Match, kind: Match, condition: String },
 }
 
 impl Reach {
     pub fn inner(&self) -> &Match {
         match self {
-            Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => of,
+            Self::Subjects { of, .. } | Self::Holders { of, .. } => of,
+            Self::Dependent { of, .. } | Self::Family { of, .. } => of,
             Self::Owned { by, .. } | Self::Used { by, .. } => by,
             Self::Using { first, .. } => first,
             Self::Near { to, .. } => to,
@@ -47,7 +52,8 @@ impl Reach {
     /// This relation with another inner condition.
     pub fn with_inner(mut self, inner: Match) -> Self {
         match &mut self {
-            Self::Subjects { of, .. } | Self::Holders { of, .. } | Self::Family { of, .. } => *of = inner,
+            Self::Subjects { of, .. } | Self::Holders { of, .. } => *of = inner,
+            Self::Dependent { of, .. } | Self::Family { of, .. } => *of = inner,
             Self::Owned { by, .. } | Self::Used { by, .. } => *by = inner,
             Self::Using { first, .. } => *first = inner,
             Self::Near { to, .. } => *to = inner,
@@ -55,14 +61,16 @@ impl Reach {
         self
     }
 
-    pub fn said(&self) -> (&'static str, &str) {
+    pub fn label(&self) -> (&'static str, &str) {
         match self {
-            Self::Subjects { said, .. } | Self::Holders { said, .. } => ("has", said),
-            Self::Owned { said, .. } => ("owner", said),
-            Self::Using { said, .. } => ("uses", said),
-            Self::Used { said, .. } => ("usedby", said),
-            Self::Near { said, .. } => ("related", said),
-            Self::Family { said, .. } => ("select", said),
+            Self::Subjects { condition, .. } | Self::Holders { condition, .. } => ("has", condition),
+            Self::Owned { condition, .. } => ("owner", condition),
+            Self::Using { condition, .. } => ("uses", condition),
+            Self::Used { condition, .. } => ("usedby", condition),
+            Self::Near { condition, .. } => ("related", condition),
+            Self::Dependent { side: Side::Dependents, condition, .. } => ("reaches", condition),
+            Self::Dependent { side: Side::Dependencies, condition, .. } => ("reachedby", condition),
+            Self::Family { condition, .. } => ("select", condition),
         }
     }
 }
@@ -72,6 +80,9 @@ impl Reach {
 pub trait Objects: Send {
     /// Keys in the columns of the readable objects that match.
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
+
+    /// Ids of the readable objects that depend on matching ones, or on which these depend, within a number of steps.
+    async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error>;
 }
 
 type Resolved<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
@@ -101,8 +112,8 @@ async fn resolve_all(parts: Vec<Match>, objects: &mut dyn Objects) -> Result<Vec
 }
 
 async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error> {
-    let (field, said) = reach.said();
-    let (field, said) = (field.to_owned(), said.to_owned());
+    let (field, condition) = reach.label();
+    let (field, condition) = (field.to_owned(), condition.to_owned());
     let mut steps = Steps { objects };
     let found = match reach {
         Reach::Subjects { of, .. } => {
@@ -133,12 +144,16 @@ async fn follow(reach: Reach, objects: &mut dyn Objects) -> Result<Match, Error>
             let near = steps.again(&to, depth, Step::Both(&EDGES)).await?;
             near.and(to.negated())
         }
+        Reach::Dependent { of, side, depth, .. } => {
+            let of = steps.inside(of).await?;
+            Match::Ids(Arc::new(steps.objects.dependent(&of, side, depth).await?))
+        }
         Reach::Family { of, kind, .. } => {
             let of = steps.inside(of).await?;
             kind.and(steps.family(of).await?)
         }
     };
-    Ok(Match::Because(field, said, Box::new(found)))
+    Ok(Match::Because(field, condition, Box::new(found)))
 }
 
 /// A step along edges of these kinds.

@@ -14,18 +14,18 @@ pub struct Known {
 
 impl Known {
     /// Notice for an answer that may be incomplete because of the requested time.
-    pub fn lacks(&self, asked: TimeScope) -> Option<String> {
-        let asked = match asked {
+    pub fn lacks(&self, scope: TimeScope) -> Option<String> {
+        let time = match scope {
             TimeScope::At(at) | TimeScope::During(at, _) => at,
             TimeScope::Now | TimeScope::Deleted => return None,
         };
         let kept_since = self.now.saturating_sub(i64::try_from(self.kept_for.as_secs()).unwrap_or(i64::MAX));
-        if asked < self.began && kept_since < self.began {
+        if time < self.began && kept_since < self.began {
             let began = jiff::Timestamp::from_second(self.began).map(|at| format!(" at {at}")).unwrap_or_default();
             return Some(format!("the cache was created{began}; earlier objects are unknown"));
         }
         let hours = self.kept_for.as_secs() / 3600;
-        (asked < kept_since).then(|| format!("changes older than {hours} h are not kept; the result may be incomplete"))
+        (time < kept_since).then(|| format!("changes older than {hours} h are not kept; the result may be incomplete"))
     }
 }
 
@@ -43,9 +43,9 @@ mod tests {
     #[case::not_kept(TimeScope::At(6_399), 100, Some("older than 1 h are not kept"))]
     #[case::kept(TimeScope::At(6_400), 100, None)]
     #[case::before_the_cache_and_not_kept(TimeScope::At(50), 100, Some("older than 1 h"))]
-    fn missing_history_is_reported(#[case] asked: TimeScope, #[case] began: i64, #[case] expected: Option<&str>) {
-        let said = Known { now: 10_000, began, kept_for: Duration::from_secs(3600) }.lacks(asked);
-        assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
-        assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()));
+    fn missing_history_is_reported(#[case] scope: TimeScope, #[case] began: i64, #[case] expected: Option<&str>) {
+        let notice = Known { now: 10_000, began, kept_for: Duration::from_secs(3600) }.lacks(scope);
+        assert_eq!(notice.is_some(), expected.is_some(), "{notice:?}");
+        assert!(notice.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 }

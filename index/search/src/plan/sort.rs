@@ -85,7 +85,7 @@ pub enum Rank {
 
 /// Position in the order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SortPosition {
     #[serde(rename = "r")]
     pub ranks: Vec<Rank>,
     #[serde(rename = "n")]
@@ -97,14 +97,14 @@ pub struct Place {
 /// A hit with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
-    pub place: Place,
+    pub position: SortPosition,
     pub score: f32,
     /// The change that ended this version; None: the current state.
     pub past: Option<Seq>,
 }
 
 /// Compares positions.
-pub fn compare(a: &Place, b: &Place, sort: &[Sort]) -> Ordering {
+pub fn compare(a: &SortPosition, b: &SortPosition, sort: &[Sort]) -> Ordering {
     fn last<T: Ord>(a: &Option<T>, b: &Option<T>, descending: bool) -> Ordering {
         match (a, b) {
             (Some(a), Some(b)) if descending => b.cmp(a),
@@ -127,7 +127,7 @@ pub fn compare(a: &Place, b: &Place, sort: &[Sort]) -> Ordering {
 
 /// A position in the form that clients pass from page to page.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cursor(pub Place);
+pub struct Cursor(pub SortPosition);
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn cursors_round_trip() {
         let ranks = vec![Rank::Score(151.5), Rank::Number(None), Rank::Text(Some("é".to_owned()))];
-        let cursor = Cursor(Place { ranks, name: "web-0".to_owned(), id: u64::MAX });
+        let cursor = Cursor(SortPosition { ranks, name: "web-0".to_owned(), id: u64::MAX });
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         assert_eq!("50".parse::<Cursor>(), Err(NoCursor));
     }

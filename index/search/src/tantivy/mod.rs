@@ -40,7 +40,7 @@ pub(crate) const BACKEND: Backend = Backend {
 };
 
 /// Incremented with the schema or the tokenization; an index of another version is rebuilt.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// Warms up the next snapshot before searches use it, based on the queries to the previous one.
 pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
@@ -61,7 +61,7 @@ pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
 pub struct TextIndex {
     pub columns: Columns,
     /// Cached matches of filters in segments.
-    pub remembered: FilterCache,
+    pub filters: FilterCache,
     /// Cached documents of segments that callers may read.
     pub permitted: PermittedMemory,
     /// Threads that search segments. Created when the index is opened, so that they do not inherit the writer's low
@@ -116,10 +116,10 @@ impl TextIndex {
             }
         };
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let remembered = FilterCache::new(options.text_remembered_bytes);
+        let filters = FilterCache::new(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
         let permitted = PermittedMemory::default();
-        let text = Self { columns, remembered, permitted, threads, data_dir, built };
+        let text = Self { columns, filters, permitted, threads, data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
@@ -162,10 +162,10 @@ impl TextIndex {
         let threads = searching()?;
         let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let remembered = FilterCache::new(1 << 20);
+        let filters = FilterCache::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
         let (permitted, data_dir) = (PermittedMemory::default(), PathBuf::new());
-        Ok(Arc::new(Self { columns, remembered, permitted, threads, data_dir, built }))
+        Ok(Arc::new(Self { columns, filters, permitted, threads, data_dir, built }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -278,7 +278,7 @@ impl Built {
             .build();
         let writer = self.index.writer_with_options(options);
         let writer = writer.map_err(|e| Error::text("cannot be written; check that no other process uses it", e))?;
-        writer.set_merge_policy(merges(Pace::Following));
+        writer.set_merge_policy(merges(MergeMode::Following));
         // A killed process leaves files of an uncommitted segment; creating them again under the same names would
         // fail.
         writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be cleaned up", e))?;
@@ -297,16 +297,22 @@ fn searching() -> Result<Executor, Error> {
 
 /// Mode of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum MergeMode {
     Following,
+    /// Many objects change.
+    Burst,
     /// Catching up with the store.
     Filling,
 }
 
-/// Few segments make searches fast, but merging fewer at a time repeats more work.
-fn merges(pace: Pace) -> Box<dyn MergePolicy> {
+/// Few segments make searches fast, but merging fewer at a time repeats more work, so merges are deferred in a burst.
+fn merges(mode: MergeMode) -> Box<dyn MergePolicy> {
     let mut policy = LogMergePolicy::default();
-    policy.set_min_num_segments(if pace == Pace::Filling { 12 } else { 6 });
+    policy.set_min_num_segments(match mode {
+        MergeMode::Following => 6,
+        MergeMode::Burst => 16,
+        MergeMode::Filling => 12,
+    });
     policy.set_min_layer_size(5_000);
     // Every update is a delete and an add; without this ratio, segments of deleted documents would never be merged.
     policy.set_del_docs_ratio_before_merge(0.4);

@@ -38,15 +38,15 @@ impl Names {
 
     /// Sorts the documents by a counting sort.
     pub(super) fn sort(&mut self, column: &Ordinals, docs: DocId) {
-        let place = |doc: DocId| self.ends.len().min(column.first(doc) as usize);
+        let bucket = |doc: DocId| self.ends.len().min(column.first(doc) as usize);
         let mut starts = vec![0_u32; self.ends.len() + 2];
-        (0..docs).for_each(|doc| starts[place(doc) + 1] += 1);
+        (0..docs).for_each(|doc| starts[bucket(doc) + 1] += 1);
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
         }
         let (mut next, mut by_name) = (starts.clone(), vec![0; docs as usize]);
         for doc in 0..docs {
-            let at = &mut next[place(doc)];
+            let at = &mut next[bucket(doc)];
             by_name[*at as usize] = doc;
             *at += 1;
         }

@@ -67,7 +67,7 @@ pub enum FilterKey {
 impl FilterKey {
     fn len(&self) -> usize {
         match self {
-            Self::Terms(_, looks) => looks.text().len(),
+            Self::Terms(_, predicate) => predicate.text().len(),
             Self::Said(_, words) => words.iter().map(String::len).sum(),
             Self::Between(..) => 0,
         }
@@ -104,13 +104,13 @@ pub struct FilterCache {
 struct Kept {
     docs: DocSet,
     /// The last query that used it; 0 if only the query that created it did.
-    asked_by: AtomicU64,
+    last_query: AtomicU64,
 }
 
 impl FilterCache {
     pub fn new(bytes: u64) -> Self {
-        let size = |(_, asked): &(SegmentId, FilterKey), kept: &Arc<Kept>| {
-            u32::try_from(256 + kept.docs.bytes() + asked.len()).unwrap_or(u32::MAX)
+        let size = |(_, key): &(SegmentId, FilterKey), kept: &Arc<Kept>| {
+            u32::try_from(256 + kept.docs.bytes() + key.len()).unwrap_or(u32::MAX)
         };
         let docs = Cache::builder().max_capacity(bytes).weigher(size);
         let docs = docs.eviction_policy(EvictionPolicy::lru()).time_to_idle(REMEMBERED_FOR).build();
@@ -124,28 +124,28 @@ impl FilterCache {
 
     pub fn get(&self, question: u64, key: &(SegmentId, FilterKey)) -> Option<DocSet> {
         let kept = self.docs.get(key)?;
-        kept.asked_by.fetch_max(question, Ordering::Relaxed);
+        kept.last_query.fetch_max(question, Ordering::Relaxed);
         Some(kept.docs.clone())
     }
 
     pub fn insert(&self, key: (SegmentId, FilterKey), docs: DocSet) {
-        self.docs.insert(key, Arc::new(Kept { docs, asked_by: AtomicU64::default() }));
+        self.docs.insert(key, Arc::new(Kept { docs, last_query: AtomicU64::default() }));
     }
 
     /// Evicts segments that no longer exist. Returns their conditions that were reused, most recently used first.
     pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<FilterKey> {
-        let mut asked: HashMap<FilterKey, u64> = HashMap::new();
+        let mut reused: HashMap<FilterKey, u64> = HashMap::new();
         for (key, kept) in self.docs.iter().filter(|(key, _)| gone.contains(&key.0)) {
-            let by = kept.asked_by.load(Ordering::Relaxed);
+            let by = kept.last_query.load(Ordering::Relaxed);
             if by > 0 {
-                let last = asked.entry(key.1.clone()).or_default();
+                let last = reused.entry(key.1.clone()).or_default();
                 *last = by.max(*last);
             }
             self.docs.invalidate(&*key);
         }
-        let mut asked: Vec<(FilterKey, u64)> = asked.into_iter().collect();
-        asked.sort_unstable_by_key(|(_, last)| std::cmp::Reverse(*last));
-        asked.into_iter().map(|(asked, _)| asked).collect()
+        let mut reused: Vec<(FilterKey, u64)> = reused.into_iter().collect();
+        reused.sort_unstable_by_key(|(_, last)| std::cmp::Reverse(*last));
+        reused.into_iter().map(|(key, _)| key).collect()
     }
 }
 
@@ -153,7 +153,7 @@ impl FilterCache {
 pub fn with_terms(
     reader: &SegmentReader,
     field: Field,
-    looks: &TermPredicate,
+    predicate: &TermPredicate,
     regex: Option<&Regex>,
     deadline: Instant,
 ) -> Result<DocSet, EvaluationError> {
@@ -161,7 +161,7 @@ pub fn with_terms(
     let dictionary = terms.terms();
     let mut found = Found { terms: &terms, max_doc: reader.max_doc(), infos: Vec::new(), marks: None, deadline };
     let between = |from: &str, to: &str| dictionary.range().ge(from).lt(to).without_keys().into_stream();
-    match looks {
+    match predicate {
         TermPredicate::Is(text) => found.infos.extend(terms.get_term_info(&Term::from_field_text(field, text))?),
         TermPredicate::BeginsInText(word) if !word.is_empty() && word.chars().all(char::is_alphanumeric) => {
             // The first word of every term is a term itself and covers all continuations other than letters and

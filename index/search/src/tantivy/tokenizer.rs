@@ -94,8 +94,8 @@ mod tests {
             assert!(before <= token.position, "{} at {before} and {}", token.text, token.position);
             places.push((token.text.clone(), token.position));
         });
-        let place = |text: &str| places.iter().find(|(term, _)| term == text).map(|(_, at)| *at);
-        assert_eq!((place("a-b"), place("b-a"), places.last().unwrap().1), (Some(0), Some(2), 9));
+        let position = |text: &str| places.iter().find(|(term, _)| term == text).map(|(_, at)| *at);
+        assert_eq!((position("a-b"), position("b-a"), places.last().unwrap().1), (Some(0), Some(2), 9));
     }
 
     fn all(text: &str) -> Vec<String> {

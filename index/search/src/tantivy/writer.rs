@@ -1,11 +1,13 @@
 //! Follows the store into the text index: one writer, batched commits, the reached seq as payload.
 
 mod catch_up;
+mod commit_policy;
 mod pending;
 
-use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
+use super::{Built, MergeMode, Payload, Prepare, TextIndex, merges};
 use crate::document::Document;
 use crate::tantivy::throttle::{Work, lower_priority};
+use commit_policy::CommitPolicy;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
@@ -46,7 +48,8 @@ pub(crate) struct TextFollower {
     pub searchable: watch::Sender<Seq>,
     /// Seq up to which the index that is being written has processed changes: later deletions must not be pruned.
     pub seen: Arc<AtomicU64>,
-    pub interval: Duration,
+    /// Decides when to commit and how to merge.
+    commit_policy: CommitPolicy,
     pub commit_changes: usize,
     pub heap_bytes: usize,
     /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
@@ -55,8 +58,6 @@ pub(crate) struct TextFollower {
     rebuild: Option<Built>,
     pub outlives_outages: bool,
     prepare: Box<Prepare>,
-    /// Duration of the last commit.
-    commit_took: Duration,
     /// During the start phase: the work that is followed by a pause.
     resting: Option<Work>,
 }
@@ -81,14 +82,13 @@ impl TextFollower {
             payload,
             searchable,
             seen,
-            interval: options.text_commit_interval,
+            commit_policy: CommitPolicy::new(options.text_commit_interval),
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
             rebuild: None,
             outlives_outages: options.store.outlives_outages(),
             prepare,
-            commit_took: Duration::ZERO,
             resting: None,
         };
         (follower, receiver)
@@ -136,27 +136,28 @@ impl TextFollower {
         let mut writer = self.text.writer(self.heap_bytes)?;
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
-        let mut pace = Pace::Following;
+        let mut mode = MergeMode::Following;
         let mut rests = 1;
         loop {
-            // If the index is far behind, larger commits are more efficient, because each creates a segment that
-            // has to be merged.
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
-            let behind = lag > MANY as u64 || pending.changes > MANY;
-            if behind {
-                behind_at = Instant::now();
+            let (now, uncommitted) = (Instant::now(), pending.uncommitted(lag));
+            let wanted = self.commit_policy.mode(&uncommitted, now);
+            if wanted == MergeMode::Filling {
+                behind_at = now;
             } else if pending.seq.is_none() && until.is_some_and(|until| behind_at.elapsed() > until) {
                 writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
                 return Ok(Some(self));
             }
-            let wanted = if behind { Pace::Filling } else { Pace::Following };
-            if std::mem::replace(&mut pace, wanted) != wanted {
+            let before = std::mem::replace(&mut mode, wanted);
+            if before != wanted {
                 writer.set_merge_policy(merges(wanted));
             }
-            let deadline = match (pending.since, pending.last) {
-                (Some(since), Some(last)) if behind => Some((since + self.interval * 10).min(last + self.interval)),
-                (since, _) => since.map(|since| since + self.until_commit()),
-            };
+            if (before, wanted, pending.seq) == (MergeMode::Burst, MergeMode::Following, None) {
+                // Only a commit begins the merges that the burst deferred.
+                pending.seq = Some(Seq(self.payload.seq));
+                self.commit(&mut writer, &mut pending)?;
+            }
+            let deadline = self.commit_policy.deadline(&uncommitted, mode);
             let next = runtime.block_on(async {
                 let until = async {
                     match deadline {
@@ -192,6 +193,7 @@ impl TextFollower {
                 }
                 Next::Changes(Ok(changes)) => {
                     for change in changes {
+                        self.commit_policy.observe_change(Instant::now());
                         pending.add(change.seq);
                         pending.hold(change);
                     }
@@ -239,7 +241,7 @@ impl TextFollower {
     fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
         for (id, change) in std::mem::take(&mut pending.held) {
-            match change.happened {
+            match change.kind {
                 ChangeKind::Deleted if id <= indexed_until => self.delete(writer, id),
                 ChangeKind::Deleted => {}
                 ChangeKind::Added | ChangeKind::Modified => self.put(writer, indexed_until, &change.object)?,
@@ -259,11 +261,6 @@ impl TextFollower {
         writer.add_document(document).map_err(|e| Error::text("cannot add a document", e))?;
         self.metrics.text_documents.add(1);
         Ok(())
-    }
-
-    /// Delay of the commit after the first change. The interval includes the duration of the commit.
-    fn until_commit(&self) -> Duration {
-        self.interval.saturating_sub(self.commit_took).max(self.interval / 2)
     }
 
     /// Merged segments are published with the next commit; without changes there is none.
@@ -293,8 +290,9 @@ impl TextFollower {
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
         self.metrics.text_commits.add(1);
-        self.commit_took = started.elapsed();
-        self.metrics.text_commit_microseconds.add(self.commit_took.as_micros() as u64);
+        let took = started.elapsed();
+        self.commit_policy.observe_commit(took);
+        self.metrics.text_commit_microseconds.add(took.as_micros() as u64);
         *pending = Pending::default();
         Ok(())
     }

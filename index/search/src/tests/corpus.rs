@@ -13,7 +13,7 @@ use crate::execute::permits::SearchPermits;
 use crate::execute::{Found, Sources, begin, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::Ranked;
-use crate::plan::{ClusterFacts, FleetFacts, TimeScope, plan};
+use crate::plan::{ClusterFacts, FleetFacts, GroupKind, Kinds, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
@@ -105,9 +105,11 @@ fn milliseconds(time: &str) -> i64 {
 pub(crate) fn world() -> FleetFacts {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
-    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (kind, others) in kinds {
-        for name in others.into_iter().chain([kind.clone()]) {
+    let mut names = Kinds::new();
+    for (qualified, others) in kinds {
+        let (kind, group) = qualified.split_once('.').unwrap_or((&qualified, ""));
+        let kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+        for name in others.into_iter().chain([kind.kind.clone()]) {
             names.entry(name).or_default().insert(kind.clone());
         }
     }
@@ -123,9 +125,9 @@ fn name_of(object: &Object) -> String {
     }
 }
 
-pub(super) struct Corpus {
+pub(crate) struct Corpus {
     _home: tempfile::TempDir,
-    pub(super) sources: Sources,
+    pub(crate) sources: Sources,
     /// Current objects.
     documents: Vec<(String, Document)>,
 }
@@ -134,6 +136,11 @@ impl Corpus {
     /// Uses the text index.
     pub(super) async fn new() -> Self {
         let (home, store) = stored_objects().await;
+        Self::of(home, store).await
+    }
+
+    /// Uses a text index of the objects of a store.
+    pub(crate) async fn of(home: tempfile::TempDir, store: Arc<SqliteStore>) -> Self {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         for (_, document) in documents(&store).await {
@@ -157,16 +164,16 @@ impl Corpus {
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let requested_at = Instant::now();
         let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
-        Self { _home: home, sources: Sources { engine, permits, store, context }, documents }
+        Self { _home: home, sources: Sources { engine, permits, store, references: Arc::new([]), context }, documents }
     }
 
     /// Answers a query.
-    async fn asked(&self, query: &str) -> Answered {
+    async fn answer(&self, query: &str) -> Answered {
         self.answered(&self.sources, query).await
     }
 
     /// Data sources with a user's permissions.
-    pub(super) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
+    pub(crate) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
         let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
         let context = SearchContext { rights, ..self.sources.context.clone() };
         Sources { context, ..self.sources.clone() }
@@ -205,7 +212,7 @@ impl Corpus {
     }
 
     /// All hits in order, as read by an export.
-    async fn told(&self, query: &str) -> Vec<String> {
+    async fn scan(&self, query: &str) -> Vec<String> {
         let query = parse(query, &Limits::default()).unwrap();
         let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, _| {}),
@@ -214,21 +221,21 @@ impl Corpus {
             ..TopHitsRequest::total()
         };
         let mut scan = begin(&self.sources, plan(&query, &world()), request).await.unwrap();
-        let mut told = Vec::new();
+        let mut names = Vec::new();
         loop {
             let hits = scan.next(7).await.unwrap();
             if hits.is_empty() {
-                return told;
+                return names;
             }
             for hit in hits {
-                told.push(self.name(&hit).await);
+                names.push(self.name(&hit).await);
             }
         }
     }
 
     async fn name(&self, hit: &Ranked) -> String {
         match hit.past {
-            None => name_of(&self.sources.store.by_ids(&[hit.place.id], BodyMode::Read).await.unwrap()[0]),
+            None => name_of(&self.sources.store.by_ids(&[hit.position.id], BodyMode::Read).await.unwrap()[0]),
             Some(ended) => {
                 let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
                 name_of(&versions[0].object)
@@ -242,7 +249,7 @@ impl Corpus {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
         let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
-        if plan.asked != TimeScope::Now || plan.matches.contains(&changed) {
+        if plan.scope != TimeScope::Now || plan.matches.contains(&changed) {
             return None;
         }
         let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
@@ -325,6 +332,10 @@ fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
         world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
+        // No two kinds of the corpus have one name.
+        FacetField::Column(Facet::Kind) => {
+            facet(Facet::Kind).map(|kind| kind.split('.').next().unwrap_or_default().to_owned()).collect()
+        }
         FacetField::Column(column) => facet(*column).collect(),
         FacetField::Region => clusters().map(|cluster| cluster.region).collect(),
         FacetField::Provider => clusters().map(|cluster| cluster.provider).collect(),
@@ -351,11 +362,11 @@ pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
     assert!(questions.len() >= 250, "{} queries", questions.len());
     let mut wrong = Vec::new();
     for Question { query, hits, first, ordered, notice, groups: expected_groups, .. } in &questions {
-        let Answered { hits: found, total, groups, remarks } = corpus.asked(query).await;
-        let told = corpus.told(query).await;
+        let Answered { hits: found, total, groups, remarks } = corpus.answer(query).await;
+        let scanned = corpus.scan(query).await;
         let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
-        if told != found {
-            say(format!("a full scan returns {told:?}"));
+        if scanned != found {
+            say(format!("a full scan returns {scanned:?}"));
         }
         match hits {
             Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
@@ -423,8 +434,8 @@ pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written
     let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is not a field") };
     let values = Values { sources, world: world(), rest, limit: 10 };
     let (suggestions, _) = values.of(known, written).await.unwrap();
-    let told: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
-    told.join(", ")
+    let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
+    lines.join(", ")
 }
 
 /// Ann may list the pods of one namespace.
@@ -456,7 +467,7 @@ pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
         {
             let prefix = format!("{cluster}/Pod/{namespace}/");
             let expected: BTreeSet<String> =
-                corpus.asked(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
+                corpus.answer(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
             let found = corpus.answered(&sources, query).await;
             assert_eq!(
                 (found.hits.into_iter().collect(), found.total),

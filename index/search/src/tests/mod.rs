@@ -2,29 +2,30 @@
 
 mod backends;
 pub(crate) mod corpus;
+mod objects;
 pub(crate) mod properties;
 
 use crate::authorization::Rights;
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
-use crate::document::columns::{Facet, Key};
+use crate::document::columns::Facet;
 use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::happened_since;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{Objects, resolve};
 use crate::plan::sort::{Ranked, Sort, SortBy};
-use crate::plan::{ClusterFacts, FleetFacts, plan};
+use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::collector::top_hits;
-use crate::tantivy::reader::lookup::Looking;
 use crate::tantivy::reader::scan::Pass;
-use async_trait::async_trait;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::fixtures::stored;
 use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
+use objects::Looked;
+pub(crate) use objects::Readable;
 use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -44,11 +45,20 @@ fn world() -> FleetFacts {
         labels: BTreeMap::from([("env".into(), env.into())]),
         stale: name == "member2",
     };
-    let kinds =
-        [("po", "pod"), ("pods", "pod"), ("pod", "pod"), ("deploy", "deployment"), ("ev", "event"), ("no", "node")];
+    let kinds = [
+        ("po", "", "pod"),
+        ("pods", "", "pod"),
+        ("pod", "", "pod"),
+        ("deploy", "apps", "deployment"),
+        ("ev", "", "event"),
+        ("no", "", "node"),
+    ];
+    let known = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
     FleetFacts {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
-        kinds: Arc::new(kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into()),
+        kinds: Arc::new(
+            kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([known(group, kind)]))).into(),
+        ),
         now: NOW,
     }
 }
@@ -101,7 +111,7 @@ impl Corpus {
         let gathered = self.gathered(matches, &rights, caller, sort);
         assert_eq!(gathered.total as usize, gathered.hits.len());
         assert_eq!(gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>(), gathered.total);
-        gathered.hits.iter().map(|hit| self.name(hit.place.id)).collect()
+        gathered.hits.iter().map(|hit| self.name(hit.position.id)).collect()
     }
 
     /// Answer of the text index to what a caller may read.
@@ -145,31 +155,6 @@ fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
 }
 
-/// The text index without permits.
-struct Looked<'t> {
-    text: &'t TextIndex,
-    context: SearchContext,
-}
-
-#[async_trait]
-impl Objects for Looked<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
-    }
-}
-
-/// A plain list of documents.
-pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
-
-#[async_trait]
-impl Objects for Readable<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).holds(matches));
-        let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
-        Ok(keys.map(|(_, key)| *key).collect())
-    }
-}
-
 static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
 
 #[rstest]
@@ -204,6 +189,7 @@ static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
 #[case::event("kind:event reason:BackOff type:warning count:>10", "Event/checkout.1")]
 #[case::about("about:pod/checkout-7d9f-abcde", "Event/checkout.1")]
 #[case::uses("uses:configmap/shop/app", "Pod/payments-0")]
+#[case::uses_elsewhere("uses:configmap/team-a/app", "")]
 #[case::unhealthy("is:unhealthy", "Deployment/checkout Node/n1 Pod/checkout-7d9f-abcde")]
 #[case::in_namespace_and_name("team-a/web-0", "Event/web.1 Pod/web-0")]
 #[case::exact_case("status:=crashloopbackoff", "")]
@@ -341,7 +327,7 @@ fn permissions_apply_in_many_namespaces() {
     let ann = UserInfo::new("ann", ["system:authenticated"]);
     let matches = plan(&parse("web", &Limits::default()).unwrap(), &world()).matches;
     let gathered = corpus.gathered(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
-    assert_eq!(gathered.hits.iter().map(|hit| hit.place.id).collect::<Vec<_>>(), [18]);
+    assert_eq!(gathered.hits.iter().map(|hit| hit.position.id).collect::<Vec<_>>(), [18]);
     assert_eq!((gathered.total, gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
 }
 
@@ -376,10 +362,10 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
 
 #[rstest]
 #[case::everything("", |_: &str| true)]
-#[case::a_word_and_what_goes_on("setting", |said: &str| said.starts_with("setting"))]
-#[case::a_longer_word("content:setting_1", |said: &str| said == "setting_1")]
-#[case::a_tail("content:ting", |said: &str| said == "set-ting")]
-#[case::a_part("name:web-8 -content:unset", |said: &str| said != "unset")]
+#[case::a_word_and_what_goes_on("setting", |value: &str| value.starts_with("setting"))]
+#[case::a_longer_word("content:setting_1", |value: &str| value == "setting_1")]
+#[case::a_tail("content:ting", |value: &str| value == "set-ting")]
+#[case::a_part("name:web-8 -content:unset", |value: &str| value != "unset")]
 fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
     static SEGMENTS: LazyLock<(Corpus, Vec<(u64, Value)>)> = LazyLock::new(segments);
     let (corpus, pods) = &*SEGMENTS;
@@ -397,7 +383,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
             SortBy::Relevance => vec![sort],
             _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
         },
-        after: after.map(|hit| hit.place.clone()),
+        after: after.map(|hit| hit.position.clone()),
         keep,
         facets: vec![Facet::Namespace, Facet::Image],
         world: Arc::new(world()),
@@ -406,15 +392,15 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
     let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
         top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
     };
-    let told = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+    let full_scan = |keep: usize, sort: Sort, after: Option<&Ranked>| {
         let mut pass = Pass::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
-        let mut told = Vec::new();
+        let mut collected = Vec::new();
         loop {
             let hits = pass.next(301).unwrap();
             if hits.is_empty() {
-                return told;
+                return collected;
             }
-            told.extend(hits);
+            collected.extend(hits);
         }
     };
     for (by, descending) in
@@ -425,7 +411,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         for _ in 0..2 {
             let all = gathered(5000, sort, None);
             let counts = |facet: usize| all.facets[facet].iter().map(|(_, count)| count).sum::<u64>();
-            assert_eq!(all.hits.iter().map(|hit| hit.place.id).collect::<BTreeSet<_>>(), expected, "{query}");
+            assert_eq!(all.hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>(), expected, "{query}");
             assert_eq!((all.total, counts(0)), (expected.len() as u64, expected.len() as u64));
             assert_eq!(counts(1), 2 * expected.len() as u64, "each has two images");
             for keep in [0, 1, 20, 511] {
@@ -446,10 +432,10 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
             }
             assert_eq!(pages, all.hits, "{query}");
             // A full scan returns the same, from any position and up to any limit.
-            assert_eq!(told(usize::MAX, sort, None), all.hits, "{query}");
+            assert_eq!(full_scan(usize::MAX, sort, None), all.hits, "{query}");
             let (middle, most) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
             if let Some(last) = middle.checked_sub(1) {
-                assert_eq!(told(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
+                assert_eq!(full_scan(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
             }
         }
     }

@@ -152,7 +152,8 @@ fn allows(allowed: &Allowed, document: &Document) -> bool {
         let value = document.facets.iter().find(|(facet, _)| *facet == wanted);
         value.map(|(_, value)| value.as_str()).unwrap_or_default()
     };
-    let resource = format!("{}s", of(Facet::Kind).to_lowercase());
+    let kind = of(Facet::Kind).split('.').next().unwrap_or_default().to_lowercase();
+    let resource = format!("{kind}s");
     let in_it = |namespace: &str| namespace.is_empty() || namespace == of(Facet::Namespace);
     allowed
         .iter()

@@ -3,8 +3,9 @@
 use super::node::{Node, install_cryptography};
 use super::proxy::Proxy;
 use super::source::MemorySource;
+use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::bulk::BulkLimits;
-use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, Pauses, ProxyChoice};
+use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, ProxyChoice};
 use crowsnest_search::opensearch::writer::{BatchBounds, Progress, State, Writer, WriterOptions};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -50,12 +51,12 @@ impl Site {
         Some(Self::on(Node::shared(engine).await?).await)
     }
 
-    /// Options with short pauses and small requests.
+    /// Options with short delays and small requests.
     pub fn options(&self) -> WriterOptions {
         let mut options = WriterOptions::new(&self.alias, self.template.clone());
         options.limits = BulkLimits { bytes: 64 << 10, items: 100 };
         options.batch = BatchBounds { changes: 250, bytes: 1 << 20 };
-        options.pauses = Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(200) };
+        options.backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
         options.check_every = Duration::from_millis(200);
         options.dead_letters = 10;
         options

@@ -118,8 +118,8 @@ mod tests {
     #[case("postgres://me:open-sesame@[db/crowsnest")]
     fn invalid_urls_are_not_repeated_in_errors(#[case] url: &str) {
         let error = reached_by(&PostgresOptions::new(url), "test").unwrap_err();
-        let told = format!("{error} {error:?}");
-        assert!(!told.contains("sesame"), "{told}");
+        let message = format!("{error} {error:?}");
+        assert!(!message.contains("sesame"), "{message}");
     }
 
     /// Simulated attacker that answers that the database has no TLS, and records the next message.
@@ -154,8 +154,8 @@ mod tests {
         let url = format!("postgres://me:open-sesame@127.0.0.1:{port}/crowsnest?sslmode={mode}");
         let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();
         let error = connection(&connect).await.unwrap_err().to_string();
-        let said = noted.await.unwrap();
-        assert_eq!(!said.is_empty(), goes_on, "{error}: {said:?}");
+        let warnings = noted.await.unwrap();
+        assert_eq!(!warnings.is_empty(), goes_on, "{error}: {warnings:?}");
         assert!(goes_on || error.contains("server does not support TLS"), "{error}");
         assert!(!error.contains("sesame"), "{error}");
     }

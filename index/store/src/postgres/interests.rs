@@ -16,7 +16,7 @@ const COUNT_FOR: Duration = Duration::from_secs(60);
 
 impl PostgresStore {
     /// Replaces this replica's stored interests.
-    pub async fn publish_interests(&self, wishes: &BTreeSet<ReplicaInterest>) -> Result<(), Error> {
+    pub async fn publish_interests(&self, interests: &BTreeSet<ReplicaInterest>) -> Result<(), Error> {
         let sql = "WITH told AS (SELECT DISTINCT $1::text AS replica, t.* FROM unnest($2::text[], $3::text[], $4::text[], \
             $5::text[], $6::text[]) AS t (clusters, \"group\", version, resource, namespaces)), \
             gone AS (DELETE FROM interests AS i WHERE replica = $1 AND NOT EXISTS (SELECT FROM told AS t \
@@ -34,11 +34,11 @@ impl PostgresStore {
         };
         let query = sqlx::query(sql)
             .bind(self.replica())
-            .bind(wishes.iter().map(|(of, ..)| clusters(of)).collect::<Vec<_>>())
-            .bind(wishes.iter().map(|(_, resource, _)| &*resource.group).collect::<Vec<_>>())
-            .bind(wishes.iter().map(|(_, resource, _)| &*resource.version).collect::<Vec<_>>())
-            .bind(wishes.iter().map(|(_, resource, _)| &*resource.resource).collect::<Vec<_>>())
-            .bind(wishes.iter().map(|(.., of)| namespaces(of)).collect::<Vec<_>>());
+            .bind(interests.iter().map(|(of, ..)| clusters(of)).collect::<Vec<_>>())
+            .bind(interests.iter().map(|(_, resource, _)| &*resource.group).collect::<Vec<_>>())
+            .bind(interests.iter().map(|(_, resource, _)| &*resource.version).collect::<Vec<_>>())
+            .bind(interests.iter().map(|(_, resource, _)| &*resource.resource).collect::<Vec<_>>())
+            .bind(interests.iter().map(|(.., of)| namespaces(of)).collect::<Vec<_>>());
         self.rows("cannot save the interests of this replica", query).await.map(drop)
     }
 
@@ -50,11 +50,11 @@ impl PostgresStore {
             WHERE i.replica <> $1 AND r.heartbeat > clock_timestamp() - make_interval(secs => $2)";
         let query = sqlx::query(sql).bind(self.replica()).bind((LEASE + COUNT_FOR).as_secs_f64());
         let rows = self.rows(what, query).await?;
-        rows.iter().map(wish).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
+        rows.iter().map(interest_of).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
     }
 }
 
-fn wish(row: &PgRow) -> Result<(String, ReplicaInterest), sqlx::Error> {
+fn interest_of(row: &PgRow) -> Result<(String, ReplicaInterest), sqlx::Error> {
     let parts = |at: usize| row.text(at).map(|text| text.split(',').filter(|part| !part.is_empty()));
     let clusters = match row.text(1)? {
         "" => Clusters::All,

@@ -65,7 +65,7 @@ impl PostgresStore {
     }
 }
 
-async fn remembered(connection: &mut PgConnection) -> Result<ChosenLabels, Error> {
+async fn stored_labels(connection: &mut PgConnection) -> Result<ChosenLabels, Error> {
     let known = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'").fetch_optional(connection).await;
     let known: Option<(String,)> = known.map_err(|e| Error::store("cannot read which labels are indexed", e))?;
     Ok(known.map(|(text,)| ChosenLabels::parse(&text)).unwrap_or_default())
@@ -76,14 +76,14 @@ async fn remembered(connection: &mut PgConnection) -> Result<ChosenLabels, Error
 async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
     let lacks = |known: &ChosenLabels| chosen.0.iter().any(|pattern| !known.0.contains(pattern));
-    if !lacks(&remembered(connection).await?) {
+    if !lacks(&stored_labels(connection).await?) {
         return Ok(());
     }
     let mut transaction = connection.begin().await.map_err(fail)?;
     // All records are read once, so the usual statement timeout does not apply.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(fail)?;
     lock(&mut transaction).await?;
-    let mut all = remembered(&mut transaction).await?;
+    let mut all = stored_labels(&mut transaction).await?;
     let fill = "INSERT INTO chosen_labels (collection, key, value, record) \
         SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each_text(r.labels::json) AS l \
         WHERE l.key LIKE $1 ON CONFLICT DO NOTHING";

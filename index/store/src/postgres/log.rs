@@ -106,9 +106,9 @@ fn change(seq: Seq, now: Option<Object>, end: Option<End>) -> Option<Change> {
         return Some(deletion(old.record, seq, version.as_deref(), at, old.body));
     };
     let previous: Option<Arc<Record>> = end.map(|end| end.old.record);
-    let happened = match object.record.id == seq.0 {
+    let kind = match object.record.id == seq.0 {
         true => ChangeKind::Added,
         false => ChangeKind::Modified,
     };
-    (happened == ChangeKind::Added || previous.is_some()).then_some(Change { seq, happened, object, previous })
+    (kind == ChangeKind::Added || previous.is_some()).then_some(Change { seq, kind, object, previous })
 }

@@ -82,9 +82,9 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
 
 /// The oldest compatible format; None if not recorded.
 async fn shared_with(connection: &mut PgConnection) -> Result<Option<usize>, sqlx::Error> {
-    let says = "SELECT 1 FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'format' \
+    let statement = "SELECT 1 FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'format' \
         AND column_name = 'shared_with'";
-    if sqlx::query(says).bind(SCHEMA).fetch_optional(&mut *connection).await?.is_none() {
+    if sqlx::query(statement).bind(SCHEMA).fetch_optional(&mut *connection).await?.is_none() {
         return Ok(None);
     }
     let row = sqlx::query("SELECT shared_with FROM format").fetch_one(connection).await?;

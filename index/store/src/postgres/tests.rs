@@ -44,10 +44,10 @@ fn batch(of: &str, steps: Vec<Step>) -> Batch {
 }
 
 /// All properties of changes that a reader can observe.
-fn told(changes: &[Change]) -> Vec<String> {
+fn format_changes(changes: &[Change]) -> Vec<String> {
     let text = |change: &Change| {
-        let Change { seq, happened, object, previous } = change;
-        format!("{seq} {happened:?} {:?} {:?} {previous:?}", object.record, object.body)
+        let Change { seq, kind, object, previous } = change;
+        format!("{seq} {kind:?} {:?} {:?} {previous:?}", object.record, object.body)
     };
     changes.iter().map(text).collect()
 }
@@ -117,18 +117,18 @@ async fn followers_receive_the_same_changes_as_the_writer() {
         batch("member1", vec![put(codec, &pod("a", "1", "4")), put(codec, &pod("a", "1", "5")), delete("b", "6")]),
         batch("member1", vec![put(codec, &pod("b", "9", "7")), put(codec, &pod("a", "8", "8")), delete("a", "")]),
     ];
-    let mut told_here = one.apply(&batches[..2], 1000).await.unwrap();
-    told_here.extend(one.apply(&batches[2..], 2000).await.unwrap());
-    told_here.extend(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap());
+    let mut changes_here = one.apply(&batches[..2], 1000).await.unwrap();
+    changes_here.extend(one.apply(&batches[2..], 2000).await.unwrap());
+    changes_here.extend(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap());
     assert!(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap().is_empty());
-    assert_eq!(told_here.len(), 11);
+    assert_eq!(changes_here.len(), 11);
     for limit in [1, 2, 3, 100] {
-        assert_eq!(told(&follow(&two, Seq(0), limit).await), told(&told_here), "limit {limit}");
+        assert_eq!(format_changes(&follow(&two, Seq(0), limit).await), format_changes(&changes_here), "limit {limit}");
     }
-    assert_eq!(told(&follow(&two, Seq(4), 100).await), told(&told_here[4..]));
+    assert_eq!(format_changes(&follow(&two, Seq(4), 100).await), format_changes(&changes_here[4..]));
     // A starting replica reads collections and kinds from the database.
     let three = open(&database, "three").await;
-    assert_eq!(told(&follow(&three, Seq(0), 100).await), told(&told_here));
+    assert_eq!(format_changes(&follow(&three, Seq(0), 100).await), format_changes(&changes_here));
 
     // Pruned changes are reported.
     one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
@@ -254,7 +254,7 @@ async fn interests_are_shared_between_replicas() {
     one.publish_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
     assert!(two.read_interests().await.unwrap().is_empty(), "it has never renewed its lease");
     one.beat(true).await.unwrap();
-    let from_one = |wish: &ReplicaInterest| ("one".to_owned(), wish.clone());
+    let from_one = |interest: &ReplicaInterest| ("one".to_owned(), interest.clone());
     assert_eq!(two.read_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
     assert!(one.read_interests().await.unwrap().is_empty());
     one.publish_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();

@@ -58,8 +58,8 @@ pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
 /// Decides about a file of format `version`; fails if this version of Crowsnest cannot use it.
 pub(super) async fn usable(connection: &mut SqliteConnection, version: usize, path: &Path) -> Result<Found, Error> {
     let fail = |e| Error::store(format!("{} cannot be read", path.display()), e);
-    let says = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'format'";
-    let shared_with = match sqlx::query(says).fetch_optional(&mut *connection).await.map_err(fail)? {
+    let statement = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'format'";
+    let shared_with = match sqlx::query(statement).fetch_optional(&mut *connection).await.map_err(fail)? {
         None => None,
         Some(_) => {
             let row = sqlx::query("SELECT shared_with FROM format").fetch_one(&mut *connection).await.map_err(fail)?;

@@ -66,8 +66,8 @@ const JOURNAL_BYTES: &str = "67108864";
 const GETS: (usize, usize) = (2, 64);
 
 /// Key of an object: collection id, namespace, name.
-type Place = (i64, Arc<str>, Arc<str>);
-type Gets = QueryBatcher<Place, Option<SqliteRow>>;
+type RowKey = (i64, Arc<str>, Arc<str>);
+type Gets = QueryBatcher<RowKey, Option<SqliteRow>>;
 
 fn together() -> Gets {
     QueryBatcher::new(GETS.0, GETS.1)
@@ -134,7 +134,7 @@ impl SqliteStore {
     }
 
     /// The rows of these keys, in order.
-    async fn rows_at(&self, places: Vec<Place>) -> Result<Vec<Option<SqliteRow>>, Error> {
+    async fn rows_at(&self, places: Vec<RowKey>) -> Result<Vec<Option<SqliteRow>>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
         let wanted: Vec<_> = places.iter().map(|(collection, space, name)| (collection, &**space, &**name)).collect();
         let wanted = write::json(&wanted, "list of names")?;
@@ -144,9 +144,9 @@ impl SqliteStore {
         ));
         let mut found: Vec<Option<SqliteRow>> = places.iter().map(|_| None).collect();
         for row in sqlx::query(sql).bind(wanted).fetch_all(&self.readers).await.map_err(fail)? {
-            let place: i64 = row.try_get("place").map_err(fail)?;
-            if let Some(place) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
-                *place = Some(row);
+            let position: i64 = row.try_get("place").map_err(fail)?;
+            if let Some(slot) = usize::try_from(position).ok().and_then(|position| found.get_mut(position)) {
+                *slot = Some(row);
             }
         }
         Ok(found)
@@ -231,8 +231,8 @@ impl Store for SqliteStore {
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(None) };
-        let place = (id, Arc::clone(&key.namespace), Arc::clone(&key.name));
-        let row = self.gets.ask(place, |places| self.rows_at(places)).await?;
+        let row_key = (id, Arc::clone(&key.namespace), Arc::clone(&key.name));
+        let row = self.gets.ask(row_key, |places| self.rows_at(places)).await?;
         row.map(|row| self.catalog.object_of(&row)).transpose()
     }
 

@@ -20,13 +20,13 @@ async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)
     backend.apply(steps, "5").await;
     // a began with 1, b with 2, c with 3; the steps are 4 to 7.
     for (seq, expected) in [(3, "a 1, b 1"), (4, "a 2, b 1"), (5, "a 2"), (6, ""), (0, "")] {
-        let mut told = backend.store.as_of(Seq(seq), &[1, 2, 3, 7, 99]).await.unwrap();
-        told.sort_by_key(|version| version.object.record.id);
-        let told = told.iter().map(|version| {
+        let mut found = backend.store.as_of(Seq(seq), &[1, 2, 3, 7, 99]).await.unwrap();
+        found.sort_by_key(|version| version.object.record.id);
+        let described = found.iter().map(|version| {
             let record = &version.object.record;
             format!("{} {}", record.key.name, record.resource_version)
         });
-        assert_eq!(told.collect::<Vec<_>>().join(", "), expected, "after {seq}");
+        assert_eq!(described.collect::<Vec<_>>().join(", "), expected, "after {seq}");
     }
     assert!(backend.store.as_of(Seq(3), &[2]).await.unwrap().iter().all(|version| version.object.record.id == 2));
     let after = |name: &str| Some(("x".to_owned(), name.to_owned()));
@@ -50,14 +50,14 @@ async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)
 /// (resourceVersion, resourceVersion in the body, seq, end, deleted), newest first.
 async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u64, bool)> {
     let versions = backend.store.versions(&key("x", name), 100).await.unwrap();
-    let told = versions.iter().map(|version| {
+    let described = versions.iter().map(|version| {
         let body: Value = serde_json::from_slice(&version.object.body).unwrap();
         let inside = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let record = &version.object.record;
         assert_eq!((&*record.key.name, &*record.kind, version.ended_at), (name, "Pod", 1000));
         (record.resource_version.clone(), inside, record.seq.0, version.ended.0, version.deleted)
     });
-    told.collect()
+    described.collect()
 }
 
 #[rstest]
@@ -73,8 +73,8 @@ async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind
         backend.put(&pod("x", "a", "9", "5")),
     ];
     backend.apply(steps, "5").await;
-    let told = |version: &str, seq, ended, deleted| (version.to_owned(), version.to_owned(), seq, ended, deleted);
-    let expected = [told("3", 4, 5, true), told("2", 3, 4, false), told("1", 1, 3, false)];
+    let version = |version: &str, seq, ended, deleted| (version.to_owned(), version.to_owned(), seq, ended, deleted);
+    let expected = [version("3", 4, 5, true), version("2", 3, 4, false), version("1", 1, 3, false)];
     let backend = backend.reopened().await;
     assert_eq!(versions(&backend, "a").await, expected);
     assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
@@ -85,8 +85,8 @@ async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind
     let backend = backend.reopened().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
     let deletions = backend.store.past(&Span::DELETED, &VersionExclusions::NONE, 10).await.unwrap();
-    let told: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
-    assert!(matches!(told.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{told:?}");
+    let states: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
+    assert!(matches!(states.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{states:?}");
     let next =
         backend.store.past(&Span { before: Seq(7), ..Span::DELETED }, &VersionExclusions::NONE, 10).await.unwrap();
     assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
@@ -185,6 +185,23 @@ async fn old_versions_are_pruned(
     // Later versions are kept as before.
     backend.apply(vec![backend.put(&pod("x", "a", "1", "11"))], "11").await;
     assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn changes_of_the_status_do_not_displace_those_of_the_spec(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let steps = (1..=12).map(|version| {
+        let mut object = pod("x", "a", "1", &version.to_string());
+        object["metadata"]["generation"] = json!(version.min(3));
+        backend.put(&object)
+    });
+    backend.apply(steps.collect(), "12").await;
+    let history = History { per_object: 2, ..KEPT };
+    backend.store.prune(&history, 1000 + 3600 * 1000, Seq(u64::MAX)).await.unwrap();
+    let kept: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();
+    // The newest two, and the last of the two newest generations.
+    assert_eq!(kept, ["11", "10", "2"]);
 }
 
 const KEPT: History =

@@ -56,10 +56,10 @@ impl Tail {
     /// nothing if earlier changes are missing; they have to be read from the store first.
     pub fn publish(&self, mut changes: Vec<Change>) -> bool {
         let mut window = self.window.write();
-        let told = window.changes.back().map_or(window.since, |change| change.seq);
-        changes.retain(|change| change.seq > told);
+        let newest = window.changes.back().map_or(window.since, |change| change.seq);
+        changes.retain(|change| change.seq > newest);
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return true };
-        if first.seq.0 != told.0 + 1 {
+        if first.seq.0 != newest.0 + 1 {
             return false;
         }
         let last = last.seq;
@@ -157,7 +157,7 @@ impl Follower {
             self.latest.borrow_and_update();
             match self.ready_now() {
                 Ok(changes) if changes.is_empty() => {}
-                told => return Some(told),
+                result => return Some(result),
             }
             self.latest.changed().await.ok()?;
         }
@@ -205,7 +205,7 @@ mod tests {
         let pod = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "x", "uid": "u"}});
         let change = |seq: u64| {
             let object = stored("member1", seq, &pod);
-            Change { seq: Seq(seq), happened: ChangeKind::Added, object, previous: None }
+            Change { seq: Seq(seq), kind: ChangeKind::Added, object, previous: None }
         };
         seqs.map(change).collect()
     }
@@ -214,7 +214,7 @@ mod tests {
     async fn each_change_is_delivered_once_in_order_from_either_source() {
         let tail = Arc::new(Tail::new(Seq(2), 100, 1 << 20));
         let mut follower = tail.follow(Seq(2));
-        let mut told = async || -> Result<Vec<u64>, Gone> {
+        let mut received = async || -> Result<Vec<u64>, Gone> {
             Ok(follower.ready_now()?.iter().map(|change| change.seq.0).collect())
         };
         assert!(tail.publish(changes(3..=4)));
@@ -224,17 +224,17 @@ mod tests {
         assert!(tail.publish(changes(3..=6)));
         assert!(tail.publish(changes(5..=8)));
         assert!(tail.publish(changes(1..=8)));
-        assert_eq!(told().await, Ok(vec![3, 4, 5, 6, 7, 8]));
+        assert_eq!(received().await, Ok(vec![3, 4, 5, 6, 7, 8]));
         // A gap that cannot be filled: followers have to list again.
         tail.restart(Seq(20));
-        assert_eq!(told().await, Err(Gone { oldest: Seq(20) }));
+        assert_eq!(received().await, Err(Gone { oldest: Seq(20) }));
         assert!(tail.publish(changes(20..=21)));
         assert_eq!(tail.latest(), Seq(21));
     }
 
     fn pod(seq: u64, namespace: &str, name: &str) -> Change {
         let pod = json!({"kind": "Pod", "metadata": {"name": name, "namespace": namespace, "uid": "u"}});
-        Change { seq: Seq(seq), happened: ChangeKind::Added, object: stored("member1", seq, &pod), previous: None }
+        Change { seq: Seq(seq), kind: ChangeKind::Added, object: stored("member1", seq, &pod), previous: None }
     }
 
     fn topic(namespace: Option<&str>, name: Option<&str>) -> Topic {
@@ -257,15 +257,15 @@ mod tests {
         assert!(tail.publish(vec![pod(1, "x", "a"), pod(2, "x", "b")]));
         let mut follower = tail.follow_topic(Seq(0), topic(namespace, name));
         assert!(tail.publish(vec![pod(3, "y", "a"), pod(4, "x", "b")]));
-        let told = |follower: &mut Follower| -> Vec<u64> {
+        let received = |follower: &mut Follower| -> Vec<u64> {
             follower.ready_now().unwrap().iter().map(|change| change.seq.0).collect()
         };
-        assert_eq!(told(&mut follower), expected);
+        assert_eq!(received(&mut follower), expected);
         // The position advances past changes of other topics.
         assert_eq!(follower.since(), Seq(4));
         let from = expected.first().copied().unwrap_or(4);
         let mut later = tail.follow_topic(Seq(from), topic(namespace, name));
-        assert_eq!(told(&mut later), expected.get(1..).unwrap_or_default());
+        assert_eq!(received(&mut later), expected.get(1..).unwrap_or_default());
     }
 
     #[tokio::test]
@@ -278,8 +278,8 @@ mod tests {
             assert!(tail.publish(vec![pod(seq, "y", "a")]));
         }
         assert!(tail.publish(vec![pod(9, "x", "a")]));
-        let told = quiet.next().await.unwrap().unwrap();
-        assert_eq!(told.iter().map(|change| change.seq.0).collect::<Vec<_>>(), [9]);
+        let received = quiet.next().await.unwrap().unwrap();
+        assert_eq!(received.iter().map(|change| change.seq.0).collect::<Vec<_>>(), [9]);
         assert_eq!(busy.ready_now().unwrap_err(), Gone { oldest: Seq(7) });
         assert_eq!(all.ready_now().unwrap_err(), Gone { oldest: Seq(7) });
         drop((quiet, busy));
@@ -305,18 +305,18 @@ mod tests {
                 if !read {
                     continue;
                 }
-                let told = of_topic.ready_now();
+                let received = of_topic.ready_now();
                 let Ok(all) = of_all.ready_now() else {
                     // This follower has expired; the topic may have missed nothing.
                     of_all.skip_to(tail.latest());
-                    if told.is_err() {
+                    if received.is_err() {
                         of_topic.skip_to(tail.latest());
                     }
                     continue;
                 };
                 let expected: Vec<Seq> = all.iter().filter(|c| topic.matches(c)).map(|c| c.seq).collect();
-                let told: Vec<Seq> = told.unwrap().iter().map(|c| c.seq).collect();
-                prop_assert_eq!(told, expected);
+                let received: Vec<Seq> = received.unwrap().iter().map(|c| c.seq).collect();
+                prop_assert_eq!(received, expected);
                 prop_assert_eq!(of_topic.since(), of_all.since());
             }
         }

@@ -43,7 +43,7 @@ impl Topic {
             && self.name.as_ref().is_none_or(|name| *name == key.name)
     }
 
-    fn place(&self) -> TopicKey {
+    fn topic_key(&self) -> TopicKey {
         (self.namespace.clone(), self.name.clone())
     }
 }
@@ -56,7 +56,8 @@ impl Topics {
         since: Seq,
         window: impl Iterator<Item = &'w Arc<Change>>,
     ) -> watch::Receiver<Seq> {
-        let followed = self.by_resource.entry(topic.resource.clone()).or_default().entry(topic.place()).or_default();
+        let followed =
+            self.by_resource.entry(topic.resource.clone()).or_default().entry(topic.topic_key()).or_default();
         if followed.followers == 0 {
             followed.since = since;
             followed.changes = window.filter(|change| topic.matches(change)).cloned().collect();
@@ -67,11 +68,11 @@ impl Topics {
 
     pub fn leave(&mut self, topic: &Topic) {
         let Some(places) = self.by_resource.get_mut(&topic.resource) else { return };
-        let place = topic.place();
-        if let Some(followed) = places.get_mut(&place) {
+        let topic_key = topic.topic_key();
+        if let Some(followed) = places.get_mut(&topic_key) {
             followed.followers -= 1;
             if followed.followers == 0 {
-                places.remove(&place);
+                places.remove(&topic_key);
             }
         }
         if places.is_empty() {
@@ -81,7 +82,7 @@ impl Topics {
 
     /// The changes of a topic after `since`.
     pub fn after(&self, topic: &Topic, since: Seq, most: usize) -> Result<Vec<Arc<Change>>, Gone> {
-        let followed = self.by_resource.get(&topic.resource).and_then(|places| places.get(&topic.place()));
+        let followed = self.by_resource.get(&topic.resource).and_then(|places| places.get(&topic.topic_key()));
         let Some(followed) = followed else { return Ok(Vec::new()) };
         if since < followed.since {
             return Err(Gone { oldest: followed.since });

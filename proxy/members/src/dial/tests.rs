@@ -19,7 +19,7 @@ async fn http_connect(mut client: TcpStream) -> String {
 }
 
 async fn socks5(mut client: TcpStream) -> String {
-    let mut said = String::new();
+    let mut target = String::new();
     let [_version, count] = read(&mut client).await;
     let mut methods = vec![0; count.into()];
     client.read_exact(&mut methods).await.unwrap();
@@ -28,15 +28,15 @@ async fn socks5(mut client: TcpStream) -> String {
     if with_password {
         let [_version] = read(&mut client).await;
         let (user, password) = (text(&mut client).await, text(&mut client).await);
-        said = format!("{user}:{password}@");
+        target = format!("{user}:{password}@");
         client.write_all(&[1, 0]).await.unwrap();
     }
     let [_version, _connect, _reserved, 3] = read(&mut client).await else { panic!("no name") };
-    said += &text(&mut client).await;
+    target += &text(&mut client).await;
     let port = client.read_u16().await.unwrap();
     client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
     echo(client).await;
-    format!("{said}:{port}")
+    format!("{target}:{port}")
 }
 
 async fn read<const N: usize>(client: &mut TcpStream) -> [u8; N] {
@@ -76,7 +76,7 @@ where
 #[case::socks_with_a_password("socks5://me:p%40ss@", "me:p@ss@member:6443")]
 #[tokio::test]
 async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expected: &str) {
-    let (address, asked) = match proxy.starts_with("http") {
+    let (address, requested) = match proxy.starts_with("http") {
         true => listen(http_connect).await,
         false => listen(socks5).await,
     };
@@ -92,7 +92,7 @@ async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expect
     io.read_exact(&mut back).await.unwrap();
     assert_eq!(&back, b"hello");
     drop(io);
-    assert_eq!(asked.await.unwrap(), expected);
+    assert_eq!(requested.await.unwrap(), expected);
 }
 
 #[rstest]

@@ -95,18 +95,18 @@ impl Agent {
     }
 
     async fn answer(&self, request: Request<Incoming>, tasks: &Tasks) -> Response<Full<Bytes>> {
-        if let Some(replicas) = told(&request) {
+        if let Some(replicas) = announced_replicas(&request) {
             self.inner.replicas.send_replace(replicas);
             return empty(StatusCode::NO_CONTENT);
         }
         if request.method() != Method::CONNECT {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "only CONNECT requests are accepted".into());
         }
-        let asked = request.uri().authority().map(|asked| asked.as_str().to_ascii_lowercase());
-        if asked.as_deref() != Some(self.inner.allowed.as_str()) {
-            let asked = asked.unwrap_or_default();
-            tracing::warn!(asked, allowed = %self.inner.allowed, "refused a connection");
-            let text = format!("this agent connects only to {}, not to {asked}", self.inner.allowed);
+        let requested = request.uri().authority().map(|authority| authority.as_str().to_ascii_lowercase());
+        if requested.as_deref() != Some(self.inner.allowed.as_str()) {
+            let requested = requested.unwrap_or_default();
+            tracing::warn!(requested, allowed = %self.inner.allowed, "refused a connection");
+            let text = format!("this agent connects only to {}, not to {requested}", self.inner.allowed);
             return refusal(StatusCode::FORBIDDEN, text);
         }
         match self.inner.member.dial().await {
@@ -121,7 +121,7 @@ impl Agent {
 }
 
 /// The announced number of replicas, if the request is an announcement.
-fn told(request: &Request<Incoming>) -> Option<usize> {
+fn announced_replicas(request: &Request<Incoming>) -> Option<usize> {
     let number = request.uri().path().strip_prefix(REPLICAS)?;
     (request.method() == Method::POST).then(|| number.parse().ok())?
 }

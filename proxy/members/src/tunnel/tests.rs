@@ -213,7 +213,7 @@ async fn the_number_of_replicas_is_announced_to_agents() {
     let member =
         Dialer::new("http://127.0.0.1:1".parse().unwrap(), None, ProxyRoute::default(), Duration::from_secs(10));
     let agent = Agent::new(&Uri::from_static(ENDPOINT), member.unwrap()).unwrap();
-    let mut told = agent.replicas();
+    let mut replicas = agent.replicas();
     let mut changes = tunnels.changes();
     tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     changes.changed().await.unwrap();
@@ -221,8 +221,8 @@ async fn the_number_of_replicas_is_announced_to_agents() {
     let served = tokio::spawn(async move { serving.serve(TokioIo::new(theirs), &CancellationToken::new()).await });
     for number in [3, 3, 2] {
         tunnels.announce_replicas(number);
-        told.changed().await.unwrap();
-        assert_eq!(*told.borrow_and_update(), number);
+        replicas.changed().await.unwrap();
+        assert_eq!(*replicas.borrow_and_update(), number);
     }
     served.abort();
 }

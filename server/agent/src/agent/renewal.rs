@@ -136,14 +136,14 @@ impl Validity {
 
 /// Index of the context's user in the kubeconfig.
 fn user(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
-    let place = |list: &str, name: &str| {
+    let position_of = |list: &str, name: &str| {
         let mut all = kubeconfig[list].as_array().into_iter().flatten();
         all.position(|one| one["name"] == name)
             .with_context(|| format!("the agent's kubeconfig has no {name:?} in {list}"))
     };
     let context = context.or_else(|| kubeconfig["current-context"].as_str());
-    let at = place("contexts", context.context("the agent's kubeconfig has no current-context")?)?;
-    place("users", kubeconfig["contexts"][at]["context"]["user"].as_str().unwrap_or_default())
+    let at = position_of("contexts", context.context("the agent's kubeconfig has no current-context")?)?;
+    position_of("users", kubeconfig["contexts"][at]["context"]["user"].as_str().unwrap_or_default())
 }
 
 /// The inline certificate of the kubeconfig's user as PEM; `None` if it has none.

@@ -182,9 +182,9 @@ impl TestEstimator {
             assumed_workloads: Vec::new(),
         };
         let service = self.service();
-        let asked =
+        let target =
             EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=default/web" };
-        estimators.max_available_replicas(asked, request).await.map_err(|error| error.to_string())
+        estimators.max_available_replicas(target, request).await.map_err(|error| error.to_string())
     }
 }
 
@@ -210,7 +210,7 @@ async fn estimates_are_answered() {
     );
 
     let service = estimator.service();
-    let asked =
+    let target =
         EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=FlinkDeployment, name=default/f" };
     let component = |cpu: &str, replicas: i32| -> wire::Component {
         let component = json!({"name": "c", "replicas": replicas,
@@ -223,9 +223,9 @@ async fn estimates_are_answered() {
         namespace: "default".to_owned(),
         assumed_workloads,
     };
-    assert_eq!(estimators.max_available_component_sets(asked, sets(Vec::new())).await.unwrap(), 3);
+    assert_eq!(estimators.max_available_component_sets(target, sets(Vec::new())).await.unwrap(), 3);
     let given = wire::AssumedWorkload { namespace: "other".to_owned(), components: vec![component("1", 3)] };
-    assert_eq!(estimators.max_available_component_sets(asked, sets(vec![given])).await.unwrap(), 1);
+    assert_eq!(estimators.max_available_component_sets(target, sets(vec![given])).await.unwrap(), 1);
 
     let unschedulable = |kind: &str, name: &str, threshold: i64| wire::UnschedulableReplicasRequest {
         cluster: "m1".to_owned(),
@@ -237,7 +237,7 @@ async fn estimates_are_answered() {
         }),
         unschedulable_threshold: threshold,
     };
-    let count = async |request| estimators.unschedulable_replicas(asked, request).await.map_err(|e| e.to_string());
+    let count = async |request| estimators.unschedulable_replicas(target, request).await.map_err(|e| e.to_string());
     assert_eq!(count(unschedulable("Deployment", "web", 0)).await, Ok(1), "pods of the previous template do not count");
     assert_eq!(count(unschedulable("Deployment", "web", i64::MAX)).await, Ok(0));
     let error = count(unschedulable("StatefulSet", "web", 0)).await.unwrap_err();

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
 use super::NAME;
-use crate::resource::{CREATE, Call, Definition, Paths, Requested, Resource};
+use crate::resource::{CREATE, Call, Connect, Definition, Paths, Requested, Resource};
 use crowsnest_agent::agent::replicas::Replica;
 use crowsnest_process::reply::Body;
 
@@ -29,6 +29,10 @@ impl Resource for Attach {
 
     fn is_long_running(&self, requested: Requested) -> bool {
         requested.upgrade
+    }
+
+    fn connect(&self) -> Option<Connect> {
+        Some(Connect::Nothing)
     }
 
     /// 101, after which the connection is a tunnel, or 204 if the agent has a tunnel to this replica.

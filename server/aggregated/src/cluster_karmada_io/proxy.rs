@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 
 use crate::forwarding::{incoming, outgoing};
 
-use crate::resource::{CONNECT, Call, Definition, Members, Paths, Resource};
+use crate::resource::{CONNECT, Call, Connect, Definition, Members, Paths, Resource};
 
 pub(super) struct ClusterProxy;
 
@@ -22,6 +22,10 @@ impl Resource for ClusterProxy {
 
     fn members(&self) -> Members {
         Members::Named
+    }
+
+    fn connect(&self) -> Option<Connect> {
+        Some(Connect::Options("ClusterProxyOptions"))
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {

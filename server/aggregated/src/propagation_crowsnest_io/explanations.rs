@@ -44,10 +44,12 @@ impl Resource for Explanations {
 
 /// Explains the template that the request names: `<resource>.<group>:<name>`.
 async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, ApiError> {
-    let (namespace, asked) = (context.namespace(), context.name());
-    let Some((word, name)) = asked.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
-        let text =
-            format!("invalid template {asked:?}: expected <resource>.<group>:<name>, such as deployments.apps:web");
+    let (namespace, template_name) = (context.namespace(), context.name());
+    let Some((word, name)) = template_name.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty())
+    else {
+        let text = format!(
+            "invalid template {template_name:?}: expected <resource>.<group>:<name>, such as deployments.apps:web"
+        );
         return Err(ApiError::bad_request(text));
     };
     let reports = reports(server)?;
@@ -65,7 +67,7 @@ async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, Api
     let explained = reports.explain(&resource, namespace, name).await?;
     let gvr = &resource.gvr;
     let explained = explained.ok_or_else(|| ApiError::not_found(&gvr.group, &gvr.resource, name))?;
-    Ok(reply(StatusCode::OK, &shown(&explained, namespace, asked)?))
+    Ok(reply(StatusCode::OK, &shown(&explained, namespace, template_name)?))
 }
 
 fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, ApiError> {

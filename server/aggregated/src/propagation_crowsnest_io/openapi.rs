@@ -56,9 +56,9 @@ fn parts() -> Schemas {
     );
     let rule = with(policy(), json!({"overriders": of("Object"), "differences": list(of("Difference"))}));
     let estimate = json!({"replicas": number(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
-    let cluster = json!({"name": text(), "rejected": object(json!({"filter": text(), "reason": text()}), &[]), "score": number(),
-        "estimate": object(estimate, &["boundBy"]), "selected": flag(), "replicas": number()});
-    let cluster = object(cluster, &["rejected", "estimate", "replicas"]);
+    let cluster = json!({"name": text(), "rejected": object(json!({"filter": text(), "reason": text()}), &[]), "evictedBy": text(),
+        "score": number(), "estimate": object(estimate, &["boundBy"]), "selected": flag(), "replicas": number()});
+    let cluster = object(cluster, &["rejected", "evictedBy", "estimate", "replicas"]);
     let term = json!({"affinity": text(), "message": text(), "clusters": list(cluster)});
     let triggers = ["PlacementChanged", "ReplicasChanged", "RescheduleRequested", "Reconcile", "TargetTerminating"];
     let scheduling = json!({"decision": one_of(&["Keep", "Schedule", "Clear", "Fail"]), "trigger": one_of(&triggers),

@@ -83,9 +83,9 @@ fn yes() -> bool {
 
 impl Spec {
     /// All objects, with their field in the request and the requested change.
-    fn wishes<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, ProposedOperation)> {
-        let of = |field: &'static str, wish: ProposedOperation| {
-            move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, wish)
+    fn proposed_operations<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, ProposedOperation)> {
+        let of = |field: &'static str, operation: ProposedOperation| {
+            move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, operation)
         };
         let applied = self.objects.iter().enumerate().map(of("objects", ProposedOperation::Apply));
         applied.chain(self.deletions.iter().enumerate().map(of("deletions", ProposedOperation::Delete)))
@@ -108,7 +108,7 @@ fn check(sent: &Sent) -> Result<(), ApiError> {
     }
     let spec = &sent.spec;
     let mut errors = Vec::new();
-    let count = spec.wishes().count();
+    let count = spec.proposed_operations().count();
     if count == 0 {
         errors.push(FieldError::required("spec.objects", "a plan is about one object at least"));
     }
@@ -120,7 +120,7 @@ fn check(sent: &Sent) -> Result<(), ApiError> {
         errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {MOST_TEMPLATES}")));
     }
     let mut seen = BTreeSet::new();
-    for (path, object, _) in spec.wishes() {
+    for (path, object, _) in spec.proposed_operations() {
         for field in ["/apiVersion", "/kind", "/metadata/name"] {
             if text(object, field).is_empty() {
                 errors.push(FieldError::required(format!("{path}{}", field.replace('/', ".")), ""));
@@ -156,12 +156,12 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
     // Dependencies are known only now, and need rights of their own.
     let dependencies = planning.dependencies().await?;
     planning.plan(&planner.choose(&proposal, dependencies, &mut chosen).await?).await?;
-    let (plans, mut told) = planning.finish().await?;
-    told.extend(notices(&proposal, &plans, sent.spec.manifests));
+    let (plans, mut all_notices) = planning.finish().await?;
+    all_notices.extend(notices(&proposal, &plans, sent.spec.manifests));
     let objects = proposal.objects.iter();
     let report = PlanReport {
         objects: objects.map(|one| whatif::of_object(one.before.as_deref(), one.after.as_ref())).collect(),
-        notices: told,
+        notices: all_notices,
         templates: plans,
         more: chosen.more,
         withheld: chosen.withheld,
@@ -188,7 +188,7 @@ impl Planner<'_> {
     /// The proposed objects as they would be stored; the caller must be allowed to read each of them.
     async fn proposal(&self, reports: &Reports, spec: &Spec) -> Result<Proposal, ApiError> {
         let mut proposal = Proposal::default();
-        for (field, object, wish) in spec.wishes() {
+        for (field, object, operation) in spec.proposed_operations() {
             let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
             let resource = reports.resource_of(api_version, kind).await?;
             let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
@@ -208,11 +208,11 @@ impl Planner<'_> {
                 }
                 _ => {}
             }
-            if role == Role::Customization && wish == ProposedOperation::Apply {
+            if role == Role::Customization && operation == ProposedOperation::Apply {
                 self.0.must_create(&resource).await?;
             }
             let readable = self.0.may_see_proposed(&resource, namespace, name).await?;
-            let proposed = reports.propose(resource, role, (object, wish), readable).await?;
+            let proposed = reports.propose(resource, role, (object, operation), readable).await?;
             if role == Role::Cluster && proposed.before.is_none() {
                 let detail = "the APIs and capacity of a cluster are unknown before it has joined";
                 return Err(invalid(vec![FieldError::invalid(format!("{field}.metadata.name"), name, detail)]));

@@ -44,7 +44,7 @@ impl Lookout for Members {
 impl RequestAttributes {
     /// Implementation for the audit log.
     pub fn beyond(&self) -> Beyond {
-        Beyond { asked: self.member.clone(), annotations: annotations(self), lasts: self.long_running }
+        Beyond { attributes: self.member.clone(), annotations: annotations(self), lasts: self.long_running }
     }
 }
 

@@ -214,13 +214,13 @@ fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> ApiErr
         "" => attributes.resource.clone(),
         group => format!("{}.{group}", attributes.resource),
     };
-    let place = match attributes.namespace.as_str() {
+    let location = match attributes.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace \"{namespace}\""),
     };
     let subject = if attributes.name.is_empty() { what } else { format!("{what} \"{}\"", attributes.name) };
     let text = format!(
-        "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}{tail}",
+        "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {location}{tail}",
         caller.name, attributes.verb, attributes.group
     );
     ApiError::new(Reason::Forbidden, text).with_object(&attributes.group, &attributes.resource, &attributes.name)

@@ -2,7 +2,7 @@
 //! long-running requests do not count, and members of `system:masters` are not limited.
 
 use crowsnest_apimachinery::status::ApiError;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,26 @@ use crate::request::context::RequestAttributes;
 pub struct Limits {
     reads: Option<Arc<Bound>>,
     writes: Option<Arc<Bound>>,
+    messages: Arc<Mutex<HashMap<String, TokenBucket>>>,
+}
+
+/// Messages per second of a user of the Model Context Protocol, and the number that may be sent at once.
+const MESSAGES_PER_SECOND: f64 = 10.0;
+const MESSAGE_BURST: f64 = 20.0;
+/// Number of users above which buckets that are full again are dropped.
+const MANY_USERS: usize = 1_000;
+
+/// Remaining messages of a user at a time.
+struct TokenBucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    fn tokens_at(&self, now: Instant) -> f64 {
+        let refilled = now.saturating_duration_since(self.at).as_secs_f64() * MESSAGES_PER_SECOND;
+        (self.tokens + refilled).min(MESSAGE_BURST)
+    }
 }
 
 /// Permits of one sort of requests.
@@ -78,7 +98,22 @@ impl Limits {
             let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
             (most > 0).then(|| Arc::new(Bound { permits, sending: Mutex::default() }))
         };
-        Self { reads: bound(reads), writes: bound(writes) }
+        Self { reads: bound(reads), writes: bound(writes), messages: Arc::default() }
+    }
+
+    /// 429 if the user sends messages of the Model Context Protocol too fast.
+    pub fn admit_message(&self, caller: &UserInfo, now: Instant) -> Result<(), ApiError> {
+        let mut messages = self.messages.lock();
+        if messages.len() >= MANY_USERS && !messages.contains_key(&caller.name) {
+            messages.retain(|_, bucket| bucket.tokens_at(now) < MESSAGE_BURST);
+        }
+        let bucket = messages.entry(caller.name.clone()).or_insert(TokenBucket { tokens: MESSAGE_BURST, at: now });
+        let tokens = bucket.tokens_at(now);
+        if tokens < 1.0 {
+            return Err(ApiError::too_many_requests());
+        }
+        *bucket = TokenBucket { tokens: tokens - 1.0, at: now };
+        Ok(())
     }
 
     /// 429 when there are too many.
@@ -128,6 +163,19 @@ mod tests {
         let unbounded = Limits::new(0, 0);
         let many: Vec<_> = (0..1000).map(|_| unbounded.admit(&alice, &attributes("get", false), now)).collect();
         assert!(many.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn messages_are_limited_by_user() {
+        let (limits, now) = (Limits::new(0, 0), Instant::now());
+        let admitted = |name: &str, at| limits.admit_message(&UserInfo::new(name, ["dev"]), at).is_ok();
+        let at_once = (0..100).filter(|_| admitted("alice", now)).count();
+        assert_eq!(at_once, 20);
+        assert!(admitted("bob", now), "each user has a limit");
+        let later = now + Duration::from_millis(500);
+        assert_eq!((0..100).filter(|_| admitted("alice", later)).count(), 5);
+        (0..3_000).for_each(|nth| assert!(admitted(&format!("user-{nth}"), later + Duration::from_secs(nth))));
+        assert!(limits.messages.lock().len() <= MANY_USERS + 1, "idle users are forgotten");
     }
 
     #[test]

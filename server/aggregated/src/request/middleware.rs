@@ -100,7 +100,7 @@ async fn answer(
     // The caller's credentials must not reach any later handler.
     strip_bearer(request.headers_mut());
     request_header::strip_remote(request.headers_mut());
-    let record = match handed(&state.edge.auditor, &peer, &mut request) {
+    let record = match handed(&state.middleware.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {
             let beyond = attributes.beyond();
@@ -110,10 +110,10 @@ async fn answer(
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
-                asked: &attributes.here,
+                attributes: &attributes.here,
                 beyond: Some(&beyond),
             };
-            state.edge.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
+            state.middleware.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
         }
     };
     // Bodies of requests to members are not audited here.
@@ -123,16 +123,16 @@ async fn answer(
         let observer: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(Reached(Arc::clone(record)));
         request.extensions_mut().insert(observer);
     }
-    if let Some(heard) = own.as_ref().and_then(|own| BodyCapture::request(own, request.headers())) {
-        request = request.map(|body| Body::new(TrackedBody::new(body, ()).heard(Some(heard))));
+    if let Some(capture) = own.as_ref().and_then(|own| BodyCapture::request(own, request.headers())) {
+        request = request.map(|body| Body::new(TrackedBody::new(body, ()).with_capture(Some(capture))));
     }
     let context = caller.map(|user| RequestContext { user, peer, attributes, audit: record.clone() });
     let handled = AssertUnwindSafe(handle(&state, context, request));
     let (mut response, in_flight) = match handled.catch_unwind().await {
         Ok(Ok((response, in_flight))) => {
             if let Some(record) = &record {
-                let told = response.extensions().get::<ResponseStatus>().cloned();
-                record.answered(response.status(), told.as_ref().map(|ResponseStatus(status)| status)).await;
+                let response_status = response.extensions().get::<ResponseStatus>().cloned();
+                record.answered(response.status(), response_status.as_ref().map(|ResponseStatus(status)| status)).await;
             }
             (response, Some(in_flight))
         }
@@ -154,11 +154,11 @@ async fn answer(
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(AUDIT_ID, id);
     }
-    let heard = own.as_ref().and_then(|own| BodyCapture::response(own, response.status(), response.headers()));
+    let capture = own.as_ref().and_then(|own| BodyCapture::response(own, response.status(), response.headers()));
     response.map(|body| {
         let in_flight = in_flight
             .and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact(), Instant::now()));
-        Body::new(TrackedBody::new(body, (record, in_flight)).heard(heard))
+        Body::new(TrackedBody::new(body, (record, in_flight)).with_capture(capture))
     })
 }
 
@@ -184,18 +184,29 @@ async fn handle(
     if let Some(wanted) = impersonation::wanted(request.headers())? {
         context.user = impersonate(&state.delegated, &context.user, wanted).await?;
         if let Some(record) = &context.audit {
-            record.impersonated(&context.user);
+            record.impersonated(&context.user, None);
         }
         impersonation::strip(request.headers_mut());
     }
-    let in_flight = state.edge.limits.admit(&context.user, &context.attributes, Instant::now())?;
+    let in_flight = state.middleware.limits.admit(&context.user, &context.attributes, Instant::now())?;
     authorize(&state.delegated, &context).await?;
     let handling = dispatch(state, &context, request);
     let response = match context.attributes.long_running || context.attributes.member.is_some() {
         true => handling.await?,
-        false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| ApiError::timeout())??,
+        false => tokio::time::timeout(state.middleware.timeout, handling).await.map_err(|_| ApiError::timeout())??,
     };
     Ok((response, in_flight))
+}
+
+/// Authorizes and handles a request that a handler sends for the caller of its own request.
+pub async fn handle_for(server: &Aggregated, outer: &RequestContext, request: Request) -> Result<Response, ApiError> {
+    let attributes = RequestAttributes::parse(server.registry, request.method(), request.uri(), request.headers());
+    if let Some(error) = &attributes.refused {
+        return Err(ApiError::bad_request(error.to_string()));
+    }
+    let context = RequestContext { user: outer.user.clone(), peer: outer.peer.clone(), attributes, audit: None };
+    authorize(&server.delegated, &context).await?;
+    dispatch(server, &context, request).await
 }
 
 /// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to

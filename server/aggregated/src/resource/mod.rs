@@ -42,6 +42,11 @@ pub trait Resource: Send + Sync {
         Members::None
     }
 
+    /// Admission of requests that connect to the object instead of reading or writing it; `None` for other resources.
+    fn connect(&self) -> Option<Connect> {
+        None
+    }
+
     /// The group under which objects are read and written, if they are kept in the control plane.
     fn stored(&self) -> Option<StoredGroup> {
         None
@@ -84,6 +89,14 @@ pub enum Members {
     /// The member with the object's name; `*` means all.
     Named,
     All,
+}
+
+/// The object under admission of a request that connects, which is an operation of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connect {
+    /// Options of this kind, with the path below the object.
+    Options(&'static str),
+    Nothing,
 }
 
 /// Features that a request names in its query and headers.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{Definition, Paths, Resource};
 use crate::{
-    cluster_karmada_io, custom_metrics_k8s_io, metrics_k8s_io, propagation_crowsnest_io, search_crowsnest_io,
-    search_karmada_io,
+    access_crowsnest_io, cluster_karmada_io, custom_metrics_k8s_io, metrics_k8s_io, propagation_crowsnest_io,
+    search_crowsnest_io, search_karmada_io,
 };
 
 /// The groups of this server.
@@ -19,6 +19,7 @@ pub static REGISTRY: Registry = Registry {
         search_karmada_io::GROUP,
         search_crowsnest_io::GROUP,
         propagation_crowsnest_io::GROUP,
+        access_crowsnest_io::GROUP,
         metrics_k8s_io::GROUP,
         custom_metrics_k8s_io::GROUP,
     ],

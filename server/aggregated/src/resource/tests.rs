@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use super::registry::{Group, REGISTRY, Registry, Route, VERSION};
 use super::*;
+use crate::admission::{AdmissionChain, ClusterDns};
 use crate::request::authentication::DelegatedAuth;
 use crate::request::context::RequestAttributes;
 use crate::request::limits::Limits;
@@ -56,6 +57,7 @@ fn paths() {
     let s = "/apis/search.karmada.io/v1alpha1";
     let q = "/apis/search.crowsnest.io/v1alpha1";
     let p = "/apis/propagation.crowsnest.io/v1alpha1";
+    let a = "/apis/access.crowsnest.io/v1alpha1";
     let cases = [
         ("/apis".to_owned(), "/apis"),
         ("/openapi/v3".to_owned(), "openapi"),
@@ -98,6 +100,8 @@ fn paths() {
         (format!("{q}/query/x"), ""),
         (format!("{q}/logs"), "search.crowsnest.io/logs"),
         (format!("{q}/count"), "search.crowsnest.io"),
+        (format!("{q}/mcp"), "search.crowsnest.io"),
+        (format!("{q}/mcp/x"), ""),
         (format!("{q}/savedsearches"), "savedsearches"),
         (format!("{q}/savedsearches/mine"), "savedsearches"),
         (format!("{q}/savedsearches/mine/x"), ""),
@@ -108,6 +112,9 @@ fn paths() {
         (format!("{p}/namespaces//explanations/x"), ""),
         (format!("{p}/explanations/x"), ""),
         (format!("{p}/plans/x"), ""),
+        (format!("{a}/resourceaccessreviews"), "resourceaccessreviews"),
+        (format!("{a}/subjectrulesreviews"), "subjectrulesreviews"),
+        (format!("{a}/subjectrulesreviews/x"), ""),
         ("/apis/other.io/v1".into(), ""),
         ("/version".into(), ""),
     ];
@@ -256,7 +263,7 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
 async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
     let reviews = Reviews::default();
     let control_plane = control_plane(&reviews);
-    let edge = ApiMiddleware {
+    let middleware = ApiMiddleware {
         auditor: Auditor::default(),
         limits: Limits::new(0, 0),
         reloads: Arc::new(ReloadCounters::default()),
@@ -266,9 +273,14 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
     let server = Aggregated {
         registry: &EXAMPLE,
         control_plane: control_plane.clone(),
+        admission: Arc::new(AdmissionChain::new(
+            control_plane.clone(),
+            DelegatedAuth::new(control_plane.clone()),
+            Arc::new(ClusterDns),
+        )),
         delegated: DelegatedAuth::new(control_plane),
         roles: Arc::default(),
-        edge,
+        middleware,
         metrics_adapter: false,
     };
     let alice = Certificate::User(UserInfo::new("alice", [AUTHENTICATED]));

@@ -39,18 +39,20 @@ struct Entry {
     at: String,
     /// Id of the entry that is its cause.
     because: Option<String>,
-    told: Value,
+    body: Value,
 }
 
 impl Entry {
     /// `None` for Events that are no entries of the journal.
     fn of(object: &Object) -> Result<Option<(String, Self)>, ApiError> {
         let event: Value = object.parse().map_err(ApiError::internal)?;
-        let said = |key: &str| {
+        let annotation_value = |key: &str| {
             let text = event["metadata"]["annotations"][key].as_str()?;
             serde_json::from_str::<Value>(text).ok()
         };
-        let (Some(cause), Some(entry)) = (said(annotation::JOURNAL_CAUSE), said(annotation::JOURNAL_ENTRY)) else {
+        let (Some(cause), Some(entry)) =
+            (annotation_value(annotation::JOURNAL_CAUSE), annotation_value(annotation::JOURNAL_ENTRY))
+        else {
             return Ok(None);
         };
         let key = &object.record.key;
@@ -61,16 +63,16 @@ impl Entry {
         let id = format!("{}/{}", key.namespace, key.name);
         let at = event["eventTime"].as_str().unwrap_or_default().to_owned();
         let because = cause["event"].as_str().map(str::to_owned);
-        let mut told = json!({
+        let mut body = json!({
             "id": id, "at": at, "action": event["action"], "reason": event["reason"], "type": event["type"],
             "subject": event["involvedObject"], "message": event["message"], "cause": cause,
         });
         for field in ["cluster", "effect", "generation"] {
             if let Some(value) = entry.get(field) {
-                told[field] = value.clone();
+                body[field] = value.clone();
             }
         }
-        Ok(Some((id, Self { at, because, told })))
+        Ok(Some((id, Self { at, because, body })))
     }
 }
 
@@ -152,7 +154,7 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let total = answer.summary.as_ref().map_or(0, |summary| summary.total);
     typed(
         "Journal",
-        &json!({"about": about, "entries": told(entries, causes),
+        &json!({"about": about, "entries": sorted_entries(entries, causes),
             "total": total, "keptForSeconds": index.options().history.kept_for.as_secs(),
             "skipped": skipped(&answer.skipped), "notices": answer.remarks}),
     )
@@ -216,7 +218,7 @@ async fn causes(
 }
 
 /// Entries as JSON, oldest first and causes before effects; each has the ids of its causes up to the root, as far as they are known.
-fn told(entries: Entries, causes: Entries) -> Vec<Value> {
+fn sorted_entries(entries: Entries, causes: Entries) -> Vec<Value> {
     let because: HashMap<String, String> =
         entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.because.clone()?))).collect();
     let known = |id: &String| entries.contains_key(id) || causes.contains_key(id);
@@ -243,12 +245,12 @@ fn told(entries: Entries, causes: Entries) -> Vec<Value> {
     for ((id, mut entry), is_cause) in all {
         let way = ways.get(&id).cloned().unwrap_or_default();
         let second = seconds.get(&id).cloned().unwrap_or_default();
-        let place = (second, way.len(), entry.at, id);
-        entry.told["causes"] = json!(way);
+        let sort_key = (second, way.len(), entry.at, id);
+        entry.body["causes"] = json!(way);
         if is_cause {
-            entry.told["isCause"] = json!(true);
+            entry.body["isCause"] = json!(true);
         }
-        sorted.insert(place, entry.told);
+        sorted.insert(sort_key, entry.body);
     }
     sorted.into_values().collect()
 }
@@ -260,7 +262,7 @@ mod tests {
     use rstest::rstest;
 
     fn entry(at: &str, because: Option<&str>) -> Entry {
-        Entry { at: at.to_owned(), because: because.map(str::to_owned), told: json!({"at": at}) }
+        Entry { at: at.to_owned(), because: because.map(str::to_owned), body: json!({"at": at}) }
     }
 
     #[test]
@@ -270,8 +272,8 @@ mod tests {
             ("default/taint".to_owned(), entry("2026-01-01T10:05:22.2Z", Some("default/flip"))),
             ("default/flip".to_owned(), entry("2026-01-01T10:05:21.4Z", None)),
         ]);
-        let told = told(entries, Entries::new());
-        let at: Vec<_> = told.iter().filter_map(|entry| entry["at"].as_str()).collect();
+        let sorted = sorted_entries(entries, Entries::new());
+        let at: Vec<_> = sorted.iter().filter_map(|entry| entry["at"].as_str()).collect();
         assert_eq!(at, ["2026-01-01T10:05:21.4Z", "2026-01-01T10:05:22.2Z", "2026-01-01T10:05:21.7Z"]);
     }
 
@@ -287,8 +289,8 @@ mod tests {
             ("default/taint".to_owned(), entry(&format!("{second}.3Z"), Some("default/flip"))),
             ("default/flip".to_owned(), entry(&format!("{second}.2Z"), None)),
         ]);
-        let told = told(entries, causes);
-        let read: Vec<(&str, usize, bool)> = told
+        let sorted = sorted_entries(entries, causes);
+        let read: Vec<(&str, usize, bool)> = sorted
             .iter()
             .map(|entry| {
                 let causes = entry["causes"].as_array().expect("a list").len();
@@ -303,7 +305,7 @@ mod tests {
             ("2026-01-01T10:05:02.0Z", 3, false),
         ];
         assert_eq!(read, expected);
-        assert_eq!(told[4]["causes"], json!(["shop/evicted", "default/taint", "default/flip"]));
+        assert_eq!(sorted[4]["causes"], json!(["shop/evicted", "default/taint", "default/flip"]));
     }
 
     /// A cycle of causes, which no controller writes.
@@ -313,7 +315,7 @@ mod tests {
             ("a/a".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/b"))),
             ("a/b".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/a"))),
         ]);
-        assert_eq!(told(entries, Entries::new()).len(), 2);
+        assert_eq!(sorted_entries(entries, Entries::new()).len(), 2);
     }
 
     #[rstest]
@@ -339,13 +341,16 @@ mod tests {
         let query = Query::parse(Some(query));
         let parameters = Parameters::new(&query);
         let now = "2026-01-01T12:00:00Z".parse().expect("a time");
-        let asked = question(parameters.get("about").expect("it is there"), &parameters, now);
-        match (asked, expected) {
-            (Ok(asked), Ok(end)) => {
-                assert!(asked.starts_with("kind:event cluster:") && asked.ends_with(end), "{asked}")
+        let question_text = question(parameters.get("about").expect("it is there"), &parameters, now);
+        match (question_text, expected) {
+            (Ok(question_text), Ok(end)) => {
+                assert!(
+                    question_text.starts_with("kind:event cluster:") && question_text.ends_with(end),
+                    "{question_text}"
+                )
             }
             (Err(failure), Err(message)) => assert_eq!(failure.message, message),
-            (asked, expected) => panic!("{} instead of {expected:?}", asked.is_ok()),
+            (question_text, expected) => panic!("{} instead of {expected:?}", question_text.is_ok()),
         }
     }
 }

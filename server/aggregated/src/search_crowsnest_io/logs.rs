@@ -108,16 +108,16 @@ fn source(source: &LogSource) -> Value {
 }
 
 /// Name and data of an event.
-fn shown(told: LogEvent) -> (&'static str, Value) {
-    let (of, said) = match told {
+fn shown(event: LogEvent) -> (&'static str, Value) {
+    let (of, source_event) = match event {
         LogEvent::Notices(notices) => return ("notices", json!(notices)),
         LogEvent::Skipped(clusters) => return ("skipped", skipped(&clusters)),
         LogEvent::Failed(why) => return ("error", json!({"message": why})),
-        LogEvent::Done(told) => return ("done", json!(told)),
-        LogEvent::Source(of, said) => (of, said),
+        LogEvent::Done(summary) => return ("done", json!(summary)),
+        LogEvent::Source(of, source_event) => (of, source_event),
     };
     let mut data = source(&of);
-    let name = match said {
+    let name = match source_event {
         SourceEvent::Joined => "joined",
         SourceEvent::Left(why) => {
             data["why"] = why.into();
@@ -146,8 +146,8 @@ fn shown(told: LogEvent) -> (&'static str, Value) {
 
 impl Form {
     /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
-    fn write(self, text: &mut String, told: &LogEvent) {
-        let written = match told {
+    fn write(self, text: &mut String, event: &LogEvent) {
+        let written = match event {
             LogEvent::Source(of, SourceEvent::Line(line)) => {
                 let mut prefix = if self.prefix { format!("{} | ", source_text(of)) } else { String::new() };
                 if let Some(time) = line.time.filter(|_| self.timestamps) {
@@ -169,7 +169,7 @@ impl Form {
                 writeln!(text, "crowsnest: cluster {}: {}{age}", skipped.cluster, skipped.reason)
             }),
             LogEvent::Failed(why) => writeln!(text, "crowsnest: {why}"),
-            LogEvent::Done(told) => match told.why {
+            LogEvent::Done(summary) => match summary.why {
                 Some(why) => writeln!(text, "crowsnest: logs end here: {why}"),
                 None => Ok(()),
             },
@@ -191,7 +191,7 @@ mod tests {
     use crowsnest_proxy::logs::{Line, Refusal};
     use std::sync::Arc;
 
-    fn told() -> Vec<LogEvent> {
+    fn sample_events() -> Vec<LogEvent> {
         let source = Arc::new(LogSource {
             cluster: ClusterName::parse("m1").unwrap(),
             namespace: "shop".into(),
@@ -201,7 +201,7 @@ mod tests {
         let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), cut: true };
         let refusal = Refusal { code: 403, reason: "Forbidden".into(), message: "no".into() };
         [SourceEvent::Joined, SourceEvent::Line(line), SourceEvent::Refused(refusal), SourceEvent::Left("it is gone")]
-            .map(|said| LogEvent::Source(Arc::clone(&source), said))
+            .map(|event| LogEvent::Source(Arc::clone(&source), event))
             .into()
     }
 
@@ -216,13 +216,13 @@ mod tests {
     )]
     fn logs_are_text(#[case] form: Form, #[case] expected: &str) {
         let mut text = String::new();
-        told().iter().for_each(|event| form.write(&mut text, event));
+        sample_events().iter().for_each(|event| form.write(&mut text, event));
         assert_eq!(text, expected);
     }
 
     #[test]
     fn logs_are_events() {
-        let events: Vec<String> = told()
+        let events: Vec<String> = sample_events()
             .into_iter()
             .map(|event| {
                 let (name, mut data) = shown(event);

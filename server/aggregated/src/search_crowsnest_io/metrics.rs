@@ -20,7 +20,7 @@ impl Resource for Metrics {
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
             let server = call.server;
-            metrics(server.running()?, server.edge.series(), &server.edge.metrics).await
+            metrics(server.running()?, server.middleware.series(), &server.middleware.metrics).await
         })
     }
 }

@@ -1,6 +1,7 @@
 //! `search.crowsnest.io/v1alpha1`: queries over the fleet, single objects with their history, logs of pods, and the state of the cache.
 //! Handlers parse parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md describes input and output.
 
+mod blast_radius;
 pub mod cache;
 mod call;
 mod columns;
@@ -15,11 +16,13 @@ mod hits;
 mod index;
 mod journal;
 mod logs;
+mod mcp;
 mod metrics;
 mod object;
 mod openapi;
 mod operation;
 mod parameters;
+mod paths;
 mod query;
 mod saved_searches;
 pub mod status;
@@ -34,6 +37,7 @@ const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
 
 /// Resources of the group. They list no objects and therefore lack the verb `watch`: clients watch every resource that has it.
 const RESOURCES: &[&dyn Resource] = &[
+    &blast_radius::BlastRadius,
     &cache::Cache,
     &count::Count,
     &diff::Diff,
@@ -44,7 +48,9 @@ const RESOURCES: &[&dyn Resource] = &[
     &index::TextIndex,
     &journal::Journal,
     &logs::Logs,
+    &mcp::Mcp,
     &metrics::Metrics,
+    &paths::Paths,
     &query::Query,
     &saved_searches::SavedSearches,
     &status::Status,

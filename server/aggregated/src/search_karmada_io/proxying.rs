@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use super::registered;
 use crate::forwarding::{incoming, outgoing};
 
-use crate::resource::{CONNECT, Call, Definition, Members, Paths, Resource};
+use crate::resource::{CONNECT, Call, Connect, Definition, Members, Paths, Resource};
 
 /// The resource itself, which Karmada lists in discovery and does not serve.
 pub(super) struct Proxying;
@@ -37,6 +37,10 @@ impl Resource for FleetProxy {
 
     fn members(&self) -> Members {
         Members::All
+    }
+
+    fn connect(&self) -> Option<Connect> {
+        Some(Connect::Nothing)
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {

@@ -7,7 +7,7 @@ use http::Method;
 
 use super::registered;
 use crate::forwarding::{incoming, outgoing};
-use crate::resource::{Call, Definition, GET, Members, Paths, Resource};
+use crate::resource::{Call, Connect, Definition, GET, Members, Paths, Resource};
 use crowsnest_process::reply::Body;
 
 pub(super) struct Cache;
@@ -28,6 +28,10 @@ impl Resource for Cache {
         Members::All
     }
 
+    fn connect(&self) -> Option<Connect> {
+        Some(Connect::Nothing)
+    }
+
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
             let Call { server, context, request } = call;
@@ -41,6 +45,10 @@ impl Resource for OpenSearch {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = definition("opensearch", "search/opensearch");
         &DEFINITION
+    }
+
+    fn connect(&self) -> Option<Connect> {
+        Some(Connect::Nothing)
     }
 
     /// Empty like Karmada's response: objects in an OpenSearch are queried there.

@@ -9,7 +9,6 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
 use std::sync::LazyLock;
 
-use crowsnest_apimachinery::negotiate::takes_no_json;
 use crowsnest_schema::patch::{parse_merge_patch, strategic_merge};
 use crowsnest_schema::{Schema, SchemaRef};
 use http::request::Builder;
@@ -23,7 +22,7 @@ use crowsnest_api::storage::StoredKind;
 use crate::stored::STORAGE_GROUP;
 use crate::stored::writer::{READ_BY_US, Writer, dry_run};
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Maximum number of attempts, the same as in an API server.
 pub(crate) const ATTEMPTS: usize = 5;
 const VERSION: &str = "/metadata/resourceVersion";
@@ -42,18 +41,11 @@ pub(super) struct Forward<'r> {
     /// Query including the question mark, or empty.
     pub(super) query: String,
     pub(super) content_type: Option<HeaderValue>,
-    /// Requests whole objects, independent of the client's `Accept` header.
-    pub(super) plain: bool,
+    /// Transformation of responses; always as JSON, in which they are translated.
+    pub(super) accept: HeaderValue,
     pub(super) strategic: bool,
     /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
     pub(super) writer: Option<Writer<'r>>,
-}
-
-/// The accepted media types that can be translated; `None` if there are none.
-fn readable(accept: &HeaderValue) -> Option<HeaderValue> {
-    let Some(text) = accept.to_str().ok().filter(|text| text.contains("protobuf")) else { return Some(accept.clone()) };
-    let left: Vec<&str> = text.split(',').filter(|kind| !kind.contains("protobuf")).collect();
-    HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty())
 }
 
 /// The object of a PUT without a resourceVersion, which replaces any version.
@@ -94,10 +86,16 @@ impl Forward<'_> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
+    /// The same forwarding as a dry run, without a review of the caller's rights.
+    pub(super) fn as_dry_run(&self) -> Self {
+        let (method, content_type) = (self.method.clone(), self.content_type.clone());
+        Self { method, content_type, query: dry_run(&self.query), accept: READ_BY_US, writer: None, ..*self }
+    }
+
     /// The response to `body` as a dry run, as JSON.
     pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         let (query, body) = (dry_run(&self.query), body.to_vec());
-        let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), Some(READ_BY_US))?;
+        let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), READ_BY_US)?;
         self.forwarded(request, body).await
     }
 
@@ -109,7 +107,7 @@ impl Forward<'_> {
     }
 
     async fn live(&self, tail: &str) -> Result<Response<KubeBody>, ApiError> {
-        let request = self.built(&Method::GET, tail, "", None, Some(READ_BY_US))?;
+        let request = self.built(&Method::GET, tail, "", None, READ_BY_US)?;
         self.forwarded(request, Vec::new()).await
     }
 
@@ -121,11 +119,7 @@ impl Forward<'_> {
         content_type: Option<&HeaderValue>,
         body: Vec<u8>,
     ) -> Result<Response<KubeBody>, ApiError> {
-        let accept = match self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
-            Some(accept) => Some(readable(accept).ok_or_else(takes_no_json)?),
-            None => self.plain.then_some(JSON),
-        };
-        let request = self.built(method, tail, query, content_type, accept)?;
+        let request = self.built(method, tail, query, content_type, self.accept.clone())?;
         self.forwarded(request, body).await
     }
 
@@ -140,7 +134,7 @@ impl Forward<'_> {
         tail: &str,
         query: &str,
         content_type: Option<&HeaderValue>,
-        accept: Option<HeaderValue>,
+        accept: HeaderValue,
     ) -> Result<Builder, ApiError> {
         let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}{query}", self.kind.stored_path(tail));
         let mut request = Request::builder().method(method).uri(uri);
@@ -148,9 +142,7 @@ impl Forward<'_> {
             if let Some(value) = self.headers.get(header::USER_AGENT) {
                 headers.insert(header::USER_AGENT, value.clone());
             }
-            if let Some(accept) = accept {
-                headers.insert(header::ACCEPT, accept);
-            }
+            headers.insert(header::ACCEPT, accept);
             if let Some(content_type) = content_type {
                 headers.insert(header::CONTENT_TYPE, content_type.clone());
             }
@@ -184,27 +176,5 @@ impl Forward<'_> {
             }
             attempt += 1;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case::kubectl(
-        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-        Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
-    )]
-    #[case::the_garbage_collector(
-        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-        Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-    )]
-    #[case::anything("*/*", Some("*/*"))]
-    #[case::nothing_else("application/vnd.kubernetes.protobuf", None)]
-    fn answers_have_to_be_readable(#[case] accept: &'static str, #[case] expected: Option<&'static str>) {
-        let expected = expected.map(HeaderValue::from_static);
-        assert_eq!(readable(&HeaderValue::from_static(accept)), expected);
     }
 }

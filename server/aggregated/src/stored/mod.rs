@@ -6,7 +6,7 @@
 //! verb; a denial is returned with the name of the public group.
 
 use bytes::{Bytes, BytesMut};
-use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
+use crowsnest_api::constants::annotation::MIGRATED_UID;
 use crowsnest_api::storage::StoredKind;
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
@@ -14,19 +14,26 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_process::reply::collect;
 use futures::{Stream, StreamExt, TryStreamExt};
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use serde_json::Value;
 
-use self::forward::Forward;
+use self::forward::{Forward, JSON};
+use self::representation::Representation;
+use self::translation::{MIGRATED_FIELDS, annotation, rename_operands};
 use self::writer::Writer;
 use crate::resource::table::TableRequest;
 use crate::{cluster_karmada_io, search_karmada_io};
-use crowsnest_process::reply::{Body, ResponseStatus, json};
+use crowsnest_process::reply::{Body, ResponseStatus};
 
+mod admitted;
 pub(crate) mod forward;
+mod representation;
 pub mod resource;
+mod sent;
+mod translation;
 pub mod writer;
 
 /// Group of the stored objects of the aggregated groups.
@@ -57,6 +64,8 @@ pub struct StoredGroup {
 pub struct Target<'r> {
     pub tail: &'r str,
     pub query: &'r Query,
+    /// Leaves the other fields of the object as they are if the path is that of its status.
+    pub status_only: bool,
 }
 
 impl StoredGroup {
@@ -65,7 +74,7 @@ impl StoredGroup {
     pub async fn serve(
         self,
         control_plane: &kube::Client,
-        Target { tail, query }: Target<'_>,
+        Target { tail, query, status_only }: Target<'_>,
         request: Request<Body>,
         writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, ApiError> {
@@ -73,15 +82,16 @@ impl StoredGroup {
         let writer = self.writer_to_review(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
         let watch = parts.method == Method::GET && query.flag("watch");
-        let table = match parts.method {
-            Method::GET => TableRequest::parse(self.columns, &parts.headers, query)?,
-            _ => None,
+        let representation = Representation::choose(&parts.headers, watch)?;
+        let table = match parts.method == Method::GET && representation.is_table() {
+            true => Some(TableRequest::parse(self.columns, representation.is_beta(), query)?),
+            false => None,
         };
         // The control plane must find the selectors that were authorized, so it receives the parsed parameters.
         if query.len() > MAX_PARAMETERS {
             return Err(ApiError::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
         }
-        let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
+        let query = encoded(query);
         let (mut bytes, content_type) = self.translate_body(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
@@ -93,14 +103,23 @@ impl StoredGroup {
             content_type,
             headers: &parts.headers,
             query,
-            plain: table.is_some(),
+            accept: if table.is_some() { JSON } else { representation.accept_json() },
             writer,
         };
-        if let Some((main, mut sent)) = self.spec_in_status_write(&forward, tail, &bytes).await? {
+        let with_spec = match status_only {
+            true => None,
+            false => self.spec_in_status_write(&forward, tail, &bytes).await?,
+        };
+        if let Some((main, mut sent)) = with_spec {
+            // Nothing is written if one of the two writes is refused.
+            let tried = forward.as_dry_run().send(tail, &bytes).await?;
+            if !tried.status().is_success() {
+                return self.translate_whole(tried, None, representation).await;
+            }
             let first = self.check_create(caller, &forward, main, bytes).await?;
             let answer = forward.send(main, &first).await?;
             if !answer.status().is_success() {
-                return self.translate_whole(answer, None).await;
+                return self.translate_whole(answer, None, representation).await;
             }
             copy_resource_version(&mut sent, &answer.into_body().collect().await.map_err(api_error)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(ApiError::internal)?;
@@ -118,7 +137,7 @@ impl StoredGroup {
         if watch && answer.status().is_success() {
             return Ok(self.translate_watch(answer, table));
         }
-        self.translate_whole(answer, table).await
+        self.translate_whole(answer, table, representation).await
     }
 
     /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses agents
@@ -171,7 +190,7 @@ impl StoredGroup {
         tail: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, ApiError> {
-        let main = parent_path(tail).filter(|_| self.kind.group == cluster_karmada_io::NAME);
+        let main = parent_path(tail).filter(|_| writes_spec_with_status(self));
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
@@ -197,18 +216,18 @@ impl StoredGroup {
         if bytes.is_empty() {
             return Ok((Vec::new(), content_type));
         }
-        if kind == "application/json-patch+json" {
+        let format = body_format(headers);
+        if format == BodyFormat::JsonPatch {
             // The control plane refuses an invalid patch in its own words.
             let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
             rename_operands(&mut patch, &self.to_stored());
             return Ok((serde_json::to_vec(&patch).map_err(ApiError::internal)?, content_type));
         }
-        let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
-        let mut value: Value = if yaml {
+        let mut value: Value = if format == BodyFormat::Yaml {
             let text = std::str::from_utf8(&bytes)
                 .map_err(|e| ApiError::bad_request(format!("the body is not UTF-8: {e}")))?;
             serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
-        } else if kind.starts_with("application/") && kind.ends_with("json") {
+        } else if format == BodyFormat::Json {
             serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("error decoding JSON: {e}")))?
         } else {
             // Protobuf and unknown types: the control plane answers 415 in its own words.
@@ -232,17 +251,19 @@ impl StoredGroup {
         self,
         answer: Response<KubeBody>,
         table: Option<TableRequest>,
+        representation: Representation,
     ) -> Result<Response<Body>, ApiError> {
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await.map_err(api_error)?.to_bytes();
         let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
-            return Ok(with_headers(Response::new(Body::from(bytes)), parts.status, &parts.headers));
+            return Ok(with_body(Body::from(bytes), parts));
         };
         self.translate_response(&mut value);
         if let (Some(table), true) = (table, parts.status.is_success()) {
             value = table.whole(&value, jiff::Timestamp::now());
         }
-        let mut response = with_headers(json(parts.status, &value), parts.status, &parts.headers);
+        let mut response = representation.encode(parts.status, &value)?;
+        copy_headers(&parts.headers, response.headers_mut());
         if value.get("kind").and_then(Value::as_str) == Some("Status") {
             response.extensions_mut().insert(ResponseStatus(value));
         }
@@ -265,112 +286,37 @@ impl StoredGroup {
             text.push(b'\n');
             Ok::<_, std::io::Error>(Bytes::from(text))
         });
-        with_headers(Response::new(Body::from_stream(events)), parts.status, &parts.headers)
-    }
-
-    /// Renames group and kind in an answer: an object, a list, a table or a Status.
-    pub fn translate_response(self, value: &mut Value) {
-        if value.get("kind").and_then(Value::as_str) == Some("Status") {
-            self.status(value);
-            return;
-        }
-        self.translate_object(value);
-        for list in ["items", "rows"] {
-            for item in value.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
-                if let Some(object) = object {
-                    self.translate_object(object);
-                }
-            }
-        }
-    }
-
-    /// Translates one object, with the UID and creation time that it had before a migration.
-    fn translate_object(self, object: &mut Value) {
-        self.to_public().object(object);
-        for (field, key) in MIGRATED_FIELDS {
-            if let Some(shown) = annotation(object, key).map(Value::from) {
-                object["metadata"][field] = shown;
-            }
-        }
-    }
-
-    fn status(self, status: &mut Value) {
-        if let Some(message) = status.get("message").and_then(Value::as_str) {
-            let text = self.kind.public_text(message);
-            // The webhook is part of this server, so its name is not part of the response.
-            let text = match text.split_once(" denied the request: ") {
-                Some((webhook, rest)) if webhook.starts_with("admission webhook ") => rest.to_owned(),
-                _ => text,
-            };
-            status["message"] = text.into();
-        }
-        if status.pointer("/details/group").and_then(Value::as_str) == Some(STORAGE_GROUP) {
-            status["details"]["group"] = self.kind.group.into();
-            // The plural, or the kind where the object is invalid.
-            if let Some(kind) =
-                status.pointer("/details/kind").and_then(Value::as_str).map(|k| self.kind.public_text(k))
-            {
-                status["details"]["kind"] = kind.into();
-            }
-        }
-    }
-
-    fn to_stored(self) -> Renaming {
-        Renaming { group: (self.kind.group, STORAGE_GROUP), kind: (self.kind.kind, self.kind.stored_kind) }
-    }
-
-    fn to_public(self) -> Renaming {
-        Renaming { group: (STORAGE_GROUP, self.kind.group), kind: (self.kind.stored_kind, self.kind.kind) }
+        with_body(Body::from_stream(events), parts)
     }
 }
 
-/// Group and kind before and after a translation between the stored and the public form, as `(from, to)`.
-struct Renaming {
-    group: (&'static str, &'static str),
-    kind: (&'static str, &'static str),
+/// Format of a request body, by its media type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BodyFormat {
+    Json,
+    JsonPatch,
+    Yaml,
+    Other,
 }
 
-impl Renaming {
-    /// Renames group and kind in an object and the group in its managed fields.
-    fn object(&self, object: &mut Value) {
-        if let Some(version) = object.get_mut("apiVersion") {
-            self.version(version);
-        }
-        if let Some(kind) = object.get_mut("kind") {
-            self.kind(kind);
-        }
-        let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
-        for entry in managed.into_iter().flatten() {
-            if let Some(version) = entry.get_mut("apiVersion") {
-                self.version(version);
-            }
-        }
-    }
-
-    fn version(&self, version: &mut Value) {
-        let (from, to) = self.group;
-        if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
-            *version = format!("{to}/{rest}").into();
-        }
-    }
-
-    /// Renames a kind, or the kind of its list.
-    fn kind(&self, kind: &mut Value) {
-        let (from, to) = self.kind;
-        match kind.as_str().and_then(|kind| kind.strip_prefix(from)) {
-            Some("") => *kind = to.into(),
-            Some("List") => *kind = format!("{to}List").into(),
-            _ => {}
-        }
+fn body_format(headers: &HeaderMap) -> BodyFormat {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+    match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+        "application/json-patch+json" => BodyFormat::JsonPatch,
+        "application/yaml" | "application/apply-patch+yaml" => BodyFormat::Yaml,
+        kind if kind.starts_with("application/") && kind.ends_with("json") => BodyFormat::Json,
+        _ => BodyFormat::Other,
     }
 }
 
-/// Fields that a migrated object keeps, with the annotations that record them.
-const MIGRATED_FIELDS: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
+/// The query of a request with its question mark, or empty.
+fn encoded(query: &Query) -> String {
+    if query.is_empty() { String::new() } else { format!("?{}", query.encode()) }
+}
 
-fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+/// True if a write to the status of an object of the group can also write its other fields.
+fn writes_spec_with_status(group: StoredGroup) -> bool {
+    group.kind.group == cluster_karmada_io::NAME
 }
 
 /// Replaces the UID in the precondition of a deletion: clients send the UID from before a migration.
@@ -394,19 +340,6 @@ fn copy_resource_version(body: &mut Value, answer: &[u8]) -> Result<(), ApiError
         *version = now.clone();
     }
     Ok(())
-}
-
-/// Renames group and kind in the values of a JSON patch.
-fn rename_operands(patch: &mut Value, renaming: &Renaming) {
-    for operation in patch.as_array_mut().into_iter().flatten() {
-        let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match (path.as_str(), operation.get_mut("value")) {
-            ("", Some(object)) => renaming.object(object),
-            ("/apiVersion", Some(version)) => renaming.version(version),
-            ("/kind", Some(kind)) => renaming.kind(kind),
-            _ => {}
-        }
-    }
 }
 
 /// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
@@ -440,17 +373,24 @@ fn split_lines(
     })
 }
 
-fn with_headers(mut response: Response<Body>, status: StatusCode, from: &HeaderMap) -> Response<Body> {
-    *response.status_mut() = status;
-    const KEPT: [HeaderName; 3] = [header::CONTENT_TYPE, header::WARNING, header::RETRY_AFTER];
-    for name in KEPT {
-        response.headers_mut().remove(&name);
-        for value in from.get_all(&name) {
-            response.headers_mut().append(name.clone(), value.clone());
-        }
+/// A response of the control plane with another body of the same media type.
+fn with_body(body: Body, parts: Parts) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = parts.status;
+    copy_headers(&parts.headers, response.headers_mut());
+    if let Some(content_type) = parts.headers.get(header::CONTENT_TYPE) {
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type.clone());
     }
     response
 }
 
+fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
+    for name in [header::WARNING, header::RETRY_AFTER] {
+        for value in from.get_all(&name) {
+            to.append(name.clone(), value.clone());
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,8 +4,9 @@ use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
+use super::StoredGroup;
+use super::admitted::Admitted;
 use super::writer::Writer;
-use super::{StoredGroup, Target};
 
 use crate::resource::openapi::Document;
 use crate::resource::{Call, Definition, Resource};
@@ -36,8 +37,8 @@ impl Resource for StoredResource {
             let Call { server, context, request } = call;
             let user = &context.user;
             let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
-            let target = Target { tail: context.attributes.tail(), query: context.query() };
-            self.group.serve(&server.control_plane, target, request, writer).await
+            let found = context.attributes.route.found().ok_or_else(ApiError::unknown_resource)?;
+            Admitted { group: self.group, server, context, found, writer }.serve(request).await
         })
     }
 }

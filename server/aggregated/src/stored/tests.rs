@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_apiserver::outbound::Outbound;
-use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
@@ -14,6 +15,8 @@ use super::*;
 
 const CLUSTERS: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::CLUSTERS, columns: None };
 
+#[path = "tests/representations.rs"]
+mod representations;
 #[path = "tests/status.rs"]
 mod status;
 #[path = "tests/writers.rs"]
@@ -76,7 +79,7 @@ async fn lines_may_span_chunks() {
 }
 
 /// Starts a control plane with the internal group.
-async fn control_plane() -> ApiServer {
+pub(crate) async fn control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
@@ -106,7 +109,7 @@ async fn answered(
     writer: Option<Writer<'_>>,
 ) -> (u16, Value) {
     let query = Query::parse(request.uri().query());
-    let target = Target { tail: tail.split('?').next().unwrap(), query: &query };
+    let target = Target { tail: tail.split('?').next().unwrap(), query: &query, status_only: false };
     let answer = match group.serve(&server.admin(), target, request, writer).await {
         Ok(answer) => answer,
         Err(failure) => failure.into_response(),
@@ -235,6 +238,28 @@ async fn merge_json_and_apply_patches_are_applied() {
     let managers = patched["metadata"]["managedFields"].as_array().unwrap();
     let mine = managers.iter().find(|entry| entry["manager"] == "me").unwrap();
     assert_eq!((&mine["operation"], &mine["apiVersion"]), (&json!("Apply"), &json!("cluster.karmada.io/v1alpha1")));
+    server.stop().await.unwrap();
+}
+
+#[rstest::rstest]
+#[case::object("/clusters/m1", "application/yaml", 200, "kind: Cluster\n")]
+#[case::list("/clusters", "application/yaml", 200, "kind: ClusterList\n")]
+#[case::table("/clusters", "application/yaml;as=Table;v=v1;g=meta.k8s.io", 200, "kind: Table\n")]
+#[case::missing("/clusters/m2", "application/yaml", 404, "kind: Status\n")]
+#[tokio::test]
+async fn yaml_is_translated_too(#[case] tail: &str, #[case] accept: &str, #[case] code: u16, #[case] kind: &str) {
+    let server = with_cluster().await;
+    let request = Request::builder().uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}")).header("accept", accept);
+    let (query, request) = (Query::parse(None), request.body(Body::empty()).unwrap());
+    let answer = CLUSTERS
+        .serve(&server.admin(), Target { tail, query: &query, status_only: false }, request, None)
+        .await
+        .unwrap();
+    let received = (answer.status().as_u16(), answer.headers()["content-type"].clone());
+    assert_eq!(received, (code, http::HeaderValue::from_static("application/yaml")));
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = std::str::from_utf8(&body).unwrap();
+    assert!(text.contains(kind) && !text.contains("storage.crowsnest.io"), "{text}");
     server.stop().await.unwrap();
 }
 

@@ -106,8 +106,8 @@ pub(super) struct ObjectReference {
 
 impl ObjectReference {
     /// The object that a request addresses; `None` for paths that name no resource.
-    fn of(asked: &Attributes) -> Option<Self> {
-        let Attributes { group, version, resource, subresource, namespace, name, path, .. } = asked.clone();
+    fn of(attributes: &Attributes) -> Option<Self> {
+        let Attributes { group, version, resource, subresource, namespace, name, path, .. } = attributes.clone();
         path.is_none().then_some(Self {
             resource,
             namespace,
@@ -140,6 +140,14 @@ impl ObjectReference {
 /// A logged body: raw JSON.
 pub(super) type RawBody = Arc<RawValue>;
 
+/// How a request was authenticated.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuthenticationMetadata {
+    /// The verb of the constrained mode in which the user was impersonated.
+    pub(super) impersonation_constraint: &'static str,
+}
+
 /// The fields are declared in the order in which kube-apiserver writes them.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,6 +164,8 @@ pub(super) struct Event {
     pub(super) user: User,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<User>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs")]
     pub(super) source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -186,7 +196,7 @@ pub struct Request<'a> {
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
     pub peer: Option<IpAddr>,
-    pub asked: &'a Attributes,
+    pub attributes: &'a Attributes,
     pub beyond: Option<&'a Beyond>,
 }
 
@@ -195,7 +205,7 @@ pub struct Request<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Beyond {
     /// Attributes at that server.
-    pub asked: Option<Attributes>,
+    pub attributes: Option<Attributes>,
     pub annotations: BTreeMap<String, String>,
     /// True for watches, streams and tunnels.
     pub lasts: bool,
@@ -205,7 +215,7 @@ impl Event {
     /// The event of a received request; `user` is `None` if authentication failed.
     pub(super) fn received(request: &Request<'_>, user: Option<&UserInfo>, level: Level) -> Self {
         let agent = request.headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
-        let asked = request.asked;
+        let attributes = request.attributes;
         Self {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
@@ -213,12 +223,13 @@ impl Event {
             audit_id: request.audit_id.to_owned(),
             stage: Stage::RequestReceived,
             request_uri: request_uri(request.uri),
-            verb: asked.verb.clone(),
+            verb: attributes.verb.clone(),
             user: User::from(user.unwrap_or(&UserInfo::default())),
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips: source_ips(request.headers, request.peer),
             user_agent: truncated(&agent.unwrap_or_default(), MAX_USER_AGENT),
-            object_ref: ObjectReference::of(asked),
+            object_ref: ObjectReference::of(attributes),
             response_status: None,
             request_object: None,
             response_object: None,
@@ -346,7 +357,7 @@ mod tests {
         let uri: Uri = format!("{path}?command=ls&token=x").parse().unwrap();
         let mut headers = HeaderMap::new();
         headers.insert(header::USER_AGENT, "kubectl/v1.36".parse().unwrap());
-        let asked = Attributes {
+        let attributes = Attributes {
             verb: "create".into(),
             group: "example.com".into(),
             version: "v1".into(),
@@ -366,7 +377,7 @@ mod tests {
                 uri: &uri,
                 headers: &headers,
                 peer: Some("10.0.0.1".parse().unwrap()),
-                asked: &asked,
+                attributes: &attributes,
                 beyond: Some(&beyond),
             },
             Some(&UserInfo::new("alice", ["dev"])),

@@ -24,18 +24,18 @@ enum Side {
 /// A body that owns `holds` until it ends or is dropped, and copies its bytes for an audit record if one needs them.
 pub struct TrackedBody<T> {
     inner: Body,
-    heard: Option<BodyCapture>,
+    capture: Option<BodyCapture>,
     holds: Option<T>,
 }
 
 impl<T> TrackedBody<T> {
     pub fn new(inner: Body, holds: T) -> Self {
-        Self { inner, heard: None, holds: Some(holds) }
+        Self { inner, capture: None, holds: Some(holds) }
     }
 
     /// Copies the bytes of the body for an audit record.
-    pub fn heard(mut self, heard: Option<BodyCapture>) -> Self {
-        self.heard = heard;
+    pub fn with_capture(mut self, capture: Option<BodyCapture>) -> Self {
+        self.capture = capture;
         self
     }
 }
@@ -115,14 +115,14 @@ impl<T: Unpin> http_body::Body for TrackedBody<T> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        match (&frame, &mut self.heard) {
-            (Some(Ok(frame)), Some(heard)) => {
+        match (&frame, &mut self.capture) {
+            (Some(Ok(frame)), Some(capture)) => {
                 if let Some(data) = frame.data_ref() {
-                    heard.hear(data);
+                    capture.hear(data);
                 }
             }
             (None, _) => {
-                self.heard = None;
+                self.capture = None;
                 self.holds = None;
             }
             _ => {}

@@ -71,7 +71,7 @@ pub struct AuditLog {
 }
 
 /// A reserved slot in the queue.
-pub(super) type Place = mpsc::OwnedPermit<Event>;
+pub(super) type QueuePermit = mpsc::OwnedPermit<Event>;
 
 /// Owner of the writer task.
 pub struct Writer {
@@ -94,15 +94,15 @@ impl AuditLog {
     }
 
     /// Reserves a slot in the queue; `None` if the writer does not keep up.
-    pub(super) async fn place(&self) -> Option<Place> {
-        let place = tokio::time::timeout(PATIENCE, self.queue.clone().reserve_owned()).await;
-        place.ok().and_then(Result::ok)
+    pub(super) async fn reserve(&self) -> Option<QueuePermit> {
+        let permit = tokio::time::timeout(PATIENCE, self.queue.clone().reserve_owned()).await;
+        permit.ok().and_then(Result::ok)
     }
 
     /// Queues an event in its reserved slot, or in a free one; drops and counts it if there is none.
-    pub(super) fn put(&self, place: Option<Place>, event: Event) {
-        match place {
-            Some(place) => drop(place.send(event)),
+    pub(super) fn put(&self, permit: Option<QueuePermit>, event: Event) {
+        match permit {
+            Some(permit) => drop(permit.send(event)),
             None => {
                 if self.queue.try_send(event).is_err() {
                     self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -338,9 +338,9 @@ mod tests {
         let files = Files { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
         let (log, writer) = AuditLog::start(Destination::File(files)).unwrap();
         for nth in 0..1000 {
-            let place = log.place().await;
-            assert!(place.is_some());
-            log.put(place, event(&nth.to_string()));
+            let permit = log.reserve().await;
+            assert!(permit.is_some());
+            log.put(permit, event(&nth.to_string()));
         }
         writer.stop().await;
         let text = fs::read_to_string(&path).unwrap();

@@ -86,9 +86,9 @@ impl Auditor {
     /// authentication failed.
     pub async fn begin(&self, request: &Request<'_>, user: Option<&UserInfo>, lasts: bool) -> Option<Arc<Record>> {
         let on = self.on.as_ref()?;
-        let beyond = request.beyond.and_then(|beyond| beyond.asked.as_ref());
-        let asked: Vec<&Attributes> = [Some(request.asked), beyond].into_iter().flatten().collect();
-        let decision = on.policy.decide(user.unwrap_or(&UserInfo::default()), &asked)?;
+        let beyond = request.beyond.and_then(|beyond| beyond.attributes.as_ref());
+        let attributes: Vec<&Attributes> = [Some(request.attributes), beyond].into_iter().flatten().collect();
+        let decision = on.policy.decide(user.unwrap_or(&UserInfo::default()), &attributes)?;
         Some(Record::begin(on.log.clone(), Arc::clone(&on.body_permits), decision, request, user, lasts).await)
     }
 
@@ -139,18 +139,18 @@ mod tests {
     use serde_json::{Value, json};
 
     pub(super) fn event(id: &str) -> event::Event {
-        let asked = asked();
-        event::Event::received(&request(id, &HeaderMap::new(), &asked), None, Level::Metadata)
+        let attributes = sample_attributes();
+        event::Event::received(&request(id, &HeaderMap::new(), &attributes), None, Level::Metadata)
     }
 
-    fn asked() -> Attributes {
+    fn sample_attributes() -> Attributes {
         Attributes { verb: "create".into(), resource: "pods".into(), version: "v1".into(), ..Attributes::default() }
     }
 
-    fn request<'a>(id: &'a str, headers: &'a HeaderMap, asked: &'a Attributes) -> Request<'a> {
+    fn request<'a>(id: &'a str, headers: &'a HeaderMap, attributes: &'a Attributes) -> Request<'a> {
         static URI: std::sync::LazyLock<http::Uri> = std::sync::LazyLock::new(|| http::Uri::from_static("/x"));
         let received = Timestamp::UNIX_EPOCH;
-        Request { audit_id: id, received, uri: &URI, headers, peer: None, asked, beyond: None }
+        Request { audit_id: id, received, uri: &URI, headers, peer: None, attributes, beyond: None }
     }
 
     fn policy(rest: &str) -> String {
@@ -183,8 +183,10 @@ mod tests {
         ];
         for (policy, lasts, panics, expected) in cases {
             let events = logged(policy, async |auditor: Auditor| {
-                let (headers, asked) = (HeaderMap::new(), asked());
-                let Some(record) = auditor.begin(&request("1", &headers, &asked), None, lasts).await else { return };
+                let (headers, attributes) = (HeaderMap::new(), sample_attributes());
+                let Some(record) = auditor.begin(&request("1", &headers, &attributes), None, lasts).await else {
+                    return;
+                };
                 match panics {
                     true => record.panicked(),
                     false => record.answered(StatusCode::OK, None).await,
@@ -225,8 +227,8 @@ mod tests {
         for (rule, answered, expected, truncated) in cases {
             let rule = policy(&format!("rules: [{{{rule}}}]\nomitStages: [RequestReceived]"));
             let events = logged(&rule, async |auditor: Auditor| {
-                let (headers, asked) = (HeaderMap::new(), asked());
-                let record = auditor.begin(&request("1", &headers, &asked), None, false).await.unwrap();
+                let (headers, attributes) = (HeaderMap::new(), sample_attributes());
+                let record = auditor.begin(&request("1", &headers, &attributes), None, false).await.unwrap();
                 record.requested(&sent);
                 record.created(&made);
                 record.responded(answered.clone());
@@ -237,8 +239,8 @@ mod tests {
             assert_eq!([&event["requestObject"], &event["responseObject"]], expected, "{rule}");
             let about = ["name", "uid", "resourceVersion"].map(|field| event["objectRef"][field].as_str().unwrap());
             assert_eq!(about, ["a-1", "u-1", "7"], "{rule}");
-            let said = event["annotations"]["audit.k8s.io/truncated"].as_str();
-            assert_eq!(said.unwrap_or_default(), truncated, "{rule}");
+            let annotation = event["annotations"]["audit.k8s.io/truncated"].as_str();
+            assert_eq!(annotation.unwrap_or_default(), truncated, "{rule}");
         }
     }
 
@@ -246,8 +248,8 @@ mod tests {
     async fn forwarded_records_are_taken_once_while_registered() {
         let rule = policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived]");
         let events = logged(&rule, async |auditor: Auditor| {
-            let (headers, asked) = (HeaderMap::new(), asked());
-            let record = auditor.begin(&request("1", &headers, &asked), None, false).await;
+            let (headers, attributes) = (HeaderMap::new(), sample_attributes());
+            let record = auditor.begin(&request("1", &headers, &attributes), None, false).await;
             let handed = auditor.hand(record.clone()).unwrap();
             let found = auditor.take(handed.name()).unwrap().unwrap();
             found.note("example.com/reached", "m1");

@@ -142,12 +142,13 @@ impl Policy {
         self
     }
 
-    /// How a request is logged; `None` if it is not logged. `asked` has its attributes at this server and at the one it is
+    /// How a request is logged; `None` if it is not logged. `attributes` has its attributes at this server and at the one it is
     /// forwarded to.
-    pub fn decide(&self, user: &UserInfo, asked: &[&Attributes]) -> Option<Decision> {
-        let rule = self.rules.iter().find(|rule| rule.matches(user, asked)).filter(|rule| rule.level != Level::None)?;
+    pub fn decide(&self, user: &UserInfo, attributes: &[&Attributes]) -> Option<Decision> {
+        let rule =
+            self.rules.iter().find(|rule| rule.matches(user, attributes)).filter(|rule| rule.level != Level::None)?;
         let withheld = |one: &&Attributes| self.is_delicate(one) && !rule.names(one);
-        let level = if asked.iter().any(withheld) { rule.level.min(Level::Metadata) } else { rule.level };
+        let level = if attributes.iter().any(withheld) { rule.level.min(Level::Metadata) } else { rule.level };
         Some(Decision {
             level,
             omit: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
@@ -155,8 +156,8 @@ impl Policy {
         })
     }
 
-    fn is_delicate(&self, asked: &Attributes) -> bool {
-        let Attributes { group, resource, subresource, path: None, .. } = asked else { return false };
+    fn is_delicate(&self, attributes: &Attributes) -> bool {
+        let Attributes { group, resource, subresource, path: None, .. } = attributes else { return false };
         SENSITIVE_RESOURCES.iter().any(|(g, r, s)| g == group && r == resource && (s.is_empty() || s == subresource))
             || self.delicate.iter().any(|(g, r)| g == group && r == resource)
     }
@@ -189,13 +190,13 @@ impl Rule {
     }
 
     /// True if the rule names this resource explicitly instead of by a wildcard.
-    fn names(&self, asked: &Attributes) -> bool {
-        let slash = if asked.subresource.is_empty() { "" } else { "/" };
-        let full = format!("{}{slash}{}", asked.resource, asked.subresource);
-        self.resources.iter().any(|one| one.group == asked.group && one.resources.contains(&full))
+    fn names(&self, attributes: &Attributes) -> bool {
+        let slash = if attributes.subresource.is_empty() { "" } else { "/" };
+        let full = format!("{}{slash}{}", attributes.resource, attributes.subresource);
+        self.resources.iter().any(|one| one.group == attributes.group && one.resources.contains(&full))
     }
 
-    fn matches(&self, user: &UserInfo, asked: &[&Attributes]) -> bool {
+    fn matches(&self, user: &UserInfo, attributes: &[&Attributes]) -> bool {
         let listed = |list: &[String], one: &String| list.is_empty() || list.contains(one);
         if !listed(&self.users, &user.name) {
             return false;
@@ -203,7 +204,7 @@ impl Rule {
         if !self.user_groups.is_empty() && !user.groups.iter().any(|group| self.user_groups.contains(group)) {
             return false;
         }
-        asked.iter().any(|wanted| listed(&self.verbs, &wanted.verb) && self.covers(wanted))
+        attributes.iter().any(|wanted| listed(&self.verbs, &wanted.verb) && self.covers(wanted))
     }
 
     fn covers(&self, wanted: &Attributes) -> bool {
@@ -319,8 +320,8 @@ mod tests {
     fn rules_match_attributes(#[case] rule: &str, #[case] expected: bool) {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  {rule}\n");
         let policy = Policy::parse(&text).unwrap();
-        let asked = resource("create", "pods/exec", "default");
-        assert_eq!(policy.decide(&UserInfo::new("alice", ["dev"]), &[&asked]).is_some(), expected);
+        let attributes = resource("create", "pods/exec", "default");
+        assert_eq!(policy.decide(&UserInfo::new("alice", ["dev"]), &[&attributes]).is_some(), expected);
     }
 
     #[test]
@@ -328,9 +329,9 @@ mod tests {
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
             - {level: None, users: [bob]}\n- {level: RequestResponse, omitStages: [ResponseStarted]}\n";
         let policy = Policy::parse(text).unwrap();
-        let asked = resource("get", "pods", "");
-        assert_eq!(policy.decide(&UserInfo::new("bob", ["dev"]), &[&asked]), None);
-        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&asked]).unwrap();
+        let attributes = resource("get", "pods", "");
+        assert_eq!(policy.decide(&UserInfo::new("bob", ["dev"]), &[&attributes]), None);
+        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&attributes]).unwrap();
         assert_eq!(decision.omit, [Stage::RequestReceived, Stage::ResponseStarted]);
         assert_eq!(decision.level, Level::RequestResponse);
     }
@@ -352,10 +353,15 @@ mod tests {
     #[case(CORE, "serviceaccounts/token", Level::Metadata)]
     #[case(NAMED, "secrets", Level::Request)]
     #[case(NAMED, "serviceaccounts/token", Level::Request)]
-    fn secret_bodies_need_a_rule_with_their_name(#[case] rule: &str, #[case] asked: &str, #[case] expected: Level) {
+    fn secret_bodies_need_a_rule_with_their_name(
+        #[case] rule: &str,
+        #[case] resource_name: &str,
+        #[case] expected: Level,
+    ) {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n");
         let policy = Policy::parse(&text).unwrap().with_sensitive(&[("example.com", "parcels")]);
-        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", asked, "default")]);
+        let decision =
+            policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", resource_name, "default")]);
         assert_eq!(decision.unwrap().level, expected);
     }
 

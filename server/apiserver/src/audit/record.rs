@@ -12,8 +12,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
 
 use super::UNIT;
-use super::event::{self, Event, Level, RawBody, Request, Stage, User};
-use super::log::{AuditLog, Place};
+use super::event::{self, AuthenticationMetadata, Event, Level, RawBody, Request, Stage, User};
+use super::log::{AuditLog, QueuePermit};
 use super::policy::Decision;
 
 /// Largest logged body in bytes; larger ones are omitted and the event is annotated as truncated.
@@ -31,7 +31,7 @@ pub struct Record {
 struct State {
     event: Event,
     /// Reserved queue slot of the last event.
-    last: Option<Place>,
+    last: Option<QueuePermit>,
     /// True once the response has started.
     begun: bool,
     panicked: bool,
@@ -58,8 +58,8 @@ impl Record {
         record.write_now(Stage::RequestReceived).await;
         // No slot is reserved for long-running requests, which would hold it for hours.
         if !lasts && record.writes(Stage::ResponseComplete) {
-            let place = record.log.place().await;
-            record.state.lock().last = place;
+            let permit = record.log.reserve().await;
+            record.state.lock().last = permit;
         }
         Arc::new(record)
     }
@@ -70,9 +70,9 @@ impl Record {
 
     async fn write_now(&self, stage: Stage) {
         if self.writes(stage) {
-            let place = self.log.place().await;
+            let permit = self.log.reserve().await;
             let event = self.event_at(stage);
-            self.log.put(place, event);
+            self.log.put(permit, event);
         }
     }
 
@@ -82,8 +82,12 @@ impl Record {
         event
     }
 
-    pub fn impersonated(&self, user: &UserInfo) {
-        self.state.lock().event.impersonated_user = Some(User::from(user));
+    /// Records the impersonated user, and the verb that permitted it in a constrained mode.
+    pub fn impersonated(&self, user: &UserInfo, constraint: Option<&'static str>) {
+        let event = &mut self.state.lock().event;
+        event.impersonated_user = Some(User::from(user));
+        event.authentication_metadata =
+            constraint.map(|impersonation_constraint| AuthenticationMetadata { impersonation_constraint });
     }
 
     /// Records the authorization decision.
@@ -186,13 +190,13 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let (place, panicked) = {
+        let (permit, panicked) = {
             let mut state = self.state.lock();
             (state.last.take(), state.panicked)
         };
         let stage = if panicked { Stage::Panic } else { Stage::ResponseComplete };
         if self.writes(stage) {
-            self.log.put(place, self.event_at(stage));
+            self.log.put(permit, self.event_at(stage));
         }
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! Used by the Kubernetes API server, and by extension servers that are called without a front proxy.
 
+mod modes;
+
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
 use http::header::HeaderMap;
+
+pub use modes::{Attempt, Mode, Step, attempts};
 
 use super::request_header;
 use crowsnest_apimachinery::status::ApiError;
@@ -39,7 +43,7 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     )))
 }
 
-/// RBAC checks that impersonation requires: one each per user, group, UID and extra value.
+/// RBAC checks that unconstrained impersonation requires: one each per user, group, UID and extra value.
 pub fn rights(wanted: &UserInfo) -> Vec<Action> {
     let base = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
         verb: "impersonate".into(),

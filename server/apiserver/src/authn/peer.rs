@@ -86,7 +86,7 @@ impl ClientAuthorities {
     }
 
     /// Verifies the certificate chain that a client has presented.
-    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
+    pub fn verify_chain(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
         let Some((end, rest)) = chain.split_first() else { return Peer::default() };
         let verify = |by: &Option<Arc<dyn ClientCertVerifier>>| match by {
             Some(verifier) => verifier.verify_client_cert(end, rest, now).map(drop).map_err(|e| e.to_string()),
@@ -245,7 +245,7 @@ mod tests {
         };
         let shown = signed(ca, subject, ExtendedKeyUsagePurpose::ClientAuth, until);
         let authorities = ClientAuthorities::new(Some(&proxies.0), vec!["front".into()], Some(&users.0)).unwrap();
-        let peer = authorities.judge(&[shown], UnixTime::now());
+        let peer = authorities.verify_chain(&[shown], UnixTime::now());
         let bearer = match peer.certificate {
             PeerCertificate::Nobody => "none".to_owned(),
             PeerCertificate::User(user) => format!("{} {} {}", user.name, user.groups.join(","), user.uid),
@@ -259,8 +259,8 @@ mod tests {
         let users = authority("users");
         let shown = signed(&users.1, &[(CN, "alice")], ExtendedKeyUsagePurpose::ServerAuth, 2100);
         let authorities = ClientAuthorities::new(None, Vec::new(), Some(&users.0)).unwrap();
-        let peer = authorities.judge(&[shown], UnixTime::now());
+        let peer = authorities.verify_chain(&[shown], UnixTime::now());
         assert!(matches!(peer.certificate, PeerCertificate::Refused(_)), "{peer:?}");
-        assert_eq!(authorities.judge(&[], UnixTime::now()).certificate, PeerCertificate::Nobody);
+        assert_eq!(authorities.verify_chain(&[], UnixTime::now()).certificate, PeerCertificate::Nobody);
     }
 }

@@ -78,9 +78,9 @@ impl Authority {
 }
 
 /// The requested subject alternative names of the types that Go's signer supports.
-fn names(asked: &[AlternativeName]) -> Result<Vec<SanType>> {
+fn names(alternative_names: &[AlternativeName]) -> Result<Vec<SanType>> {
     let mut found = Vec::new();
-    for name in asked {
+    for name in alternative_names {
         found.push(match name {
             AlternativeName::Dns(name) => SanType::DnsName(name.as_str().try_into()?),
             AlternativeName::Email(name) => SanType::Rfc822Name(name.as_str().try_into()?),

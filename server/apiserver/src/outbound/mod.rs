@@ -60,7 +60,7 @@ pub enum ServerAddress {
 /// A server and its TLS trust settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    pub place: ServerAddress,
+    pub address: ServerAddress,
     /// Certificate authority in PEM; empty means the system roots.
     pub ca_bundle: Vec<u8>,
     /// Accepts any certificate.
@@ -89,17 +89,17 @@ impl Target {
         let ca_bundle = base64::engine::general_purpose::STANDARD
             .decode(bundle)
             .map_err(|e| OutboundError::Config(format!("caBundle: {e}")))?;
-        let place = match (config.get("url").and_then(Value::as_str), config.get("service")) {
+        let address = match (config.get("url").and_then(Value::as_str), config.get("service")) {
             (Some(url), _) => ServerAddress::Url(url.to_owned()),
             (None, Some(service)) => ServerAddress::Service(ServiceRef::parse(service)),
             (None, None) => return Err(OutboundError::Config("exactly one of url or service is required".into())),
         };
-        Ok(Self { place, ca_bundle, insecure: false })
+        Ok(Self { address, ca_bundle, insecure: false })
     }
 
     /// The URL as error messages show it.
     pub fn url(&self) -> String {
-        match &self.place {
+        match &self.address {
             ServerAddress::Url(url) => url.clone(),
             ServerAddress::Service(service) => {
                 format!("https://{}:{}{}", service.server_name(), service.port, service.path)
@@ -186,7 +186,7 @@ impl Outbound {
         target: &Target,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, OutboundError> {
-        let address = match &target.place {
+        let address = match &target.address {
             ServerAddress::Url(url) => {
                 url.parse::<http::Uri>().ok().and_then(|url| url.authority().map(ToString::to_string))
             }
@@ -223,7 +223,7 @@ impl Outbound {
         let suffix = suffix.strip_prefix("/?").map_or(suffix.to_owned(), |query| format!("?{query}"));
         let verb = go_verb(request.method());
         let display_url = display_url(&target.url(), &suffix);
-        let (base, server_name) = match &target.place {
+        let (base, server_name) = match &target.address {
             ServerAddress::Url(url) => (url.clone(), None),
             ServerAddress::Service(service) => {
                 match self.resolver.resolve(&service.namespace, &service.name, service.port) {
@@ -264,7 +264,7 @@ impl Outbound {
 
     /// The in-process server that a target resolves to, if any.
     pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcessServer>> {
-        let ServerAddress::Service(service) = &target.place else { return None };
+        let ServerAddress::Service(service) = &target.address else { return None };
         match self.resolver.resolve(&service.namespace, &service.name, service.port) {
             Ok(Endpoint::InProcess(service)) => Some(service),
             Ok(Endpoint::Address { .. }) | Err(_) => None,

@@ -57,8 +57,8 @@ async fn hang_up(listener: TcpListener, answered: mpsc::Sender<()>) {
 #[tokio::test]
 async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let place = ServerAddress::Url(format!("http://{}", listener.local_addr().unwrap()));
-    let target = Target { place, ca_bundle: Vec::new(), insecure: false };
+    let address = ServerAddress::Url(format!("http://{}", listener.local_addr().unwrap()));
+    let target = Target { address, ca_bundle: Vec::new(), insecure: false };
     let (sender, mut answered) = mpsc::channel(16);
     let server = tokio::spawn(hang_up(listener, sender));
     let outbound = Outbound::new(Arc::new(NoServices), None);
@@ -94,8 +94,8 @@ async fn renewed_client_certificates_are_presented() {
     let serving = ServingCertificates::new(&authority.server(&["127.0.0.1".to_owned()]).unwrap()).unwrap();
     let acceptor = TlsAcceptor::from(authority.tls(serving).unwrap().config);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let place = ServerAddress::Url(format!("https://{}", listener.local_addr().unwrap()));
-    let target = Target { place, ca_bundle: authority.certificate().as_bytes().to_vec(), insecure: false };
+    let address = ServerAddress::Url(format!("https://{}", listener.local_addr().unwrap()));
+    let target = Target { address, ca_bundle: authority.certificate().as_bytes().to_vec(), insecure: false };
     let (seen, mut certificates) = mpsc::channel(4);
     let server = tokio::spawn(serve(listener, acceptor, seen));
 

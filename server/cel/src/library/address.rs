@@ -30,9 +30,9 @@ pub(super) fn read(text: &str) -> Result<IpAddr, String> {
 
 /// Parses the argument of `cidr`. The duplicate prefix in errors is that of kube-apiserver.
 pub(super) fn read_network(text: &str) -> Result<(), String> {
-    let said = "network address parse error during conversion from string";
-    let address = network(text).map_err(|why| format!("{said}: {said}: netip.ParsePrefix({text:?}): {why}"))?;
-    not_mapped(address, text).map(drop).map_err(|why| format!("{said}: {why}"))
+    let prefix = "network address parse error during conversion from string";
+    let address = network(text).map_err(|why| format!("{prefix}: {prefix}: netip.ParsePrefix({text:?}): {why}"))?;
+    not_mapped(address, text).map(drop).map_err(|why| format!("{prefix}: {why}"))
 }
 
 fn not_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
 /// Parses the four octets of an IPv4 address at an offset.
 fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
     let text = &text[from..];
-    let (mut fields, mut place, mut value, mut digits) = ([0; 4], 0, 0_u32, 0);
+    let (mut fields, mut index, mut value, mut digits) = ([0; 4], 0, 0_u32, 0);
     let bytes = text.as_bytes();
     for (at, byte) in bytes.iter().enumerate() {
         match byte {
@@ -94,16 +94,16 @@ fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
                 if at == 0 || at == bytes.len() - 1 || bytes[at - 1] == b'.' {
                     return Err(Wrong::at("IPv4 field must have at least one digit", &text[at..]));
                 }
-                if place == 3 {
+                if index == 3 {
                     return Err(Wrong::new("IPv4 address too long"));
                 }
-                fields[place] = value as u8;
-                (place, value, digits) = (place + 1, 0, 0);
+                fields[index] = value as u8;
+                (index, value, digits) = (index + 1, 0, 0);
             }
             _ => return Err(Wrong::at("unexpected character", text.get(at..).unwrap_or_default())),
         }
     }
-    if place < 3 {
+    if index < 3 {
         return Err(Wrong::new("IPv4 address too short"));
     }
     fields[3] = value as u8;

@@ -1,5 +1,5 @@
-//! Kubernetes' CEL functions whose behaviour differs in the crate: argument checks of `ip`, `cidr` and `semver`,
-//! `url`, named formats, and `string`.
+//! Kubernetes' CEL functions whose behaviour differs in the crate: argument checks of `ip`, `cidr`, `semver`, `duration`,
+//! `timestamp` and `quantity`, `url`, named formats, and `string`.
 //!
 //! Arguments are parsed as by Go's `net/netip`, `net/url` and semver packages. The crate's types for addresses and
 //! versions are kept; their arguments are validated first ([`checked`]).
@@ -15,6 +15,8 @@ mod version;
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::duration;
+use crowsnest_apimachinery::quantity::Quantity;
 pub(super) use format::parse_clause;
 use kube::core::cel::cel::extractors::Arguments;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
@@ -23,6 +25,9 @@ const IP: &str = "@ip";
 const CIDR: &str = "@cidr";
 const SEMVER: &str = "@semver";
 const STRING: &str = "@string";
+const DURATION: &str = "@duration";
+const TIMESTAMP: &str = "@timestamp";
+const QUANTITY: &str = "@quantity";
 /// Checks a text or value that may be a network.
 const NETWORK: &str = "@network";
 
@@ -38,6 +43,9 @@ pub(super) fn checked(function: &str, is_method: bool, of: Option<&str>) -> Opti
         ("cidr", None) => Some(CIDR),
         ("semver", None) => Some(SEMVER),
         ("string", None) => Some(STRING),
+        ("duration", None) => Some(DURATION),
+        ("timestamp", None) => Some(TIMESTAMP),
+        ("quantity", None) => Some(QUANTITY),
         _ => None,
     }
 }
@@ -50,6 +58,10 @@ pub(super) fn add(context: &mut Context<'_>) {
         value => Ok(value),
     });
     context.add_function(STRING, text::of);
+    context.add_function(DURATION, |text: Cel| check_as("duration", text, |text| duration::parse(text).is_ok()));
+    context.add_function(TIMESTAMP, |text: Cel| check_as("timestamp", text, is_upper_case));
+    context.add_function(QUANTITY, |text: Cel| check_as("quantity", text, |text| Quantity::parse(text).is_ok()));
+    context.add_function("isQuantity", |text: Arc<String>| is(Quantity::parse(&text).is_ok()));
     context.add_function("format", format::format);
     context.add_function("isIP", |text: Arc<String>| is(address::read(&text).is_ok()));
     context.add_function("isCIDR", |text: Arc<String>| is(address::read_network(&text).is_ok()));
@@ -73,6 +85,21 @@ fn check(argument: Cel, read: impl FnOnce(&str) -> Result<(), String>) -> Outcom
     let Cel::String(text) = &argument else { return Err(ExecutionError::NoSuchOverload) };
     read(text).map_err(|why| ExecutionError::function_error("ip", why))?;
     Ok(argument)
+}
+
+/// Returns the argument unless it is a text that Go does not accept for this function. The crate's parsers are lenient.
+fn check_as(function: &str, argument: Cel, is_valid: impl Fn(&str) -> bool) -> Outcome {
+    match &argument {
+        Cel::String(text) if !is_valid(text) => {
+            Err(ExecutionError::function_error(function, format!("invalid {function}")))
+        }
+        _ => Ok(argument),
+    }
+}
+
+/// True for a time with `T` and `Z` in upper case, as Go requires.
+fn is_upper_case(text: &str) -> bool {
+    !text.contains(['t', 'z', ' '])
 }
 
 /// Parses the arguments of `semver`: a text, and whether to normalize it.

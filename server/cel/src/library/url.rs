@@ -28,7 +28,7 @@ pub(super) struct Url {
     path: String,
     query: String,
     /// True for a trailing question mark without a query.
-    asks: bool,
+    force_query: bool,
     fragment: String,
 }
 
@@ -48,7 +48,7 @@ impl Opaque for Url {
 
 /// Component of a URL, which determines the allowed characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum UrlComponent {
     Host,
     Zone,
     User,
@@ -87,7 +87,7 @@ fn read(text: &str) -> Result<Url, String> {
     request(text)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     let mut url = parse(rest, false).map_err(|why| format!("parse {}: {why}", quoted(rest)))?;
-    unescape(fragment, Place::Fragment).map_err(|why| format!("parse {}: {why}", quoted(text)))?;
+    unescape(fragment, UrlComponent::Fragment).map_err(|why| format!("parse {}: {why}", quoted(text)))?;
     fragment.clone_into(&mut url.fragment);
     Ok(url)
 }
@@ -131,7 +131,7 @@ fn parse(text: &str, absolute: bool) -> Result<Url, String> {
     let (scheme, rest) = split_scheme(text)?;
     url.scheme = scheme.to_ascii_lowercase();
     let (mut rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    url.asks = query == Some("");
+    url.force_query = query == Some("");
     query.unwrap_or_default().clone_into(&mut url.query);
     if !rest.starts_with('/') {
         if !scheme.is_empty() {
@@ -155,7 +155,7 @@ fn parse(text: &str, absolute: bool) -> Result<Url, String> {
     } else {
         url.omits_host = !scheme.is_empty();
     }
-    unescape(rest, Place::Path)?;
+    unescape(rest, UrlComponent::Path)?;
     rest.clone_into(&mut url.path);
     Ok(url)
 }
@@ -177,7 +177,7 @@ fn read_user(text: &str) -> Result<String, String> {
     if !text.chars().all(allowed) {
         return Err("net/url: invalid userinfo".into());
     }
-    text.split(':').try_for_each(|part| unescape(part, Place::User).map(drop))?;
+    text.split(':').try_for_each(|part| unescape(part, UrlComponent::User).map(drop))?;
     Ok(text.to_owned())
 }
 
@@ -196,7 +196,7 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
         port_of(port)?;
         let literal = text.get(open + 1..close).unwrap_or_default();
         let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
-        let literal = text_of([unescape(address, Place::Host)?, unescape(zone, Place::Zone)?].concat());
+        let literal = text_of([unescape(address, UrlComponent::Host)?, unescape(zone, UrlComponent::Zone)?].concat());
         let address = address::parse(&literal).map_err(|why| format!("invalid host: {why}"))?;
         if address.is_ipv4() {
             return Err("invalid IP-literal".into());
@@ -206,7 +206,7 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
     // Lists of hosts are common in other schemes.
     let colon = if ["http", "https"].contains(&scheme) { text.find(':') } else { text.rfind(':') };
     colon.map_or(Ok(()), |colon| port_of(&text[colon..]))?;
-    unescape(text, Place::Host).map(text_of)
+    unescape(text, UrlComponent::Host).map(text_of)
 }
 
 /// True for an empty text, or a colon and digits.
@@ -215,16 +215,16 @@ fn is_port(text: &str) -> bool {
 }
 
 /// True if a character must be written as `%XX` in a component.
-fn is_escaped(byte: u8, place: Place) -> bool {
+fn is_escaped(byte: u8, component: UrlComponent) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;
     }
-    match place {
-        Place::Host | Place::Zone => !b"!$&'()*+,;=:[]<>\"".contains(&byte),
-        Place::User => !b"$&+,;=".contains(&byte),
-        Place::Path => !b"$&+,/:;=@".contains(&byte),
-        Place::Query => true,
-        Place::Fragment => !b"$&+,/:;=?@!()*".contains(&byte),
+    match component {
+        UrlComponent::Host | UrlComponent::Zone => !b"!$&'()*+,;=:[]<>\"".contains(&byte),
+        UrlComponent::User => !b"$&+,;=".contains(&byte),
+        UrlComponent::Path => !b"$&+,/:;=@".contains(&byte),
+        UrlComponent::Query => true,
+        UrlComponent::Fragment => !b"$&+,/:;=?@!()*".contains(&byte),
     }
 }
 
@@ -233,8 +233,8 @@ fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
 }
 
-fn escape(bytes: &[u8], place: Place) -> String {
-    let escape = |byte: &u8| match is_escaped(*byte, place) {
+fn escape(bytes: &[u8], component: UrlComponent) -> String {
+    let escape = |byte: &u8| match is_escaped(*byte, component) {
         true => format!("%{byte:02X}"),
         false => char::from(*byte).to_string(),
     };
@@ -242,17 +242,17 @@ fn escape(bytes: &[u8], place: Place) -> String {
 }
 
 /// The text as written if it needs no escaping.
-fn escaped(text: &str, place: Place) -> String {
-    let allowed = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, place);
+fn escaped(text: &str, component: UrlComponent) -> String {
+    let allowed = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, component);
     if text.bytes().all(allowed) {
         return text.to_owned();
     }
     // Text that cannot be unescaped is dropped.
-    escape(&unescape(text, place).unwrap_or_default(), place)
+    escape(&unescape(text, component).unwrap_or_default(), component)
 }
 
-fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
-    let hosts = matches!(place, Place::Host | Place::Zone);
+fn unescape(text: &str, component: UrlComponent) -> Result<Vec<u8>, String> {
+    let hosts = matches!(component, UrlComponent::Host | UrlComponent::Zone);
     let (mut out, mut at, bytes) = (Vec::with_capacity(text.len()), 0, text.as_bytes());
     while let Some(&byte) = bytes.get(at) {
         match byte {
@@ -266,19 +266,22 @@ fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
                 let is_percent = shown == "%25";
                 // In a host, only non-ASCII characters can be escaped; in its zone, also characters that are not
                 // allowed there.
-                if place == Place::Host && value < 0x80 && !is_percent
-                    || place == Place::Zone && !is_percent && value != b' ' && is_escaped(value, Place::Host)
+                if component == UrlComponent::Host && value < 0x80 && !is_percent
+                    || component == UrlComponent::Zone
+                        && !is_percent
+                        && value != b' '
+                        && is_escaped(value, UrlComponent::Host)
                 {
                     return Err(refused());
                 }
                 out.push(value);
                 at += 3;
             }
-            b'+' if place == Place::Query => {
+            b'+' if component == UrlComponent::Query => {
                 out.push(b' ');
                 at += 1;
             }
-            byte if hosts && byte < 0x80 && is_escaped(byte, place) => {
+            byte if hosts && byte < 0x80 && is_escaped(byte, component) => {
                 return Err(format!("invalid character {:?} in host name", char::from(byte).to_string()));
             }
             byte => {
@@ -309,7 +312,7 @@ impl Url {
     }
 
     fn escaped_path(&self) -> String {
-        escaped(&self.path, Place::Path)
+        escaped(&self.path, UrlComponent::Path)
     }
 
     /// The text form of Go.
@@ -322,22 +325,23 @@ impl Url {
                 text += "//";
             }
             if let Some(user) = &self.user {
-                let part = |part: &str| escape(&unescape(part, Place::User).unwrap_or_default(), Place::User);
+                let part =
+                    |part: &str| escape(&unescape(part, UrlComponent::User).unwrap_or_default(), UrlComponent::User);
                 let (name, password) = user.split_once(':').map_or((&**user, None), |(name, word)| (name, Some(word)));
                 text += &part(name);
                 text.extend(password.map(|password| format!(":{}", part(password))));
                 text.push('@');
             }
-            text += &escape(self.host.as_bytes(), Place::Host);
+            text += &escape(self.host.as_bytes(), UrlComponent::Host);
             text += &path;
         } else {
             text += &self.opaque;
         }
-        if self.asks || !self.query.is_empty() {
+        if self.force_query || !self.query.is_empty() {
             text = text + "?" + &self.query;
         }
         if !self.fragment.is_empty() {
-            text = text + "#" + &escaped(&self.fragment, Place::Fragment);
+            text = text + "#" + &escaped(&self.fragment, UrlComponent::Fragment);
         }
         text
     }
@@ -349,7 +353,10 @@ impl Url {
         let pairs = if pairs.len() > PARAMETERS { Vec::new() } else { pairs };
         for pair in pairs.into_iter().filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (Ok(key), Ok(value)) = (unescape(key, Place::Query), unescape(value, Place::Query)) else { continue };
+            let (Ok(key), Ok(value)) = (unescape(key, UrlComponent::Query), unescape(value, UrlComponent::Query))
+            else {
+                continue;
+            };
             all.entry(Key::String(Arc::new(text_of(key)))).or_default().push(Cel::String(Arc::new(text_of(value))));
         }
         let all = all.into_iter().map(|(key, values)| (key, Cel::List(Arc::new(values))));

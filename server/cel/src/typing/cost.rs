@@ -322,20 +322,20 @@ impl<'a> Estimate<'a> {
         }
         let sum = sum.plus(self.cost(&fold.result));
         self.pop(&fold.accumulator);
-        let turns = self.size_or_unknown(&fold.range);
+        let iterations = self.size_or_unknown(&fold.range);
         match &fold.init.expr {
             Expr::Literal(_) => {
                 let size = self.size(&fold.init);
                 self.sizes.extend(size.map(|size| (node.id, size)));
             }
             Expr::List { .. } | Expr::Map(_) => {
-                self.sizes.insert(node.id, turns);
+                self.sizes.insert(node.id, iterations);
                 let inside = self.inside(&fold.step);
                 self.insides.extend(inside.map(|inside| (node.id, inside)));
             }
             _ => {}
         }
-        sum.plus(turns.times(turn))
+        sum.plus(iterations.times(turn))
     }
 
     fn push_whole(&mut self, name: &str, of: &'a Node) {

@@ -14,10 +14,10 @@ type Unfolded = Result<Node, Issue>;
 /// A function call, which may be a macro.
 pub(super) fn function(make: &mut Parser, at: usize, name: String, mut args: Vec<Node>) -> Unfolded {
     if name == "has" && args.len() == 1 {
-        let place = args[0].at;
+        let position = args[0].at;
         return match args.remove(0).expr {
             Expr::Select { of, field, .. } => Ok(make.node(at, Expr::Select { of, field, test: true })),
-            _ => Err(Issue { at: place, text: "invalid argument to has() macro".to_owned() }),
+            _ => Err(Issue { at: position, text: "invalid argument to has() macro".to_owned() }),
         };
     }
     Ok(make.node(at, Expr::Call { name, target: None, args }))
@@ -221,8 +221,8 @@ impl Unfold<'_> {
             Expr::Name(known) => (known.clone(), None),
             _ => (TARGET.to_owned(), Some(target)),
         };
-        let asked = self.name(&known);
-        let asked = self.method(asked, "hasValue", Vec::new());
+        let has_value = self.name(&known);
+        let has_value = self.method(has_value, "hasValue", Vec::new());
         let value = self.name(&known);
         let value = self.method(value, "value", Vec::new());
         let mut some = self.bound(&variable, value, body);
@@ -230,7 +230,7 @@ impl Unfold<'_> {
             some = self.call("optional.of", vec![some]);
         }
         let none = self.call("optional.none", Vec::new());
-        let result = self.call("_?_:_", vec![asked, some, none]);
+        let result = self.call("_?_:_", vec![has_value, some, none]);
         Ok(match whole {
             Some(target) => self.bound(TARGET, target, result),
             None => result,

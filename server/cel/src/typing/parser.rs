@@ -202,9 +202,9 @@ impl Parser {
         loop {
             if let Some(at) = self.take(".") {
                 if self.take("?").is_some() {
-                    let place = self.at();
+                    let position = self.at();
                     let field = self.name()?;
-                    let field = self.node(place, Expr::Literal(Literal::Text(field)));
+                    let field = self.node(position, Expr::Literal(Literal::Text(field)));
                     of = self.call(at, "_?._", vec![of, field]);
                     continue;
                 }

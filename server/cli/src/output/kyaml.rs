@@ -71,8 +71,8 @@ mod tests {
         let expected = "---\n{\n  apiVersion: \"v1\",\n  kind: \"Service\",\n  metadata: {\n    annotations: {\n      \"on\": \"a\\nb\",\n      x.y/z: \"1\",\n    },\n    \
             labels: {},\n    name: \"no\",\n  },\n  spec: {\n    clusterIPs: [\n      \"10.0.0.1\",\n    ],\n    ports: [{\n      port: 80,\n    }, {\n      port: 443,\n    }],\n    \
             ready: true,\n    tries: [],\n  },\n}\n";
-        let told = written(&document);
-        assert_eq!(told, expected, "{told}");
-        assert_eq!(serde_saphyr::from_str::<Value>(&told).unwrap(), document);
+        let output = written(&document);
+        assert_eq!(output, expected, "{output}");
+        assert_eq!(serde_saphyr::from_str::<Value>(&output).unwrap(), document);
     }
 }

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn documents_are_separated() {
-        let told = |format: &str| {
+        let render = |format: &str| {
             let mut out = Vec::new();
             let format = Format::of_objects(format).unwrap();
             for (at, name) in ["a", "b"].into_iter().enumerate() {
@@ -271,8 +271,8 @@ mod tests {
             }
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(told("yaml"), "---\nmetadata:\n  name: a\n---\nmetadata:\n  name: b\n");
-        assert_eq!(told("custom-columns=N:.metadata.name"), "N\na\nb\n");
+        assert_eq!(render("yaml"), "---\nmetadata:\n  name: a\n---\nmetadata:\n  name: b\n");
+        assert_eq!(render("custom-columns=N:.metadata.name"), "N\na\nb\n");
     }
 
     #[test]

@@ -193,7 +193,7 @@ mod tests {
     use crowsnest_apimachinery::names::Gvr;
 
     #[derive(Parser)]
-    struct Asked {
+    struct TestArgs {
         #[command(flatten)]
         resources: ApiResourcesArgs,
     }
@@ -231,7 +231,7 @@ mod tests {
         "deployments   deploy   apps/v1   true   Deployment   get,list   all\n"
     )]
     fn resources_are_listed(#[case] line: &str, #[case] expected: &str) {
-        let args = Asked::parse_from(std::iter::once("api-resources").chain(line.split_whitespace())).resources;
+        let args = TestArgs::parse_from(std::iter::once("api-resources").chain(line.split_whitespace())).resources;
         let resources = vec![
             resource("apps", "deployments", "Deployment", "deploy", true),
             resource("", "pods", "Pod", "po", true),

@@ -15,7 +15,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::get::ask::{self, answered, warnings};
-use super::plan::place;
+use super::plan::set_namespace;
 use crate::connection::ConnectionArgs;
 use crate::object::text;
 use crate::output::Format;
@@ -167,7 +167,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             // An earlier object may have been the CustomResourceDefinition of this one.
             served = crowsnest_members::discovery::discover(&client).await?;
         }
-        place(&mut object, &served, args.namespace.as_deref(), &default)?;
+        set_namespace(&mut object, &served, args.namespace.as_deref(), &default)?;
         let mut wanted = vec![object.clone()];
         if (args.all_clusters || !args.clusters.is_empty()) && is_propagated(&object) {
             wanted.push(policy(&object, &args.clusters, false)?);
@@ -335,17 +335,17 @@ mod tests {
     fn policies_match_karmadactl() {
         let deployment =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}});
-        let told = policy(&deployment, &["m1".to_owned()], true).unwrap();
+        let manifest = policy(&deployment, &["m1".to_owned()], true).unwrap();
         let expected = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
             "metadata": {"name": policy_name("shop", "web", "apps/v1, Kind=Deployment"), "namespace": "shop"},
             "spec": {"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}, "propagateDeps": true,
                 "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "shop"}]}});
-        assert_eq!(told, expected);
+        assert_eq!(manifest, expected);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}});
-        let told = policy(&role, &[], false).unwrap();
-        assert_eq!(told["kind"], "ClusterPropagationPolicy");
-        assert_eq!(told["spec"]["placement"], json!({"clusterAffinity": {}}));
-        assert!(is_propagated(&role) && !is_propagated(&told));
+        let manifest = policy(&role, &[], false).unwrap();
+        assert_eq!(manifest["kind"], "ClusterPropagationPolicy");
+        assert_eq!(manifest["spec"]["placement"], json!({"clusterAffinity": {}}));
+        assert!(is_propagated(&role) && !is_propagated(&manifest));
     }
 
     #[test]

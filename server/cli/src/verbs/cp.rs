@@ -85,7 +85,7 @@ async fn holds(found: &Found, command: &[&str]) -> anyhow::Result<bool> {
     let mut process = begin(found, command, false).await?;
     let status = process.take_status();
     let (out, err) = (process.stdout(), process.stderr());
-    tokio::try_join!(said(out), said(err)).context("cannot read the output of the container")?;
+    tokio::try_join!(read_output(out), read_output(err)).context("cannot read the output of the container")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
@@ -100,7 +100,7 @@ async fn begin(found: &Found, command: &[&str], stdin: bool) -> anyhow::Result<A
 }
 
 /// Reads to the end and returns the first `MOST_SAID` bytes as text.
-async fn said(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
+async fn read_output(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
     let mut text = Vec::new();
     if let Some(mut from) = from {
         (&mut from).take(MOST_SAID).read_to_end(&mut text).await?;
@@ -110,13 +110,13 @@ async fn said(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
 }
 
 /// Checks tar's exit status; the error carries its error output.
-fn ended(found: &Found, status: Option<Status>, said: &str) -> anyhow::Result<()> {
+fn ended(found: &Found, status: Option<Status>, stderr: &str) -> anyhow::Result<()> {
     let status =
         status.ok_or_else(|| anyhow!("the connection to {} was lost before the copy was complete", found.named()))?;
     if status.status.as_deref() == Some("Success") {
         return Ok(());
     }
-    let why = if said.is_empty() { status.message.as_deref().unwrap_or("unknown reason") } else { said };
+    let why = if stderr.is_empty() { status.message.as_deref().unwrap_or("unknown reason") } else { stderr };
     bail!("tar failed in {}: {why}", found.named())
 }
 
@@ -141,14 +141,15 @@ async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve
         archive::write(&mut input, &from, Path::new(&base))?;
         input.shutdown()
     });
-    let (_, told) = tokio::try_join!(said(out), said(err)).context("cannot read the output of the container")?;
+    let (_, stderr) =
+        tokio::try_join!(read_output(out), read_output(err)).context("cannot read the output of the container")?;
     let written = writing.await.context("cannot write the archive")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
     // When tar fails, writing fails too; tar's own reason is the better error.
-    ended(found, status, &told)?;
+    ended(found, status, &stderr)?;
     written.with_context(|| format!("cannot copy to {}", found.named()))
 }
 
@@ -165,13 +166,13 @@ async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) ->
     let reading = tokio::task::spawn_blocking(move || {
         archive::read(SyncIoBridge::new(output), Path::new(&base), &to, !no_preserve)
     });
-    let told = said(err).await.context("cannot read the output of the container")?;
+    let stderr = read_output(err).await.context("cannot read the output of the container")?;
     let read = reading.await.context("cannot read the archive")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
-    ended(found, status, &told)?;
+    ended(found, status, &stderr)?;
     for left_out in read.with_context(|| format!("cannot copy from {}", found.named()))? {
         writeln!(terminal::stderr(), "warning: {left_out}")?;
     }

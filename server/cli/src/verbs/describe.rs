@@ -18,9 +18,9 @@ use super::get::kind::Kind;
 use super::get::{OperationScope, Scope, ask, find_kind, is_broken_pipe};
 use super::search::PARTIAL;
 use crate::connection::ConnectionArgs;
-use crate::object::{Asked, ObjectArgs, is_of_a_cluster, text};
+use crate::object::{ObjectArgs, ResolvedObject, is_of_a_cluster, text};
 use crate::output::terminal;
-use crate::reach::{self, failure, said};
+use crate::reach::{self, failure, reason};
 use crate::sources::SourceArgs;
 use crate::{pager, waiting};
 
@@ -141,37 +141,37 @@ impl DescribeArgs {
 
 /// Describes the object of this name; without an exact match, the objects whose names start with it.
 async fn describe_named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Result<Descriptions> {
-    let asked = object.resolve(&args.connection, &args.clusters).await?;
-    let not_found = match describe_exact(args, &asked).await {
+    let target = object.resolve(&args.connection, &args.clusters).await?;
+    let not_found = match describe_exact(args, &target).await {
         Ok(result) => return Ok(result),
         Err(error) => error,
     };
-    let (config, kind) = (&asked.config, &asked.kind);
-    let sources = sources(args, config, &asked.control_plane).await?;
-    let path = kind.gvr.path(asked.namespace.as_deref());
-    match describe_list(args, kind, &path, &sources, Some(&asked.name)).await {
+    let (config, kind) = (&target.config, &target.kind);
+    let sources = sources(args, config, &target.control_plane).await?;
+    let path = kind.gvr.path(target.namespace.as_deref());
+    match describe_list(args, kind, &path, &sources, Some(&target.name)).await {
         Ok(result) if !result.descriptions.is_empty() => Ok(result),
         _ => Err(not_found),
     }
 }
 
-async fn describe_exact(args: &DescribeArgs, asked: &Asked) -> anyhow::Result<Descriptions> {
+async fn describe_exact(args: &DescribeArgs, target: &ResolvedObject) -> anyhow::Result<Descriptions> {
     let mut result = Descriptions::default();
     if args.operation_scope != OperationScope::Members {
-        match asked.read(&asked.control_plane, None).await? {
-            Some(object) => result.descriptions.push(describe_object(args, &asked.control_plane, None, &object).await),
+        match target.read(&target.control_plane, None).await? {
+            Some(object) => result.descriptions.push(describe_object(args, &target.control_plane, None, &object).await),
             None if args.operation_scope == OperationScope::Karmada => {
-                bail!("the control plane has no {}", asked.called());
+                bail!("the control plane has no {}", target.called());
             }
             None => {}
         }
     }
     if args.operation_scope != OperationScope::Karmada {
-        let found = asked.clusters(&args.clusters).await?;
+        let found = target.clusters(&args.clusters).await?;
         result.failed_clusters.extend(found.skipped);
         let described = |cluster: String| async move {
-            let member = reach::member(&asked.config, &cluster)?;
-            let object = asked.read_in(&cluster).await?;
+            let member = reach::member(&target.config, &cluster)?;
+            let object = target.read_in(&cluster).await?;
             anyhow::Ok(describe_object(args, &member, Some(&cluster), &object).await)
         };
         let all = futures::stream::iter(found.clusters.clone()).map(described).buffered(MAX_CONCURRENT_REQUESTS);
@@ -229,19 +229,19 @@ async fn describe_list(
     sources: &Sources,
     prefix: Option<&str>,
 ) -> anyhow::Result<Descriptions> {
-    let asked = futures::stream::iter(sources)
+    let responses = futures::stream::iter(sources)
         .map(|(cluster, client)| async move { (cluster, client, list(client, path, args.chunk_size).await) })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<_>>()
         .await;
     let (mut result, mut found) = (Descriptions::default(), Vec::new());
-    for (cluster, client, listed) in asked {
+    for (cluster, client, listed) in responses {
         match listed {
             Ok(objects) => found.extend(objects.into_iter().map(|object| (cluster.as_deref(), client, object))),
             Err(error) if sources.len() == 1 => return Err(anyhow!("{}", failure(cluster.as_deref(), &error))),
             Err(error) => {
                 let server_name = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
-                result.failed_clusters.push((server_name, said(&error)));
+                result.failed_clusters.push((server_name, reason(&error)));
             }
         }
     }
@@ -270,11 +270,11 @@ async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Op
 /// Related objects that the description includes.
 async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
     let wanted = kinds::wanted(object).into_iter();
-    let asked = wanted.map(|(what, path)| async move {
+    let requests = wanted.map(|(what, path)| async move {
         let listed = list(client, &path, 0).await;
-        (what, listed.map_err(|error| said(&error)))
+        (what, listed.map_err(|error| reason(&error)))
     });
-    futures::future::join_all(asked).await.into_iter().collect()
+    futures::future::join_all(requests).await.into_iter().collect()
 }
 
 /// The items of a list, read page by page, or the single object at the path. Empty if the kind is not served.
@@ -282,23 +282,23 @@ async fn list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Valu
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
         let gap = if path.contains('?') { '&' } else { '?' };
-        let answer = match (page, token.as_str()) {
+        let response = match (page, token.as_str()) {
             (0, _) => reach::get(client, path).await,
             (page, "") => reach::get(client, &format!("{path}{gap}limit={page}")).await,
             (page, token) => {
                 reach::get(client, &format!("{path}{gap}limit={page}&continue={}", percent_encoded(token))).await
             }
         };
-        let answer = match answer {
-            Ok(answer) => answer,
+        let response = match response {
+            Ok(response) => response,
             Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        match answer.get("items").and_then(Value::as_array) {
+        match response.get("items").and_then(Value::as_array) {
             Some(items) => found.extend(items.iter().cloned()),
-            None => return Ok(vec![answer]),
+            None => return Ok(vec![response]),
         }
-        token = text(&answer, "/metadata/continue").to_owned();
+        token = text(&response, "/metadata/continue").to_owned();
         if token.is_empty() {
             return Ok(found);
         }
@@ -317,7 +317,7 @@ async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, Str
     }
     let path =
         format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encoded(&selector));
-    let mut events = list(client, &path, 0).await.map_err(|error| said(&error))?;
+    let mut events = list(client, &path, 0).await.map_err(|error| reason(&error))?;
     events.sort_by_cached_key(render::seen);
     Ok(events)
 }

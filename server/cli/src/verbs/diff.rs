@@ -9,22 +9,25 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::gates::Gates;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::get::is_broken_pipe;
 use crate::connection::ConnectionArgs;
-use crate::object::{Asked, ObjectArgs, text};
+use crate::object::{ObjectArgs, ResolvedObject, text};
 use crate::output::color::{CYAN, ColorArgs, GREEN, RED, paint};
 use crate::output::terminal;
 use crate::pager;
 use crate::reach;
 
+const CUSTOMIZATIONS: &str = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations";
 const WORKS: &str = "/apis/work.karmada.io/v1alpha1/works";
 const BINDINGS: &str = "/apis/work.karmada.io/v1alpha2";
 
@@ -72,13 +75,13 @@ pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn compared(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let asked = args.object.resolve(&args.connection, &args.clusters).await?;
+    let target = args.object.resolve(&args.connection, &args.clusters).await?;
     let pairs = if !args.with.is_empty() {
-        between_clusters(args, &asked).await?
+        between_clusters(args, &target).await?
     } else if let Some(from) = args.from {
-        vec![between_versions(args, &asked, from).await?]
+        vec![between_versions(args, &target, from).await?]
     } else {
-        return drifted(args, &asked).await;
+        return drifted(args, &target).await;
     };
     let differs = print(args, &pairs)?;
     Ok(if differs { ExitCode::from(DIFFERENT) } else { ExitCode::SUCCESS })
@@ -114,60 +117,61 @@ fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
     Ok(differs)
 }
 
-async fn between_clusters(args: &DiffArgs, asked: &Asked) -> anyhow::Result<Vec<Pair>> {
+async fn between_clusters(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<Vec<Pair>> {
     let [cluster] = args.clusters.as_slice() else {
         bail!("--with requires one cluster to compare with; name it with --cluster");
     };
-    let name = |cluster: &str| format!("{cluster}/{}", asked.called());
-    let own = compare::neutral(&asked.read_in(cluster).await?, args.status);
+    let name = |cluster: &str| format!("{cluster}/{}", target.called());
+    let of_any_cluster = |object: &Value| compare::without_cluster(compare::neutral(object, args.status));
+    let own = of_any_cluster(&target.read_in(cluster).await?);
     let mut pairs = Vec::new();
     for other in &args.with {
-        let theirs = compare::neutral(&asked.read_in(other).await?, args.status);
+        let theirs = of_any_cluster(&target.read_in(other).await?);
         pairs.push(Pair { names: [name(cluster), name(other)], texts: compare::texts(Some(&own), &theirs) });
     }
     Ok(pairs)
 }
 
-async fn between_versions(args: &DiffArgs, asked: &Asked, from: u64) -> anyhow::Result<Pair> {
+async fn between_versions(args: &DiffArgs, target: &ResolvedObject, from: u64) -> anyhow::Result<Pair> {
     let cluster = match args.clusters.as_slice() {
-        [] => asked.cluster(None).await?,
+        [] => target.cluster(None).await?,
         [one] => one.clone(),
         _ => bail!("revisions belong to one cluster; name it with --cluster"),
     };
     // `now` is the live object.
     let version = async |wanted: &str| match wanted {
-        "now" => asked.read_in(&cluster).await,
-        seq if seq.parse::<u64>().is_ok() => asked.ask("history", &cluster, &format!("&seq={seq}")).await,
+        "now" => target.read_in(&cluster).await,
+        seq if seq.parse::<u64>().is_ok() => target.ask("history", &cluster, &format!("&seq={seq}")).await,
         other => bail!("invalid --to {other:?}: expected a SEQ of `crowsnest history`, or `now`"),
     };
     let from = from.to_string();
     let neutral = |object: &Value| compare::neutral(object, args.status);
     let (before, after) = (neutral(&version(&from).await?), neutral(&version(&args.to).await?));
     let texts = compare::texts(Some(&before), &after);
-    let name = |version: &str| format!("{cluster}/{} {version}", asked.called());
+    let name = |version: &str| format!("{cluster}/{} {version}", target.called());
     Ok(Pair { names: [name(&from), name(&args.to)], texts })
 }
 
 /// Compares the manifests in Works with the members' objects.
-async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
-    let works = works(asked).await?;
+async fn drifted(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<ExitCode> {
+    let works = works(target).await?;
     let wanted: Vec<&(String, Value)> = match args.clusters.as_slice() {
         [] => works.iter().collect(),
         named => named
             .iter()
             .map(|name| {
                 works.iter().find(|(cluster, _)| cluster == name).ok_or_else(|| {
-                    anyhow!("{} is not propagated to {name}; `crowsnest explain` shows why", asked.called())
+                    anyhow!("{} is not propagated to {name}; `crowsnest explain` shows why", target.called())
                 })
             })
             .collect::<anyhow::Result<_>>()?,
     };
-    let interpreter = Interpreter::new(Gates::default());
+    let interpreter = interpreter(target).await;
     let (mut pairs, mut refused) = (Vec::new(), Vec::new());
     for (cluster, desired) in wanted {
-        let name = |what: &str| format!("{cluster}/{} {what}", asked.called());
+        let name = |what: &str| format!("{cluster}/{} {what}", target.called());
         let names = [name("live"), name("desired")];
-        match asked.read(&reach::member(&asked.config, cluster)?, Some(cluster)).await {
+        match target.read(&reach::member(&target.config, cluster)?, Some(cluster)).await {
             Ok(None) => {
                 pairs.push(Pair { names, texts: compare::texts(None, &compare::wanted(desired)) });
             }
@@ -197,14 +201,26 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// The interpreter with the control plane's customizations, as far as the user may read them.
+async fn interpreter(target: &ResolvedObject) -> Interpreter {
+    let interpreter = Interpreter::new(Gates::default());
+    let list = reach::find(&target.control_plane, None, CUSTOMIZATIONS).await.ok().flatten().unwrap_or_default();
+    for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+        if let Ok(customization) = ResourceInterpreterCustomization::deserialize(item) {
+            interpreter.learn(text(item, "/metadata/name"), Some(&customization));
+        }
+    }
+    interpreter
+}
+
 /// The manifest in the Work of each cluster.
-async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
-    let called = asked.called();
-    let template = asked.read(&asked.control_plane, None).await?;
+async fn works(target: &ResolvedObject) -> anyhow::Result<Vec<(String, Value)>> {
+    let called = target.called();
+    let template = target.read(&target.control_plane, None).await?;
     let template = template.ok_or_else(|| {
         anyhow!("the control plane has no {called}, so there is no desired state; compare clusters with --cluster and --with")
     })?;
-    let (place, id) = match &asked.namespace {
+    let (collection, id) = match &target.namespace {
         Some(namespace) => {
             (format!("namespaces/{}/resourcebindings", path_segment(namespace)), label::RESOURCE_BINDING_PERMANENT_ID)
         }
@@ -213,8 +229,8 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     let identity = ObjectIdentity::of(&template);
     let mut binding = None;
     for key in [identity.usual_binding_key(), identity.distinct_binding_key()] {
-        let path = format!("{BINDINGS}/{place}/{}", path_segment(&key.name));
-        binding = reach::find(&asked.control_plane, None, &path).await?.filter(|found| identity.is_template_of(found));
+        let path = format!("{BINDINGS}/{collection}/{}", path_segment(&key.name));
+        binding = reach::find(&target.control_plane, None, &path).await?.filter(|found| identity.is_template_of(found));
         if binding.is_some() {
             break;
         }
@@ -223,7 +239,7 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
         binding.ok_or_else(|| anyhow!("{called} is not propagated to any cluster; `crowsnest explain` shows why"))?;
     let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
     let works = format!("{WORKS}?labelSelector={}", percent_encoded(&format!("{id}={value}")));
-    let list = reach::find(&asked.control_plane, None, &works).await?;
+    let list = reach::find(&target.control_plane, None, &works).await?;
     let list = list.context("the control plane does not serve Works")?;
     let mut works = Vec::new();
     for work in list.get("items").and_then(Value::as_array).into_iter().flatten() {

@@ -146,8 +146,8 @@ async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Res
 /// Reports on standard error what the result lacks; true if clusters were left out.
 async fn print_warnings(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
     let path = format!("{SEARCH}/count?q={}", percent_encoded(query));
-    let answer = reach::ask(client, &path).await?;
-    let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let response = reach::ask(client, &path).await?;
+    let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut err = terminal::stderr();
     for notice in list("notices") {
         writeln!(err, "note: {}", text(notice, "/message"))?;
@@ -155,7 +155,7 @@ async fn print_warnings(client: &kube::Client, query: &str, shown: usize) -> any
     for cluster in list("skipped") {
         writeln!(err, "warning: {}: {}", text(cluster, "/cluster"), text(cluster, "/reason"))?;
     }
-    let total = answer.get("total").and_then(Value::as_u64).unwrap_or_default();
+    let total = response.get("total").and_then(Value::as_u64).unwrap_or_default();
     match shown {
         0 => writeln!(err, "No events found for {query:?}")?,
         shown if total > shown as u64 => {

@@ -68,11 +68,11 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     if of_kinds.contains(&true) {
         bail!("--recursive, --api-version, --cluster and -s require a kind, not the object {:?}", args.object);
     }
-    let Asked { client, kind, namespace, name } =
-        asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
+    let ExplainedObject { client, kind, namespace, name } =
+        resolve_template(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let path = path(&kind, &namespace, &name);
-    let answer = reach::ask(&client, &path).await?;
-    print(&answer, args.output, |out| render(out, &answer))
+    let response = reach::ask(&client, &path).await?;
+    print(&response, args.output, |out| render(out, &response))
 }
 
 /// Documents the fields of a kind.
@@ -81,14 +81,14 @@ async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster.as_deref();
     let client = reach::one(config, cluster, args.operation_scope)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
-    let asked = schema::Asked::of(&args.object, args.api_version.as_deref(), &served)?;
-    let document = schema::document(&client, cluster, &asked.kind).await?;
-    let field = schema::field(&document, &asked)?;
+    let target = schema::FieldPath::of(&args.object, args.api_version.as_deref(), &served)?;
+    let document = schema::document(&client, cluster, &target.kind).await?;
+    let field = schema::field(&document, &target)?;
     print(field.schema(), args.output, |out| field.render(out, args.recursive))
 }
 
 /// The object to explain, with its kind resolved.
-pub(crate) struct Asked {
+pub(crate) struct ExplainedObject {
     pub(crate) client: kube::Client,
     pub(crate) kind: Kind,
     /// Empty for cluster-scoped objects.
@@ -97,7 +97,11 @@ pub(crate) struct Asked {
 }
 
 /// Resolves KIND/NAME; a binding resolves to its template.
-pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &ConnectionArgs) -> anyhow::Result<Asked> {
+pub(crate) async fn resolve_template(
+    object: &str,
+    namespace: Option<&str>,
+    connection: &ConnectionArgs,
+) -> anyhow::Result<ExplainedObject> {
     let Some((word, name)) = object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
         bail!("invalid object {object:?}: expected KIND/NAME, such as deployment/web")
     };
@@ -113,7 +117,7 @@ pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &Co
         _ => (kind, namespace, name.to_owned()),
     };
     let namespace = if kind.namespaced { namespace } else { String::new() };
-    Ok(Asked { client, kind, namespace, name })
+    Ok(ExplainedObject { client, kind, namespace, name })
 }
 
 /// The API path of a template's explanation.
@@ -134,8 +138,8 @@ async fn bound(
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<(Kind, String, String)> {
-    let place = kind.gvr.path(kind.namespaced.then_some(namespace));
-    let binding = reach::ask(client, &format!("{place}/{}", path_segment(name))).await?;
+    let collection = kind.gvr.path(kind.namespaced.then_some(namespace));
+    let binding = reach::ask(client, &format!("{collection}/{}", path_segment(name))).await?;
     let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
@@ -150,16 +154,16 @@ async fn bound(
 
 /// Prints a document as JSON or YAML, or as text with `tell`.
 pub(crate) fn print(
-    answer: &Value,
+    document: &Value,
     output: Output,
-    tell: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    render_text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     pager::begin();
     let mut out = terminal::stdout();
     let printed = match output {
-        Output::Text => tell(&mut out).map_err(anyhow::Error::from),
-        Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),
-        Output::Yaml => yaml(answer).and_then(|text| Ok(write!(out, "{text}")?)),
+        Output::Text => render_text(&mut out).map_err(anyhow::Error::from),
+        Output::Json => writeln!(out, "{document:#}").map_err(anyhow::Error::from),
+        Output::Yaml => yaml(document).and_then(|text| Ok(write!(out, "{text}")?)),
     };
     match printed {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -207,13 +211,13 @@ pub(crate) fn section(mut out: &mut dyn Write, names: &[&str], rows: Vec<Vec<Str
     columns::write(&mut out, &table)
 }
 
-fn render(out: &mut dyn Write, told: &Value) -> io::Result<()> {
-    writeln!(out, "{}", named(&told["template"]))?;
-    match told.get("policy") {
+fn render(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
+    writeln!(out, "{}", named(&explanation["template"]))?;
+    match explanation.get("policy") {
         Some(policy) => writeln!(out, "follows {}", named(policy))?,
         None => writeln!(out, "follows no policy")?,
     }
-    if let Some(binding) = told.get("binding") {
+    if let Some(binding) = explanation.get("binding") {
         let replicas = number(binding, "replicas").filter(|number| number != "0");
         let replicas = replicas.map(|number| format!(", {number} replicas")).unwrap_or_default();
         writeln!(out, "bound by {}{replicas}", named(binding))?;
@@ -227,16 +231,16 @@ fn render(out: &mut dyn Write, told: &Value) -> io::Result<()> {
             at => writeln!(out, "scheduled at {at}: {message}")?,
         }
     }
-    policies(out, told)?;
-    if let Some(scheduling) = told.get("scheduling") {
+    policies(out, explanation)?;
+    if let Some(scheduling) = explanation.get("scheduling") {
         clusters(out, scheduling)?;
     }
-    targets(out, told)?;
-    overrides(out, list(told, "targets"), "cluster")?;
-    waiting(out, told)
+    targets(out, explanation)?;
+    overrides(out, list(explanation, "targets"), "cluster")?;
+    waiting(out, explanation)
 }
 
-pub(crate) fn policies(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+pub(crate) fn policies(out: &mut dyn Write, report: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let outcome = match text(one, "/outcome") {
             "Chosen" | "Claimed" => "won",
@@ -250,7 +254,7 @@ pub(crate) fn policies(out: &mut dyn Write, told: &Value) -> io::Result<()> {
         let priority = or_none(number(one, "priority"));
         vec![named(one), priority, by.to_owned(), format!("{outcome}: {}", text(one, "/message"))]
     };
-    section(out, &["POLICY", "PRIORITY", "SELECTS BY", "OUTCOME"], list(told, "policies").iter().map(row).collect())
+    section(out, &["POLICY", "PRIORITY", "SELECTS BY", "OUTCOME"], list(report, "policies").iter().map(row).collect())
 }
 
 /// Prints one table per affinity term that the scheduler evaluated.
@@ -258,6 +262,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let rejected = text(one, "/rejected/reason");
         let fits = match (rejected, one["selected"] == true) {
+            ("", _) if one.get("evictedBy").is_some() => format!("until evicted: taint {}", text(one, "/evictedBy")),
             ("", true) => "yes".to_owned(),
             ("", false) => "not selected".to_owned(),
             (reason, _) => format!("no, {}: {reason}", text(one, "/rejected/filter")),
@@ -288,7 +293,7 @@ fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
     }
 }
 
-fn targets(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+fn targets(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let placed = match text(one, "/placed") {
             "Required" => "required",
@@ -305,7 +310,7 @@ fn targets(out: &mut dyn Write, told: &Value) -> io::Result<()> {
             health.to_owned(),
         ]
     };
-    let rows = list(told, "targets").iter().map(row).collect();
+    let rows = list(explanation, "targets").iter().map(row).collect();
     section(out, &["TARGET", "PLACED", "REPLICAS", "APPLIED", "HEALTH"], rows)
 }
 
@@ -338,13 +343,13 @@ pub(crate) fn difference(one: &Value) -> String {
     format!("{}: {} -> {}", text(one, "/path"), shown("before"), shown("after"))
 }
 
-pub(crate) fn waiting(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+pub(crate) fn waiting(out: &mut dyn Write, report: &Value) -> io::Result<()> {
     let row = |one: &Value| {
         let cluster = text(one, "/cluster");
         let cluster = if cluster.is_empty() { "-" } else { cluster };
         [text(one, "/cause"), cluster, text(one, "/message")].map(str::to_owned).to_vec()
     };
-    section(out, &["WAITING FOR", "CLUSTER", "WHY"], list(told, "waiting").iter().map(row).collect())
+    section(out, &["WAITING FOR", "CLUSTER", "WHY"], list(report, "waiting").iter().map(row).collect())
 }
 
 #[cfg(test)]

@@ -18,11 +18,11 @@ use crate::pager;
 use crate::reach;
 use crate::sources::SourceArgs;
 use ask::Question;
-use asked::Asked;
+use asked::RequestedObject;
 use beside::{Beside, SortBy};
 use kind::Kind;
 use shown::Shown;
-use tell::{Getting, Told};
+use tell::{Getting, Responses};
 
 pub mod ask;
 mod asked;
@@ -172,44 +172,44 @@ impl GetArgs {
 }
 
 pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
-    let told = match &args.raw {
+    let result = match &args.raw {
         Some(path) => raw(&args, path).await,
         None => get(&args).await,
     };
-    match told {
+    match result {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        told => told,
+        result => result,
     }
 }
 
 async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
-    let asked = args.wanted().await?;
+    let requested = args.wanted().await?;
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let served = crowsnest_members::discovery::discover(&control_plane).await?;
     let scope = args.scope();
-    let mut gettings = Vec::new();
-    for Asked { word, name, namespace } in asked {
+    let mut requests = Vec::new();
+    for RequestedObject { word, name, namespace } in requested {
         let mut kinds = Kind::all_of(&word, &served);
         if kinds.is_empty() {
             kinds.push(find_in_members(&word, &scope, &config, &control_plane).await?);
         }
         for kind in kinds {
-            let said = namespace.clone().or_else(|| args.namespace.clone());
+            let explicit_namespace = namespace.clone().or_else(|| args.namespace.clone());
             let namespace = (kind.namespaced && !args.all_namespaces)
-                .then(|| said.unwrap_or_else(|| config.default_namespace.clone()));
+                .then(|| explicit_namespace.unwrap_or_else(|| config.default_namespace.clone()));
             let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
             let (name, with_objects) = (name.clone(), args.sort_by.is_some());
             let question = Question { kind, namespace, name, labels, fields, as_table, with_objects };
             let (config, control_plane) = (&config, &control_plane);
-            gettings.push(Getting { args, config, control_plane, scope: &scope, question });
+            requests.push(Getting { args, config, control_plane, scope: &scope, question });
         }
     }
-    if gettings.len() > 1 && args.follows() {
+    if requests.len() > 1 && args.follows() {
         bail!("-w requires a single kind, or a single object");
     }
-    show(args, &gettings).await
+    show(args, &requests).await
 }
 
 /// Prints the response at a path unchanged.
@@ -232,29 +232,29 @@ async fn raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints all results. An error of one of several requests is reported and the others are shown.
-async fn show(args: &GetArgs, gettings: &[Getting<'_>]) -> anyhow::Result<ExitCode> {
-    if let [one] = gettings {
-        let told = [(one, one.tell().await?)];
-        let shown = print(args, &told)?;
-        return match (&told, shown) {
-            ([(one, told)], Some(shown)) if args.follows() => {
-                follow::follow(&one.question.watched(), told, shown).await
+async fn show(args: &GetArgs, requests: &[Getting<'_>]) -> anyhow::Result<ExitCode> {
+    if let [one] = requests {
+        let results = [(one, one.collect_responses().await?)];
+        let shown = print(args, &results)?;
+        return match (&results, shown) {
+            ([(one, responses)], Some(shown)) if args.follows() => {
+                follow::follow(&one.question.watched(), responses, shown).await
             }
-            ([(_, told)], _) => Ok(args.code(told.partial)),
+            ([(_, responses)], _) => Ok(args.code(responses.partial)),
         };
     }
-    let (mut told, mut failed) = (Vec::new(), false);
-    for getting in gettings {
-        match getting.tell().await {
-            Ok(one) => told.push((getting, one)),
+    let (mut results, mut failed) = (Vec::new(), false);
+    for request in requests {
+        match request.collect_responses().await {
+            Ok(one) => results.push((request, one)),
             Err(error) => {
                 failed = true;
                 writeln!(terminal::stderr(), "error: {error:#}")?;
             }
         }
     }
-    print(args, &told)?;
-    let partial = told.iter().any(|(_, told)| told.partial);
+    print(args, &results)?;
+    let partial = results.iter().any(|(_, responses)| responses.partial);
     Ok(if failed { ExitCode::FAILURE } else { args.code(partial) })
 }
 
@@ -265,38 +265,40 @@ impl GetArgs {
 }
 
 /// Prints the results: a table per kind, or one document. Returns the printer to continue a watch with.
-fn print(args: &GetArgs, told: &[(&Getting<'_>, Told)]) -> anyhow::Result<Option<Shown>> {
+fn print(args: &GetArgs, results: &[(&Getting<'_>, Responses)]) -> anyhow::Result<Option<Shown>> {
     if !args.follows() {
         pager::begin();
     }
     let (mut out, mut err) = (io::stdout().lock(), terminal::stderr());
-    let answers = || told.iter().flat_map(|(_, told)| &told.answers);
-    for warning in answers().flat_map(|(_, answer)| &answer.warnings) {
+    let answers = || results.iter().flat_map(|(_, responses)| &responses.answers);
+    for warning in answers().flat_map(|(_, response)| &response.warnings) {
         writeln!(err, "warning: {warning}")?;
     }
-    let Some((first, _)) = told.first() else { return Ok(None) };
+    let Some((first, _)) = results.first() else { return Ok(None) };
     let now = jiff::Timestamp::now();
     if !args.as_table() && !args.follows() {
         let mut shown = Shown::new(args, &first.question, now);
-        for (getting, _) in told {
-            let kind = &getting.question.kind;
+        for (request, _) in results {
+            let kind = &request.question.kind;
             shown.resources.insert(kind.kind.clone(), kind.gvr.resource.to_string());
         }
-        let all = answers().flat_map(|(source, answer)| answer.objects(source.cluster.as_deref()));
-        shown.whole(&mut out, all.collect(), matches!(told, [(one, _)] if one.question.name.is_some()))?;
+        let all = answers().flat_map(|(source, response)| response.objects(source.cluster.as_deref()));
+        shown.whole(&mut out, all.collect(), matches!(results, [(one, _)] if one.question.name.is_some()))?;
         out.flush()?;
         return Ok(None);
     }
     let (mut last, mut rows) = (None, 0);
-    let kinds: Vec<_> = told.chunk_by(|one, other| one.0.question.kind == other.0.question.kind).collect();
+    let kinds: Vec<_> = results.chunk_by(|one, other| one.0.question.kind == other.0.question.kind).collect();
     for of_kind in &kinds {
-        let Some((getting, _)) = of_kind.first() else { continue };
-        let mut shown = Shown::new(args, &getting.question, now);
+        let Some((request, _)) = of_kind.first() else { continue };
+        let mut shown = Shown::new(args, &request.question, now);
         if args.show_kind || kinds.len() > 1 {
-            shown.kind = Some(getting.question.kind.singular());
+            shown.kind = Some(request.question.kind.singular());
         }
-        for (source, answer) in of_kind.iter().flat_map(|(_, told)| &told.answers).filter(|_| !args.watch_only) {
-            shown.add(source.cluster.as_deref(), answer);
+        for (source, response) in
+            of_kind.iter().flat_map(|(_, responses)| &responses.answers).filter(|_| !args.watch_only)
+        {
+            shown.add(source.cluster.as_deref(), response);
         }
         if rows > 0 && shown.rows > 0 && args.as_table() {
             writeln!(out)?;

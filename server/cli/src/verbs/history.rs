@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::get::is_broken_pipe;
 use crate::columns;
 use crate::connection::ConnectionArgs;
-use crate::object::{Asked, ObjectArgs, text};
+use crate::object::{ObjectArgs, ResolvedObject, text};
 use crate::output::Format;
 use crate::pager;
 
@@ -46,16 +46,16 @@ pub struct HistoryArgs {
 
 pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let named: Vec<String> = args.cluster.iter().cloned().collect();
-    let asked = args.object.resolve(&args.connection, &named).await?;
-    let cluster = asked.cluster(args.cluster.as_deref()).await?;
+    let target = args.object.resolve(&args.connection, &named).await?;
+    let cluster = target.cluster(args.cluster.as_deref()).await?;
     let more = args.seq.map(|seq| format!("&seq={seq}")).unwrap_or_default();
-    let answer = asked.ask("history", &cluster, &more).await?;
+    let response = target.ask("history", &cluster, &more).await?;
     let mut out = Vec::new();
     match (&args.output, args.seq) {
-        (Some(format), _) if !format.is_table() => format.print(&mut out, &answer, |_| asked.called())?,
-        (None, Some(_)) => Format::Yaml.print(&mut out, &answer, |_| asked.called())?,
+        (Some(format), _) if !format.is_table() => format.print(&mut out, &response, |_| target.called())?,
+        (None, Some(_)) => Format::Yaml.print(&mut out, &response, |_| target.called())?,
         (_, Some(_)) => bail!("--seq requires an output format for documents, such as -o yaml or -o json"),
-        _ => table(&mut out, &args, &asked, &cluster, &answer).await?,
+        _ => table(&mut out, &args, &target, &cluster, &response).await?,
     }
     pager::begin();
     let written = io::stdout().write_all(&out).map_err(anyhow::Error::from);
@@ -68,15 +68,15 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
 async fn table(
     out: &mut impl Write,
     args: &HistoryArgs,
-    asked: &Asked,
+    target: &ResolvedObject,
     cluster: &str,
-    answer: &Value,
+    response: &Value,
 ) -> anyhow::Result<()> {
-    let versions = answer.get("versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let versions = response.get("versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let seq = |version: &Value| version.get("seq").and_then(Value::as_u64).unwrap_or_default();
     let pairs = versions.windows(2).map(|pair| (seq(&pair[1]), seq(&pair[0])));
     let changed = futures::stream::iter(pairs)
-        .map(|(from, to)| async move { asked.ask("diff", cluster, &format!("&from={from}&to={to}")).await })
+        .map(|(from, to)| async move { target.ask("diff", cluster, &format!("&from={from}&to={to}")).await })
         .buffered(AT_ONCE)
         .map_ok(|diff| paths(&diff))
         .try_collect::<Vec<String>>()
@@ -120,14 +120,14 @@ fn paths(diff: &Value) -> String {
         .collect();
     // The API returns a limited number of differences and whether there are more.
     let more = diff.get("more") == Some(&Value::Bool(true));
-    let unsaid = paths.len().saturating_sub(MOST_PATHS);
-    let mut told = paths.into_iter().take(MOST_PATHS).collect::<Vec<_>>();
-    match (unsaid, more) {
+    let omitted = paths.len().saturating_sub(MOST_PATHS);
+    let mut listed = paths.into_iter().take(MOST_PATHS).collect::<Vec<_>>();
+    match (omitted, more) {
         (0, false) => {}
-        (unsaid, false) => told.push(format!("+{unsaid}")),
-        (_, true) => told.push("...".to_owned()),
+        (omitted, false) => listed.push(format!("+{omitted}")),
+        (_, true) => listed.push("...".to_owned()),
     }
-    if told.is_empty() { "<none>".to_owned() } else { told.join(",") }
+    if listed.is_empty() { "<none>".to_owned() } else { listed.join(",") }
 }
 
 #[cfg(test)]

@@ -143,7 +143,13 @@ fn customization(document: &Document) -> anyhow::Result<ResourceInterpreterCusto
     decoded(document)
 }
 
+/// Decodes the status of one cluster; other objects are rejected, since they would count as an empty status.
 fn status_item(document: &Document) -> anyhow::Result<AggregatedStatusItem> {
+    const FIELDS: [&str; 5] = ["applied", "appliedMessage", "clusterName", "health", "status"];
+    let fields = document.body.as_object().into_iter().flat_map(|object| object.keys());
+    if let Some(unknown) = fields.into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
+        bail!("{:?} has no AggregatedStatusItem: unknown field {unknown:?}", document.source);
+    }
     decoded(document)
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use crowsnest_apimachinery::request::percent_encoded;
 use serde_json::Value;
 
-use super::explain::{Asked, asked, list, named, text};
+use super::explain::{ExplainedObject, list, named, resolve_template, text};
 use super::get::{is_broken_pipe, yaml};
 use super::search::PARTIAL;
 use crate::columns;
@@ -57,35 +57,35 @@ pub struct JournalArgs {
 }
 
 pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
-    let Asked { client, kind, namespace, name } =
-        asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
-    let about = format!("{}/{namespace}/{name}", kind.gvr.resource);
+    let ExplainedObject { client, kind, namespace, name } =
+        resolve_template(&args.object, args.namespace.as_deref(), &args.connection).await?;
+    let about = format!("{}/{namespace}/{name}", kind.gvr.group_resource());
     let mut path = format!("{PATH}?limit={}&about={}", args.limit, percent_encoded(&about));
     for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
         if let Some(value) = value {
             path.push_str(&format!("&{parameter}={}", percent_encoded(value)));
         }
     }
-    let answer = reach::ask(&client, &path).await?;
+    let response = reach::ask(&client, &path).await?;
     pager::begin();
     let mut out = terminal::stdout();
     let printed = match args.output {
-        Output::Table => table(&mut out, &answer, pager::width()).map_err(anyhow::Error::from),
-        Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),
-        Output::Yaml => yaml(&answer).and_then(|text| Ok(write!(out, "{text}")?)),
+        Output::Table => table(&mut out, &response, pager::width()).map_err(anyhow::Error::from),
+        Output::Json => writeln!(out, "{response:#}").map_err(anyhow::Error::from),
+        Output::Yaml => yaml(&response).and_then(|text| Ok(write!(out, "{text}")?)),
     };
     match printed {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         printed => printed?,
     }
-    let partial = print_warnings(&mut terminal::stderr(), &answer, &args.object)?;
+    let partial = print_warnings(&mut terminal::stderr(), &response, &args.object)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 
 /// Prints the entries, oldest first. Entries about other objects are included if they are a cause.
-fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Result<()> {
-    let entries = list(answer, "entries");
+fn table(out: &mut impl Write, response: &Value, width: Option<usize>) -> io::Result<()> {
+    let entries = list(response, "entries");
     if entries.is_empty() {
         return Ok(());
     }
@@ -101,22 +101,22 @@ fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Resu
 }
 
 /// Reports on standard error what the result lacks; true if clusters were left out.
-fn print_warnings(err: &mut impl Write, answer: &Value, object: &str) -> io::Result<bool> {
-    for notice in list(answer, "notices") {
+fn print_warnings(err: &mut impl Write, response: &Value, object: &str) -> io::Result<bool> {
+    for notice in list(response, "notices") {
         writeln!(err, "note: {}", text(notice, "/message"))?;
     }
-    let skipped = list(answer, "skipped");
+    let skipped = list(response, "skipped");
     for cluster in skipped {
         writeln!(err, "warning: {}: {}", text(cluster, "/cluster"), text(cluster, "/reason"))?;
     }
-    let entries = list(answer, "entries");
+    let entries = list(response, "entries");
     if entries.is_empty() {
-        let kept = answer["keptForSeconds"].as_i64().unwrap_or_default();
+        let kept = response["keptForSeconds"].as_i64().unwrap_or_default();
         let kept = crowsnest_apimachinery::printers::human_duration(kept);
         writeln!(err, "no entries found for {object}; entries are kept for {kept} (--cache-history)")?;
     }
     let about = entries.iter().filter(|entry| entry["isCause"] != true).count() as u64;
-    let total = answer["total"].as_u64().unwrap_or_default();
+    let total = response["total"].as_u64().unwrap_or_default();
     if total > about && about > 0 {
         writeln!(err, "showing the newest {about} of {total} entries; raise --limit or use --at")?;
     }
@@ -135,29 +135,29 @@ mod tests {
     #[test]
     fn causes_are_printed_before_effects() {
         let web = json!({"kind": "Deployment", "namespace": "shop", "name": "web"});
-        let answer = json!({"total": 3, "keptForSeconds": 86400, "skipped": [], "notices": [{"message": "kept for a day"}],
+        let response = json!({"total": 3, "keptForSeconds": 86400, "skipped": [], "notices": [{"message": "kept for a day"}],
         "entries": [
             entry("2026-01-01T10:05:00.1Z", "ClusterFlipped", json!({"kind": "Cluster", "name": "m1"}), "Ready is False", true),
             entry("2026-01-01T10:05:01.2Z", "Evicted", web, "Evicted from m1", false),
         ]});
         let mut out = Vec::new();
-        table(&mut out, &answer, None).unwrap();
+        table(&mut out, &response, None).unwrap();
         let expected = "AT                     ACTION           OBJECT                MESSAGE\n\
             2026-01-01T10:05:00Z   ClusterFlipped   Cluster m1            Ready is False\n\
             2026-01-01T10:05:01Z   Evicted          Deployment shop/web   Evicted from m1\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut err = Vec::new();
-        assert!(!print_warnings(&mut err, &answer, "deploy/web").unwrap());
+        assert!(!print_warnings(&mut err, &response, "deploy/web").unwrap());
         let expected = "note: kept for a day\nshowing the newest 1 of 3 entries; raise --limit or use --at\n";
         assert_eq!(String::from_utf8(err).unwrap(), expected);
     }
 
     #[test]
     fn empty_results_are_reported() {
-        let answer = json!({"total": 0, "keptForSeconds": 86400, "entries": [], "notices": [],
+        let response = json!({"total": 0, "keptForSeconds": 86400, "entries": [], "notices": [],
             "skipped": [{"cluster": "@control-plane", "reason": "it does not answer"}]});
         let mut err = Vec::new();
-        assert!(print_warnings(&mut err, &answer, "deploy/web").unwrap());
+        assert!(print_warnings(&mut err, &response, "deploy/web").unwrap());
         let expected = "warning: @control-plane: it does not answer\n\
             no entries found for deploy/web; entries are kept for 24h (--cache-history)\n";
         assert_eq!(String::from_utf8(err).unwrap(), expected);

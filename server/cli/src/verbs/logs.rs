@@ -182,7 +182,7 @@ impl LogsArgs {
             ("init", self.init_containers, true),
             ("ephemeral", self.ephemeral_containers, true),
         ];
-        for (name, value, _) in flags.into_iter().filter(|(_, value, unsaid)| value != unsaid) {
+        for (name, value, _) in flags.into_iter().filter(|(_, value, default)| value != default) {
             set(name, &value.to_string());
         }
         query
@@ -200,7 +200,7 @@ impl LogsArgs {
             follow: self.follow,
             highlight: self.highlight.clone(),
             limit: self.limit_bytes,
-            said: BTreeMap::new(),
+            printed_bytes: BTreeMap::new(),
             partial: false,
             done: false,
         }
@@ -250,7 +250,7 @@ struct Printer {
     highlight: Vec<Regex>,
     /// Maximum number of bytes to print of each log, and the number printed so far.
     limit: Option<usize>,
-    said: BTreeMap<String, usize>,
+    printed_bytes: BTreeMap<String, usize>,
     /// True if logs or clusters are missing.
     partial: bool,
     done: bool,
@@ -307,9 +307,9 @@ impl Printer {
     /// True while the log of this line is within its byte limit.
     fn has_room(&mut self, data: &Value) -> bool {
         let Some(limit) = self.limit else { return true };
-        let said = self.said.entry(named(data)).or_default();
-        *said += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
-        *said <= limit
+        let printed = self.printed_bytes.entry(named(data)).or_default();
+        *printed += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
+        *printed <= limit
     }
 
     fn line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
@@ -349,8 +349,8 @@ fn highlighted(text: &str, all: &[Regex]) -> String {
 /// Replaces a line that is JSON by its value.
 fn parse_json_line(data: &Value) -> Value {
     let mut data = data.clone();
-    if let Some(said) = data["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
-        data["text"] = said;
+    if let Some(value) = data["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+        data["text"] = value;
     }
     data
 }
@@ -382,13 +382,13 @@ mod tests {
     use serde_json::json;
 
     #[derive(Parser)]
-    struct Asked {
+    struct TestArgs {
         #[command(flatten)]
         logs: LogsArgs,
     }
 
     fn args(line: &str) -> LogsArgs {
-        Asked::parse_from(std::iter::once("logs").chain(line.split_whitespace())).logs
+        TestArgs::parse_from(std::iter::once("logs").chain(line.split_whitespace())).logs
     }
 
     #[rstest::rstest]
@@ -449,9 +449,9 @@ mod tests {
             ("left", of(json!({"why": "it is gone"}))),
             ("done", json!({"lines": 0, "logs": 1, "refused": 1})),
         ];
-        let said = "warning: m2: connection refused, using its pods of 90s ago\n+ m1 shop/web-0 web\n\
+        let expected = "warning: m2: connection refused, using its pods of 90s ago\n+ m1 shop/web-0 web\n\
             warning: m1 shop/web-0 web: forbidden\n- m1 shop/web-0 web: it is gone\n";
-        assert_eq!(printed("-f", &events), (String::new(), said.to_owned(), true));
+        assert_eq!(printed("-f", &events), (String::new(), expected.to_owned(), true));
     }
 
     #[test]

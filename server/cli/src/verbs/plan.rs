@@ -68,26 +68,26 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let client = kube::Client::try_from(config)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
     for object in &mut objects {
-        place(object, &served, args.namespace.as_deref(), &default)?;
+        set_namespace(object, &served, args.namespace.as_deref(), &default)?;
     }
     let field = if args.delete { "deletions" } else { "objects" };
     let mut spec = json!({field: objects, "manifests": !args.brief});
     if let Some(limit) = args.limit {
         spec["limit"] = limit.into();
     }
-    let question = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan", "spec": spec});
+    let plan = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan", "spec": spec});
     let request = http::Request::post("/apis/propagation.crowsnest.io/v1alpha1/plans")
         .header(http::header::CONTENT_TYPE, "application/json")
-        .body(serde_json::to_vec(&question)?)?;
-    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
-    let status = &answer["status"];
-    print(&answer, args.output, |out| render(out, status))?;
+        .body(serde_json::to_vec(&plan)?)?;
+    let response: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let status = &response["status"];
+    print(&response, args.output, |out| render(out, status))?;
     print_warnings(&mut terminal::stderr(), status)?;
     Ok(ExitCode::from(code(status, args.fail_on_change, args.allow_partial)))
 }
 
 /// Sets the namespace that the object is applied to, as kubectl does.
-pub(crate) fn place(
+pub(crate) fn set_namespace(
     object: &mut Value,
     served: &ApiResources,
     wanted: Option<&str>,
@@ -230,16 +230,16 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
 
 /// Prints the manifest changes; clusters with equal changes share one diff.
 fn diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
-    let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for cluster in list(template, "clusters").iter().filter(|one| changes(one)) {
         let diff = diff(cluster.get("manifestBefore"), cluster.get("manifest"));
         let name = text(cluster, "/name");
-        match told.iter_mut().find(|(known, _)| *known == diff) {
+        match groups.iter_mut().find(|(known, _)| *known == diff) {
             Some((_, clusters)) => clusters.push(name),
-            None => told.push((diff, vec![name])),
+            None => groups.push((diff, vec![name])),
         }
     }
-    for (diff, clusters) in told.iter().filter(|(diff, _)| !diff.is_empty()) {
+    for (diff, clusters) in groups.iter().filter(|(diff, _)| !diff.is_empty()) {
         writeln!(out, "\nin {}:\n{}", clusters.join(", "), diff.trim_end())?;
     }
     Ok(())

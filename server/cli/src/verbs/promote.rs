@@ -21,7 +21,7 @@ use crate::connection::ConnectionArgs;
 use crate::object::{ObjectArgs, text};
 use crate::output::Format;
 use crate::output::terminal;
-use crate::reach::{self, said};
+use crate::reach::{self, reason};
 
 #[derive(Debug, Args)]
 #[command(
@@ -59,22 +59,22 @@ pub struct PromoteArgs {
 }
 
 pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
-    let asked = args.object.resolve(&args.connection, std::slice::from_ref(&args.cluster)).await?;
+    let target = args.object.resolve(&args.connection, std::slice::from_ref(&args.cluster)).await?;
     let (member, read) = match &args.cluster_kubeconfig {
         Some(file) => {
             let context = args.cluster_context.as_ref().unwrap_or(&args.cluster);
             let member = kube::Client::try_from(kubeconfig::config(Some(file), Some(context)).await?)?;
-            let read = match reach::get(&member, &asked.path()).await {
+            let read = match reach::get(&member, &target.path()).await {
                 Ok(object) => Some(object),
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
                 // A direct connection; the error does not concern the control plane.
-                Err(error) => bail!("cluster {}: {}", args.cluster, said(&error)),
+                Err(error) => bail!("cluster {}: {}", args.cluster, reason(&error)),
             };
             (member, read)
         }
         None => {
-            let member = reach::member(&asked.config, &args.cluster)?;
-            let read = asked.read(&member, Some(&args.cluster)).await?;
+            let member = reach::member(&target.config, &args.cluster)?;
+            let read = target.read(&member, Some(&args.cluster)).await?;
             (member, read)
         }
     };
@@ -82,11 +82,11 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
         anyhow!(
             "cluster {} has no {}: `crowsnest search 'name:={}'` finds the clusters that have it",
             args.cluster,
-            asked.called(),
-            asked.name
+            target.called(),
+            target.name
         )
     })?;
-    let served = crowsnest_members::discovery::discover(&asked.control_plane).await?;
+    let served = crowsnest_members::discovery::discover(&target.control_plane).await?;
     let template = template(object);
     let mut wanted = vec![template.clone()];
     if args.dependencies {
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     }
     let dry_run = if args.dry_run { DryRun::Client } else { DryRun::None };
     let writing = Writing {
-        client: &asked.control_plane,
+        client: &target.control_plane,
         dry_run,
         force: false,
         manager: "crowsnest-promote",
@@ -207,7 +207,7 @@ async fn promote(
                 }
                 _ => String::new(),
             };
-            bail!("cannot create {name} in the control plane: {}{mend}{undone}", said(&error));
+            bail!("cannot create {name} in the control plane: {}{mend}{undone}", reason(&error));
         }
         made.push(own);
         let what = if at < wanted.len() { "promoted" } else { "created" };
@@ -232,7 +232,7 @@ async fn undo(client: &kube::Client, made: &[String]) -> String {
             Err(error) => Err(error),
         };
         if let Err(error) = deleted {
-            left.push(format!("{path} ({})", said(&error)));
+            left.push(format!("{path} ({})", reason(&error)));
         }
     }
     match (made.is_empty(), left.is_empty()) {

@@ -75,7 +75,7 @@ pub struct SearchArgs {
 
 pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     let query = args.query.join(" ");
-    let told = if args.web {
+    let result = if args.web {
         web::open(&args.ui_url, &query)
     } else if args.watch {
         watch::follow(&args, &query).await
@@ -84,10 +84,10 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     } else {
         once(&args, &query).await
     };
-    match told {
+    match result {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        told => told,
+        result => result,
     }
 }
 
@@ -100,22 +100,22 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let resource = if args.explain { "explain" } else { "query" };
     let path = path(resource, query, &format!("&limit={}", args.limit));
-    let answer = waiting::with_spinner(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
+    let response = waiting::with_spinner(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
     pager::begin();
     let mut out = terminal::stdout();
     if args.explain {
         match &args.output {
-            Format::Table | Format::Wide => explain(&mut out, &answer)?,
-            format => format.print(&mut out, &answer, called)?,
+            Format::Table | Format::Wide => explain(&mut out, &response)?,
+            format => format.print(&mut out, &response, called)?,
         }
-        print_warnings(&mut terminal::stderr(), &answer, query)?;
+        print_warnings(&mut terminal::stderr(), &response, query)?;
         return Ok(ExitCode::SUCCESS);
     }
     let shown = Shown { output: &args.output, headers: !args.no_headers, painted: args.color.painted() };
-    print(&mut out, &answer, &shown, jiff::Timestamp::now())?;
+    print(&mut out, &response, &shown, jiff::Timestamp::now())?;
     out.flush()?;
-    let partial = print_warnings(&mut terminal::stderr(), &answer, query)?;
-    Ok(args.code(hits(&answer).is_empty(), partial))
+    let partial = print_warnings(&mut terminal::stderr(), &response, query)?;
+    Ok(args.code(hits(&response).is_empty(), partial))
 }
 
 /// Prints whole objects from one snapshot of the index.
@@ -179,28 +179,28 @@ fn whole_name(object: &Value) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
-fn hits(answer: &Value) -> &[Value] {
-    answer.get("hits").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+fn hits(response: &Value) -> &[Value] {
+    response.get("hits").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn print(out: &mut impl Write, answer: &Value, shown: &Shown<'_>, now: jiff::Timestamp) -> anyhow::Result<()> {
+fn print(out: &mut impl Write, response: &Value, shown: &Shown<'_>, now: jiff::Timestamp) -> anyhow::Result<()> {
     match shown.output {
         Format::Table | Format::Wide => {
-            groups(out, answer, shown.headers)?;
-            table(out, hits(answer), shown, now)?;
+            groups(out, response, shown.headers)?;
+            table(out, hits(response), shown, now)?;
         }
         Format::Csv => {
             if shown.headers {
                 csv(out, &CSV.map(str::to_owned))?;
             }
-            hits(answer).iter().try_for_each(|hit| csv(out, &CSV.map(|field| flat(hit, field))))?;
+            hits(response).iter().try_for_each(|hit| csv(out, &CSV.map(|field| flat(hit, field))))?;
         }
         Format::Jsonl | Format::Name => {
-            let list = json!({"items": hits(answer)});
+            let list = json!({"items": hits(response)});
             shown.output.print(out, &list, called)?;
         }
-        Format::CustomColumns(columns) => columns.write(out, hits(answer), shown.headers)?,
-        format => format.print(out, answer, called)?,
+        Format::CustomColumns(columns) => columns.write(out, hits(response), shown.headers)?,
+        format => format.print(out, response, called)?,
     }
     Ok(())
 }
@@ -219,8 +219,8 @@ fn flat(hit: &Value, field: &str) -> String {
 }
 
 /// Prints the number of hits per group of a `group:` query.
-fn groups(out: &mut impl Write, answer: &Value, headers: bool) -> io::Result<()> {
-    let Some(groups) = answer.get("groups") else { return Ok(()) };
+fn groups(out: &mut impl Write, response: &Value, headers: bool) -> io::Result<()> {
+    let Some(groups) = response.get("groups") else { return Ok(()) };
     let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
     let head = headers.then(|| vec![field, "COUNT".to_owned()]);
     let row = |group: &Value| {
@@ -232,15 +232,15 @@ fn groups(out: &mut impl Write, answer: &Value, headers: bool) -> io::Result<()>
     if let Some(more) = groups.get("more").and_then(Value::as_u64).filter(|more| *more > 0) {
         writeln!(out, "and {more} more")?;
     }
-    if hits(answer).is_empty() { Ok(()) } else { writeln!(out) }
+    if hits(response).is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 /// Prints the parsed query and its plan as a tree with hits and milliseconds.
-fn explain(out: &mut impl Write, answer: &Value) -> io::Result<()> {
-    let of = |field: &str| answer.get(field).and_then(Value::as_str).unwrap_or_default();
+fn explain(out: &mut impl Write, response: &Value) -> io::Result<()> {
+    let of = |field: &str| response.get(field).and_then(Value::as_str).unwrap_or_default();
     writeln!(out, "query: {}\nscope: {}\n", of("query"), of("asked"))?;
     let mut rows = vec![vec!["HITS".to_owned(), "MS".to_owned(), "PART".to_owned()]];
-    steps(answer.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
+    steps(response.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
     columns::write(out, &rows)
 }
 
@@ -293,8 +293,8 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
 }
 
 /// Reports on standard error what the result lacks; true if it is partial.
-pub(crate) fn print_warnings(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
-    let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+pub(crate) fn print_warnings(err: &mut impl Write, response: &Value, query: &str) -> io::Result<bool> {
+    let list = |field: &str| response.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for notice in list("notices") {
         if let Some(message) = notice.get("message").and_then(Value::as_str) {
             writeln!(err, "note: {message}")?;
@@ -309,12 +309,12 @@ pub(crate) fn print_warnings(err: &mut impl Write, answer: &Value, query: &str) 
             .unwrap_or_default();
         writeln!(err, "warning: {}: {}{age}", of("cluster"), of("reason"))?;
     }
-    let total = answer.get("total").and_then(Value::as_u64).unwrap_or(0);
-    let shown = hits(answer).len();
+    let total = response.get("total").and_then(Value::as_u64).unwrap_or(0);
+    let shown = hits(response).len();
     if total as usize > shown {
         writeln!(err, "showing {shown} of {total}; raise --limit or narrow the query")?;
     }
-    if total == 0 && shown == 0 && answer.get("plan").is_none() {
+    if total == 0 && shown == 0 && response.get("plan").is_none() {
         writeln!(err, "nothing found for {query:?}")?;
         for wider in list("wider") {
             let text = wider.get("query").and_then(Value::as_str).unwrap_or_default();
@@ -327,7 +327,7 @@ pub(crate) fn print_warnings(err: &mut impl Write, answer: &Value, query: &str) 
             }
         }
     }
-    Ok(!skipped.is_empty() || answer.get("totalRelation").is_some_and(|relation| relation == "gte"))
+    Ok(!skipped.is_empty() || response.get("totalRelation").is_some_and(|relation| relation == "gte"))
 }
 
 #[cfg(test)]
@@ -335,18 +335,18 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answer() -> Value {
+    fn response() -> Value {
         json!({"total": 2, "skipped": [{"cluster": "m2", "reason": "connection refused", "ageSeconds": 90}], "hits": [
             {"cluster": "m1", "kind": "Pod", "resource": "pods", "namespace": "default", "name": "web-0", "status": "Running",
              "ready": "1/1", "restarts": 0, "created": "2026-01-01T00:00:00Z", "matched": [{"field": "name"}]},
             {"cluster": "m1", "kind": "Node", "resource": "nodes", "name": "n1", "created": "2026-01-01T00:00:00Z", "matched": []}]})
     }
 
-    fn printed(answer: &Value, output: &str, painted: bool) -> String {
+    fn printed(response: &Value, output: &str, painted: bool) -> String {
         let output = Format::of_hits(output).unwrap();
         let mut out = Vec::new();
         let shown = Shown { output: &output, headers: true, painted };
-        print(&mut out, answer, &shown, "2026-01-01T01:00:00Z".parse().unwrap()).unwrap();
+        print(&mut out, response, &shown, "2026-01-01T01:00:00Z".parse().unwrap()).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -364,33 +364,33 @@ mod tests {
     #[case("jsonpath={.hits[*].name}", "web-0 n1")]
     #[case("go-template={{range .hits}}{{.name}} {{end}}{{.total}}", "web-0 n1 2")]
     fn outputs(#[case] output: &str, #[case] expected: &str) {
-        assert_eq!(printed(&answer(), output, false), expected);
+        assert_eq!(printed(&response(), output, false), expected);
     }
 
     #[test]
     fn documents() {
-        let lines = printed(&answer(), "jsonl", false);
+        let lines = printed(&response(), "jsonl", false);
         assert_eq!(lines.lines().count(), 2);
-        assert_eq!(serde_json::from_str::<Value>(&printed(&answer(), "json", false)).unwrap(), answer());
-        assert!(printed(&answer(), "yaml", false).contains("- cluster: m1\n"));
-        assert!(printed(&answer(), "table", true).contains("\u{1b}[32mRunning\u{1b}[0m   60m\n"));
+        assert_eq!(serde_json::from_str::<Value>(&printed(&response(), "json", false)).unwrap(), response());
+        assert!(printed(&response(), "yaml", false).contains("- cluster: m1\n"));
+        assert!(printed(&response(), "table", true).contains("\u{1b}[32mRunning\u{1b}[0m   60m\n"));
     }
 
     #[test]
     fn groups_are_printed_first() {
-        let mut answer = answer();
-        answer["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
-        answer["hits"] = json!([]);
-        assert_eq!(printed(&answer, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
+        let mut response = response();
+        response["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
+        response["hits"] = json!([]);
+        assert_eq!(printed(&response, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
     }
 
     #[test]
     fn plans_are_trees() {
         let leaf = json!({"what": "kind is \"pod\"", "hits": 3, "tookMs": 0.5});
-        let answer = json!({"query": "kind:pod x", "asked": "objects that are there",
+        let response = json!({"query": "kind:pod x", "asked": "objects that are there",
             "plan": {"what": "all of", "hits": 2, "tookMs": 1.25, "parts": [leaf, {"what": "\"x\" anywhere", "tookMs": 0.0}]}});
         let mut out = Vec::new();
-        explain(&mut out, &answer).unwrap();
+        explain(&mut out, &response).unwrap();
         let expected = "query: kind:pod x\nscope: objects that are there\n\nHITS     MS     PART\n2        1.25   all of\n\
             3        0.5      kind is \"pod\"\n<none>   0.0      \"x\" anywhere\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn missing_results_are_reported() {
         let mut err = Vec::new();
-        assert!(print_warnings(&mut err, &answer(), "x").unwrap());
+        assert!(print_warnings(&mut err, &response(), "x").unwrap());
         assert_eq!(String::from_utf8(err).unwrap(), "warning: m2: connection refused, shown as of 90s ago\n");
     }
 }

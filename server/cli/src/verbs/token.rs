@@ -19,7 +19,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
-use crate::reach::said;
+use crate::reach::reason;
 
 const NAMESPACE: &str = "kube-system";
 const PREFIX: &str = "bootstrap-token-";
@@ -117,13 +117,13 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, NAMESPACE);
     let object = args.secret(&id, &secret, Timestamp::now())?;
     let made = secrets.create(&PostParams::default(), &object).await;
-    made.map_err(|error| anyhow!("cannot create the token: {}", said(&error)))?;
+    made.map_err(|error| anyhow!("cannot create the token: {}", reason(&error)))?;
     let mut out = terminal::stdout();
     match hash {
         None => writeln!(out, "{id}.{secret}")?,
         Some(hash) => {
-            let place = server.trim_start_matches("https://").trim_end_matches('/');
-            writeln!(out, "crowsnest register {place} --token {id}.{secret} --discovery-token-ca-cert-hash {hash}")?;
+            let endpoint = server.trim_start_matches("https://").trim_end_matches('/');
+            writeln!(out, "crowsnest register {endpoint} --token {id}.{secret} --discovery-token-ca-cert-hash {hash}")?;
         }
     }
     Ok(())
@@ -179,7 +179,7 @@ fn pin(config: &kube::Config) -> anyhow::Result<String> {
 async fn list(args: ListArgs) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, NAMESPACE);
     let found = secrets.list(&ListParams::default().fields(&format!("type={TYPE}"))).await;
-    let mut found = found.map_err(|error| anyhow!("cannot list tokens: {}", said(&error)))?.items;
+    let mut found = found.map_err(|error| anyhow!("cannot list tokens: {}", reason(&error)))?.items;
     found.retain(|secret| secret.type_.as_deref() == Some(TYPE));
     found.sort_by_key(ResourceExt::name_any);
     if found.is_empty() {
@@ -225,7 +225,7 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 bail!("bootstrap token {id:?} not found; `crowsnest token list` lists the tokens")
             }
-            Err(error) => bail!("cannot delete bootstrap token {id:?}: {}", said(&error)),
+            Err(error) => bail!("cannot delete bootstrap token {id:?}: {}", reason(&error)),
         }
     }
     Ok(())
@@ -237,14 +237,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Asked {
+    struct TestArgs {
         #[command(flatten)]
         token: TokenArgs,
     }
 
     fn made(line: &str) -> Result<serde_json::Value, String> {
-        let asked = Asked::try_parse_from(std::iter::once("token").chain(line.split_whitespace()));
-        let What::Create(args) = asked.map_err(|error| error.to_string())?.token.what else {
+        let parsed = TestArgs::try_parse_from(std::iter::once("token").chain(line.split_whitespace()));
+        let What::Create(args) = parsed.map_err(|error| error.to_string())?.token.what else {
             return Err("no create command".to_owned());
         };
         let secret = args.secret("abcdef", "0123456789abcdef", "2026-01-01T00:00:00.5Z".parse().unwrap());

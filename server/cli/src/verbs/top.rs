@@ -109,14 +109,14 @@ struct NodesArgs {
 }
 
 pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
-    let told = match &args.what {
+    let result = match &args.what {
         What::Pods(args) => pods(args).await,
         What::Nodes(args) => nodes(args).await,
     };
-    match told {
+    match result {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        told => told,
+        result => result,
     }
 }
 
@@ -124,11 +124,11 @@ async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = kube::Client::try_from(config)?;
-    let place = match args.all_namespaces {
+    let path = match args.all_namespaces {
         true => format!("{ROOT}/pods"),
         false => format!("{ROOT}/namespaces/{}/pods", path_segment(&namespace)),
     };
-    let (items, partial) = args.common.measured(&client, &place).await?;
+    let (items, partial) = args.common.measured(&client, &path).await?;
     let mut used: Vec<Usage> = items.iter().flat_map(|item| Usage::of_pod(item, args.containers)).collect();
     args.common.sort(&mut used);
     if used.is_empty() {
@@ -182,23 +182,23 @@ async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Re
 
 impl CommonArgs {
     /// Reads the current usage; also returns whether clusters were left out.
-    async fn measured(&self, client: &kube::Client, place: &str) -> anyhow::Result<(Vec<Value>, bool)> {
+    async fn measured(&self, client: &kube::Client, path: &str) -> anyhow::Result<(Vec<Value>, bool)> {
         // Several members may have a pod of this name, which only a list request returns.
         let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));
         let selectors = [
             ("labelSelector", self.selector.clone()),
             ("fieldSelector", named.or_else(|| self.field_selector.clone())),
         ];
-        let said_of =
+        let parameters =
             selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encoded(value.as_ref()?))));
-        let path = format!("{place}?{}", said_of.collect::<Vec<_>>().join("&"));
+        let path = format!("{path}?{}", parameters.collect::<Vec<_>>().join("&"));
         let request = http::Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())?;
         let (parts, body) =
             client.send(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?.into_parts();
         let body = body.collect().await.context("cannot read the usage")?.to_bytes();
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let response: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !parts.status.is_success() {
-            let message = text(&answer, "/message");
+            let message = text(&response, "/message");
             let message = if message.is_empty() { parts.status.as_str() } else { message };
             anyhow::bail!("{message}; you may lack the permission to read metrics: docs/METRICS.md");
         }
@@ -207,7 +207,7 @@ impl CommonArgs {
         for warning in &warnings {
             writeln!(err, "warning: {warning}")?;
         }
-        let mut items = answer.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut items = response.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
         items
             .retain(|item| self.clusters.is_empty() || self.clusters.iter().any(|named| named == usage::cluster(item)));
         if let Some(name) = self.name.as_ref().filter(|_| items.is_empty()) {

@@ -31,18 +31,18 @@ pub struct VersionArgs {
 
 pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
     let server = if args.client { None } else { Some(served(&args).await) };
-    let mut told = json!({"clientVersion": {"gitVersion": format!("v{}", env!("CARGO_PKG_VERSION"))}});
+    let mut versions = json!({"clientVersion": {"gitVersion": format!("v{}", env!("CARGO_PKG_VERSION"))}});
     if let Some(Ok(server)) = &server {
-        told["serverVersion"] = server.clone();
+        versions["serverVersion"] = server.clone();
     }
     let mut out = io::stdout().lock();
     match args.output {
-        Some(Output::Json) => writeln!(out, "{told:#}")?,
-        Some(Output::Yaml) => out.write_all(yaml::written(&told).as_bytes())?,
+        Some(Output::Json) => writeln!(out, "{versions:#}")?,
+        Some(Output::Yaml) => out.write_all(yaml::written(&versions).as_bytes())?,
         None => {
-            writeln!(out, "Client Version: {}", text(&told, "/clientVersion/gitVersion"))?;
-            if told["serverVersion"].is_object() {
-                writeln!(out, "Server Version: {}", text(&told, "/serverVersion/gitVersion"))?;
+            writeln!(out, "Client Version: {}", text(&versions, "/clientVersion/gitVersion"))?;
+            if versions["serverVersion"].is_object() {
+                writeln!(out, "Server Version: {}", text(&versions, "/serverVersion/gitVersion"))?;
             }
         }
     }

@@ -21,21 +21,22 @@ impl Ports {
     }
 
     /// The container port that a number or a name refers to.
-    pub(crate) fn of(&self, asked: &str, pod: &Pod) -> anyhow::Result<u16> {
-        let number = asked.parse::<u16>().ok();
+    pub(crate) fn of(&self, requested: &str, pod: &Pod) -> anyhow::Result<u16> {
+        let number = requested.parse::<u16>().ok();
         match self {
-            Self::OfPods => number.or_else(|| named(pod, asked)).ok_or_else(|| unknown(pod, asked)),
+            Self::OfPods => number.or_else(|| named(pod, requested)).ok_or_else(|| unknown(pod, requested)),
             Self::OfService(service, ports) => {
                 let is_it = |port: &&ServicePort| {
-                    port.name.as_deref() == Some(asked) || number.is_some_and(|number| i32::from(number) == port.port)
+                    port.name.as_deref() == Some(requested)
+                        || number.is_some_and(|number| i32::from(number) == port.port)
                 };
                 let port = ports.iter().find(is_it).ok_or_else(|| {
                     let known: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
-                    anyhow!("service {service} has no port {asked}; it has {}", known.join(", "))
+                    anyhow!("service {service} has no port {requested}; it has {}", known.join(", "))
                 })?;
                 match &port.target_port {
-                    None => u16::try_from(port.port).map_err(|_| unknown(pod, asked)),
-                    Some(IntOrString::Int(target)) => u16::try_from(*target).map_err(|_| unknown(pod, asked)),
+                    None => u16::try_from(port.port).map_err(|_| unknown(pod, requested)),
+                    Some(IntOrString::Int(target)) => u16::try_from(*target).map_err(|_| unknown(pod, requested)),
                     Some(IntOrString::String(target)) => {
                         let target_number = target.parse().ok().or_else(|| named(pod, target));
                         target_number.ok_or_else(|| unknown(pod, target))
@@ -53,8 +54,8 @@ fn named(pod: &Pod, name: &str) -> Option<u16> {
     u16::try_from(port.container_port).ok()
 }
 
-fn unknown(pod: &Pod, asked: &str) -> anyhow::Error {
-    anyhow!("pod {} has no port {asked:?}", pod.name_any())
+fn unknown(pod: &Pod, requested: &str) -> anyhow::Error {
+    anyhow!("pod {} has no port {requested:?}", pod.name_any())
 }
 
 #[cfg(test)]
@@ -71,7 +72,7 @@ mod tests {
     #[case::same(Some(json!({"port": 81})), "81", Ok(81))]
     #[case::no_such_target(Some(json!({"port": 81, "targetPort": "x"})), "81", Err("has no port \"x\""))]
     #[case::none_of_the_service(Some(json!({"port": 81})), "80", Err("service web has no port 80; it has 81"))]
-    fn ports_of_pods(#[case] service: Option<Value>, #[case] asked: &str, #[case] expected: Result<u16, &str>) {
+    fn ports_of_pods(#[case] service: Option<Value>, #[case] requested: &str, #[case] expected: Result<u16, &str>) {
         let pod = json!({"metadata": {"name": "web-0"},
             "spec": {"containers": [{"name": "web", "ports": [{"name": "http", "containerPort": 80}]}]}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
@@ -79,10 +80,10 @@ mod tests {
             None => Ports::OfPods,
             Some(port) => Ports::of_service(&json!({"metadata": {"name": "web"}, "spec": {"ports": [port]}})).unwrap(),
         };
-        match (ports.of(asked, &pod), expected) {
+        match (ports.of(requested, &pod), expected) {
             (Ok(port), Ok(expected)) => assert_eq!(port, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
-            (port, _) => panic!("{asked}: {port:?}"),
+            (port, _) => panic!("{requested}: {port:?}"),
         }
     }
 }

@@ -22,14 +22,14 @@ const CERTIFICATE_DAYS: i64 = 365;
 
 /// The content of a Secret; `random_bytes` becomes the password if there is none yet.
 pub(super) fn data(
-    wish: &RequiredSecret,
+    required: &RequiredSecret,
     held: Option<&SecretData>,
     issuer: Option<&Credentials>,
     now: Timestamp,
     random_bytes: &[u8; 32],
 ) -> Result<SecretData, CredentialsError> {
-    let name = wish.name();
-    match wish {
+    let name = required.name();
+    match required {
         RequiredSecret::Authority { common_name, .. } => {
             let made = authority(common_name, now).map_err(|error| error.of(name))?;
             let ca = made.certificate.clone();

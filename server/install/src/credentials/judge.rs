@@ -46,14 +46,14 @@ impl fmt::Display for IssueReason {
     }
 }
 
-pub(super) fn judge(
-    wish: &RequiredSecret,
+pub(super) fn evaluate(
+    required: &RequiredSecret,
     held: Option<&SecretData>,
     issuer: Option<&Credentials>,
     renewal: Renewal,
 ) -> Result<Verdict, CredentialsError> {
     let Some(held) = held else { return Ok(Verdict::Make(IssueReason::Missing)) };
-    match wish {
+    match required {
         RequiredSecret::Authority { name, .. } => authority(name, held),
         RequiredSecret::Certificate(leaf) => Ok(certificate(leaf, held, issuer, renewal)),
         RequiredSecret::Password { url, .. } => Ok(password(url, held)),

@@ -15,50 +15,55 @@ fn renewal(now: &str) -> Renewal {
     Renewal { now: now.parse().unwrap(), ahead: SignedDuration::from_hours(120 * 24) }
 }
 
-fn wishes() -> Vec<RequiredSecret> {
+fn required_secrets() -> Vec<RequiredSecret> {
     read(LIST).unwrap()
 }
 
 /// All Secrets as created by the first run.
-fn made(wishes: &[RequiredSecret], now: Timestamp) -> BTreeMap<String, SecretData> {
+fn made(required_secrets: &[RequiredSecret], now: Timestamp) -> BTreeMap<String, SecretData> {
     let mut all: BTreeMap<String, SecretData> = BTreeMap::new();
-    for wish in wishes {
-        let issuer = issuer(wish, &all);
-        let data = issue::data(wish, None, issuer.as_ref(), now, &[7; 32]).unwrap();
-        all.insert(wish.name().to_owned(), data);
+    for required in required_secrets {
+        let issuer = issuer(required, &all);
+        let data = issue::data(required, None, issuer.as_ref(), now, &[7; 32]).unwrap();
+        all.insert(required.name().to_owned(), data);
     }
     all
 }
 
-fn issuer(wish: &RequiredSecret, all: &BTreeMap<String, SecretData>) -> Option<Credentials> {
-    let RequiredSecret::Certificate(leaf) = wish else { return None };
+fn issuer(required: &RequiredSecret, all: &BTreeMap<String, SecretData>) -> Option<Credentials> {
+    let RequiredSecret::Certificate(leaf) = required else { return None };
     Some(credentials(&leaf.issuer, &all[&leaf.issuer]).unwrap())
 }
 
-fn verdicts(wishes: &[RequiredSecret], all: &BTreeMap<String, SecretData>, renewal: Renewal) -> Vec<String> {
-    let verdict = |wish: &RequiredSecret| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), renewal) {
+fn verdicts(required_secrets: &[RequiredSecret], all: &BTreeMap<String, SecretData>, renewal: Renewal) -> Vec<String> {
+    let verdict = |required: &RequiredSecret| match evaluate(
+        required,
+        all.get(required.name()),
+        issuer(required, all).as_ref(),
+        renewal,
+    ) {
         Ok(Verdict::Keep(_)) => "kept".to_owned(),
         Ok(Verdict::Make(why)) => why.to_string(),
         Err(error) => error.to_string(),
     };
-    wishes.iter().map(verdict).collect()
+    required_secrets.iter().map(verdict).collect()
 }
 
 #[test]
 fn credentials_are_kept_until_they_are_due() {
-    let wishes = wishes();
-    let all = made(&wishes, renewal("2026-11-01T12:00:00Z").now);
-    assert_eq!(verdicts(&wishes, &all, renewal("2027-06-01T00:00:00Z")), ["kept"; 5]);
+    let required_secrets = required_secrets();
+    let all = made(&required_secrets, renewal("2026-11-01T12:00:00Z").now);
+    assert_eq!(verdicts(&required_secrets, &all, renewal("2027-06-01T00:00:00Z")), ["kept"; 5]);
     let ends = "it expires at 2027-11-01T00:00:00Z";
     // CAs are not renewed automatically, and passwords do not expire.
     let expected = ["kept", ends, ends, ends, "kept"];
-    assert_eq!(verdicts(&wishes, &all, renewal("2027-07-10T00:00:00Z")), expected);
+    assert_eq!(verdicts(&required_secrets, &all, renewal("2027-07-10T00:00:00Z")), expected);
 }
 
 #[test]
 fn changed_credentials_are_created_again() {
     let now = renewal("2026-11-01T12:00:00Z");
-    let all = made(&wishes(), now.now);
+    let all = made(&required_secrets(), now.now);
     let changed =
         LIST.replace("api.ns.svc", "api.other.svc").replace("system:masters", "readers").replace("@db/x", "@other/x");
     let differs = "it does not match the list";
@@ -66,56 +71,56 @@ fn changed_credentials_are_created_again() {
 
     // Another CA with the same name.
     let mut other = all.clone();
-    other.insert("ca".to_owned(), made(&wishes(), now.now)["ca"].clone());
+    other.insert("ca".to_owned(), made(&required_secrets(), now.now)["ca"].clone());
     let stranger = "its issuer has changed";
-    assert_eq!(verdicts(&wishes(), &other, now), ["kept", stranger, stranger, stranger, "kept"]);
+    assert_eq!(verdicts(&required_secrets(), &other, now), ["kept", stranger, stranger, stranger, "kept"]);
 }
 
 #[test]
 fn signing_keys_and_passwords_are_kept() {
     let now = renewal("2026-11-01T12:00:00Z").now;
-    let wishes = wishes();
-    let all = made(&wishes, now);
-    for wish in &wishes[1..] {
-        let held = &all[wish.name()];
-        let reissued = issue::data(wish, Some(held), issuer(wish, &all).as_ref(), now, &[8; 32]).unwrap();
+    let required_secrets = required_secrets();
+    let all = made(&required_secrets, now);
+    for required in &required_secrets[1..] {
+        let held = &all[required.name()];
+        let reissued = issue::data(required, Some(held), issuer(required, &all).as_ref(), now, &[8; 32]).unwrap();
         let kept = |key: &str| reissued.get(key) == held.get(key);
-        let expected = match wish {
+        let expected = match required {
             RequiredSecret::Password { .. } => kept(PASSWORD) && kept(URL),
             RequiredSecret::Certificate(leaf) => kept(KEY) == leaf.keep_key,
             RequiredSecret::Authority { .. } => false,
         };
-        assert!(expected, "{}", wish.name());
+        assert!(expected, "{}", required.name());
     }
 }
 
 #[test]
 fn broken_secrets_are_replaced_except_authorities() {
     let now = renewal("2026-11-01T12:00:00Z");
-    let wishes = wishes();
-    let mut all = made(&wishes, now.now);
+    let required_secrets = required_secrets();
+    let mut all = made(&required_secrets, now.now);
     for held in all.values_mut() {
         let spoilt = |key: &&String| [CERTIFICATE, PASSWORD].contains(&key.as_str());
         let key = held.keys().find(spoilt).cloned().unwrap();
         held.insert(key, ByteString(b"nonsense".to_vec()));
     }
     all.get_mut("db").unwrap().remove(PASSWORD);
-    let verdict_of = |wish: &RequiredSecret| {
+    let verdict_of = |required: &RequiredSecret| {
         let issuer = Credentials { certificate: "x".to_owned(), key: "y".to_owned() };
-        judge(wish, all.get(wish.name()), Some(&issuer), now).map_err(|error| error.to_string())
+        evaluate(required, all.get(required.name()), Some(&issuer), now).map_err(|error| error.to_string())
     };
     assert_eq!(
-        verdict_of(&wishes[0]),
+        verdict_of(&required_secrets[0]),
         Err("Secret ca is unusable and was not changed: its certificate is invalid".to_owned())
     );
-    for wish in &wishes[1..] {
-        assert_eq!(verdict_of(wish), Ok(Verdict::Make(IssueReason::Incomplete)), "{}", wish.name());
+    for required in &required_secrets[1..] {
+        assert_eq!(verdict_of(required), Ok(Verdict::Make(IssueReason::Incomplete)), "{}", required.name());
     }
 }
 
 #[test]
 fn passwords_are_in_the_url_and_not_printed() {
-    let all = made(&wishes(), renewal("2026-11-01T12:00:00Z").now);
+    let all = made(&required_secrets(), renewal("2026-11-01T12:00:00Z").now);
     let password = text(&all["db"], PASSWORD).unwrap();
     assert_eq!(password.len(), 43);
     assert_eq!(text(&all["db"], URL), Some(format!("postgres://u:{password}@db/x").as_str()));

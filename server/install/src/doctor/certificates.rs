@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_component_base::tls;
 use jiff::{SignedDuration, Timestamp};
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
+use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::judge::Finding;
@@ -119,7 +117,7 @@ fn mend(fault: &Fault, ours: bool) -> String {
 /// The expiry of a chain, for clients that request this name and trust these CAs.
 fn fault(
     chain: &[CertificateDer<'static>],
-    asked: Option<(&str, &[CertificateDer<'static>])>,
+    expected: Option<(&str, &[CertificateDer<'static>])>,
     now: Timestamp,
 ) -> Result<Timestamp, Fault> {
     let all = chain.iter().map(validity).collect::<Option<Vec<_>>>().ok_or(Fault::Unreadable)?;
@@ -132,7 +130,7 @@ fn fault(
     if from > now {
         return Err(Fault::NotYet(from));
     }
-    if let Some((name, authorities)) = asked {
+    if let Some((name, authorities)) = expected {
         verify(leaf, &chain[1..], name, authorities, now)?;
         // Rustls uses only the keys of trusted CAs; kube-apiserver checks their validity period too.
         let ends = authorities.iter().filter_map(validity).map(|(_, until)| until).max();
@@ -155,18 +153,11 @@ fn verify(
 ) -> Result<(), Fault> {
     let untrusted = |why: &dyn std::fmt::Display| Fault::Untrusted(why.to_string());
     let other = || Fault::OtherName(name.to_owned());
-    let asked = ServerName::try_from(name).map_err(|_| other())?;
-    if authorities.contains(leaf) {
-        // A self-signed certificate that is trusted itself, which Go accepts.
-        let parsed = ParsedCertificate::try_from(leaf).map_err(|error| untrusted(&error))?;
-        return rustls::client::verify_server_name(&parsed, &asked).map_err(|_| other());
-    }
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(authorities.iter().cloned());
-    let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build();
+    let server_name = ServerName::try_from(name).map_err(|_| other())?;
+    let verifier = tls::verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
     let verifier = verifier.map_err(|_| untrusted(&"it has no CA"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
-    match verifier.verify_server_cert(leaf, rest, &asked, &[], now) {
+    match verifier.verify_server_cert(leaf, rest, &server_name, &[], now) {
         Ok(_) => Ok(()),
         Err(rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -286,18 +277,18 @@ mod tests {
         let now: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
         let (its, issuer) = authority(2030);
         let chain = vec![leaf(Some(&issuer))];
-        let told = |chains: &[(&str, Result<Chain, String>)]| {
+        let findings_of = |chains: &[(&str, Result<Chain, String>)]| {
             let shown = Shown { address: "h:8443", chains, authorities: std::slice::from_ref(&its), ours: false };
             serving(&shown, now).into_iter().map(|found| (found.severity, found.found)).collect::<Vec<_>>()
         };
         let good = (Severity::Good, "valid until 2027-01-01T00:00:00Z".to_owned());
         let both = [("10.0.0.7", Ok(chain.clone())), ("fleet.example.com", Ok(chain.clone()))];
-        assert_eq!(told(&both), std::slice::from_ref(&good));
+        assert_eq!(findings_of(&both), std::slice::from_ref(&good));
         let one = [("10.0.0.7", Ok(chain.clone())), ("b", Ok(chain))];
-        assert_eq!(told(&one), [good, (Severity::Broken, "it is not valid for b".to_owned())]);
+        assert_eq!(findings_of(&one), [good, (Severity::Broken, "it is not valid for b".to_owned())]);
         let silent = [("a", Err("connection refused".to_owned())), ("b", Err("connection refused".to_owned()))];
         let expected = "cannot read the certificate at h:8443 from this machine: connection refused";
-        assert_eq!(told(&silent), [(Severity::Warning, expected.to_owned())]);
+        assert_eq!(findings_of(&silent), [(Severity::Warning, expected.to_owned())]);
     }
 
     #[rstest]

@@ -57,11 +57,11 @@ pub(super) fn version(minor: &str, git_version: &str) -> Finding {
     }
 }
 
-/// Compares clocks. `theirs` has whole seconds and lies between `asked` and `answered`.
-pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
+/// Compares clocks. `theirs` has whole seconds and lies between `sent` and `received`.
+pub(super) fn clocks(sent: Timestamp, theirs: Timestamp, received: Timestamp) -> Finding {
     let what = "clocks";
-    let early = asked.duration_since(theirs) - SignedDuration::from_secs(1);
-    let late = theirs.duration_since(answered);
+    let early = sent.duration_since(theirs) - SignedDuration::from_secs(1);
+    let late = theirs.duration_since(received);
     let skew = early.max(late).max(SignedDuration::ZERO);
     match skew > MAX_SKEW {
         true => Finding::broken(

@@ -33,21 +33,21 @@ const AT_ONCE: usize = 16;
 /// Runs all checks; the findings are not sorted.
 pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let own = shown::own(&config).await?.map(|chain| certificates::own(&chain, Timestamp::now()));
-    match (asked(&kube::Client::try_from(config)?, roles).await, own) {
+    match (run_checks(&kube::Client::try_from(config)?, roles).await, own) {
         (Ok(mut findings), own) => {
             findings.extend(own);
             Ok(findings)
         }
         // An invalid client certificate explains why the control plane refused the request.
         (Err(error), Some(own)) if own.severity == Severity::Broken => {
-            let told = Finding::broken("control plane", format!("{error:#}"), "fix the client certificate first");
-            Ok(vec![own, told])
+            let finding = Finding::broken("control plane", format!("{error:#}"), "fix the client certificate first");
+            Ok(vec![own, finding])
         }
         (Err(error), _) => Err(error),
     }
 }
 
-async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
+async fn run_checks(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let mut findings = reach(client).await.context("cannot read from the control plane")?;
     findings.extend(rights(client, roles).await?);
     findings.push(trust(client).await?);
@@ -79,17 +79,17 @@ fn is_forbidden(error: &anyhow::Error) -> bool {
 
 /// Checks connectivity, version and clock of the control plane.
 async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
-    let asked = Timestamp::now();
+    let sent = Timestamp::now();
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
-    let answer = client.send(request).await?;
-    let answered = Timestamp::now();
-    let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
-    let body = answer.into_body().collect().await?.to_bytes();
+    let response = client.send(request).await?;
+    let received = Timestamp::now();
+    let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
+    let body = response.into_body().collect().await?.to_bytes();
     let version: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
     let text = |field: &str| version[field].as_str().unwrap_or_default();
     let mut findings = vec![judge::version(text("minor"), text("gitVersion"))];
     let theirs = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
-    findings.extend(theirs.map(|theirs| judge::clocks(asked, theirs.timestamp(), answered)));
+    findings.extend(theirs.map(|theirs| judge::clocks(sent, theirs.timestamp(), received)));
     Ok(findings)
 }
 
@@ -107,7 +107,7 @@ async fn earlier_names(client: &kube::Client) -> anyhow::Result<Option<Finding>>
 
 async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let asked = stream::iter(rights::needed(roles)).map(|right| {
+    let requests = stream::iter(rights::needed(roles)).map(|right| {
         let reviews = &reviews;
         async move {
             let spec = SelfSubjectAccessReviewSpec {
@@ -115,14 +115,14 @@ async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Fin
                 ..SelfSubjectAccessReviewSpec::default()
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let answer =
+            let response =
                 reviews.create(&PostParams::default(), &review).await.context("cannot review the permissions")?;
-            let allowed = answer.status.is_some_and(|status| status.allowed);
+            let allowed = response.status.is_some_and(|status| status.allowed);
             Ok::<_, anyhow::Error>((!allowed).then_some(right))
         }
     });
-    let answers: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
-    Ok(rights::judge(&answers.into_iter().flatten().collect::<Vec<_>>()))
+    let answers: Vec<_> = requests.buffered(AT_ONCE).try_collect().await?;
+    Ok(rights::report_missing(&answers.into_iter().flatten().collect::<Vec<_>>()))
 }
 
 /// Checks the front proxy's CA in the control plane.
@@ -157,8 +157,8 @@ async fn certificate(
 ) -> anyhow::Result<Vec<Finding>> {
     let (address, webhook) = ((record.host.as_str(), record.port), record.webhook());
     let mut chains = Vec::new();
-    for (place, name) in [(webhook, webhook.0), (address, SERVICE_HOST)] {
-        let seen = shown::chain(place, name).await;
+    for (endpoint, name) in [(webhook, webhook.0), (address, SERVICE_HOST)] {
+        let seen = shown::chain(endpoint, name).await;
         chains.push((name, seen.map_err(|error| format!("{error:#}"))));
     }
     // If `serve` is unreachable from here, check the installed certificate instead.
@@ -187,9 +187,9 @@ async fn installed(
 ) -> anyhow::Result<Vec<Finding>> {
     // Without an installed certificate, the CA is that of the webhooks.
     let ca = (!kept).then(|| believed.unwrap_or_default());
-    let wish = InstallRequest { record: record.anew(), ca, take_over: false, advertised: None };
+    let request = InstallRequest { record: record.anew(), ca, take_over: false, advertised: None };
     let mut findings = Vec::new();
-    let manifests = installation::rendered(client, &wish).await?;
+    let manifests = installation::rendered(client, &request).await?;
     for manifest in &manifests {
         let name = format!(
             "{} {}",

@@ -28,6 +28,15 @@ const REQUIREMENTS: &[Requirement] = &[
         "subjectaccessreviews",
         "",
     ),
+    // Policies and webhooks, which the aggregated server applies to its kinds.
+    (
+        AGGREGATED,
+        "list watch",
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies validatingadmissionpolicybindings mutatingadmissionpolicies \
+         mutatingadmissionpolicybindings validatingwebhookconfigurations mutatingwebhookconfigurations",
+        "",
+    ),
     // The serving certificate if --tls-cert-file is not set.
     (LISTENERS, "get list watch", "", "secrets", OWN_CERTIFICATE),
     // Members and their tokens.
@@ -158,8 +167,8 @@ impl Right {
 pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
     let has = |role: &Role| roles.contains(role) || roles.contains(&Role::All);
     let mut all: Vec<Right> = Vec::new();
-    for (_, verbs, group, resources, place) in REQUIREMENTS.iter().filter(|(of, ..)| of.iter().any(has)) {
-        let (namespace, name) = place.split_once('/').unwrap_or_default();
+    for (_, verbs, group, resources, location) in REQUIREMENTS.iter().filter(|(of, ..)| of.iter().any(has)) {
+        let (namespace, name) = location.split_once('/').unwrap_or_default();
         for resource in resources.split_whitespace() {
             all.extend(verbs.split_whitespace().map(|verb| Right {
                 verb,
@@ -167,7 +176,7 @@ pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
                 resource,
                 namespace,
                 name,
-                without: if *place == OWN_CERTIFICATE { Without::OwnCertificate } else { Without::Nothing },
+                without: if *location == OWN_CERTIFICATE { Without::OwnCertificate } else { Without::Nothing },
             }));
         }
     }
@@ -186,7 +195,7 @@ pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
 }
 
 /// The findings about missing permissions.
-pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
+pub(super) fn report_missing(missing: &[Right]) -> Vec<Finding> {
     let of = |without| missing.iter().filter(|right| right.without == without).collect::<Vec<_>>();
     let (kinds, certificate, missing) = (of(Without::OtherKinds), of(Without::OwnCertificate), of(Without::Nothing));
     let mut findings = Vec::new();
@@ -238,9 +247,9 @@ fn list_permissions(missing: &[&Right]) -> String {
             None => by_resource.push((resource, vec![right.verb])),
         }
     }
-    let told: Vec<String> =
+    let permissions: Vec<String> =
         by_resource.into_iter().map(|(resource, verbs)| format!("{} {resource}", verbs.join("/"))).collect();
-    told.join(", ")
+    permissions.join(", ")
 }
 
 #[cfg(test)]
@@ -312,11 +321,11 @@ mod tests {
         let missing: Vec<Right> =
             needed(roles).into_iter().filter(|right| right.without == Without::OwnCertificate).collect();
         assert_eq!(!missing.is_empty(), expected);
-        let found = judge(&missing);
-        let told = format!("{:?} {}", found[0].severity, found[0].found);
+        let found = report_missing(&missing);
+        let summary = format!("{:?} {}", found[0].severity, found[0].found);
         let warning =
             "Warning this user cannot get/list/watch secrets in karmada-system/crowsnest-serving, the certificate";
-        assert_eq!(told.starts_with(warning), expected, "{told}");
+        assert_eq!(summary.starts_with(warning), expected, "{summary}");
     }
 
     #[rstest]
@@ -326,8 +335,8 @@ mod tests {
     #[case(&[right("list", "*", "*"), right("patch", "*", "*")],
         &[(Severity::Warning, "this user cannot list, patch objects of all kinds; other kinds are not propagated")])]
     fn missing_permissions_are_reported(#[case] missing: &[Right], #[case] expected: &[(Severity, &str)]) {
-        let found = judge(missing);
-        let told: Vec<_> = found.iter().map(|found| (found.severity, found.found.as_str())).collect();
-        assert_eq!(told, expected);
+        let found = report_missing(missing);
+        let findings: Vec<_> = found.iter().map(|found| (found.severity, found.found.as_str())).collect();
+        assert_eq!(findings, expected);
     }
 }

@@ -233,15 +233,15 @@ async fn restore(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
 /// requests to Crowsnest.
 async fn wait_for_karmada(
     client: &kube::Client,
-    place: ApiCollection<'_>,
+    collection: ApiCollection<'_>,
     stored: &[Value],
 ) -> anyhow::Result<Vec<Value>> {
-    let api_version = place.api_version;
+    let api_version = collection.api_version;
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
     let is_own = |object: &Value| migrated_uid(object).is_some() || stored.iter().any(|own| uid(own) == uid(object));
     let polling = async {
         loop {
-            match list(client, place).await {
+            match list(client, collection).await {
                 Ok(Some(found)) if !found.iter().any(is_own) => return found,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(error = format!("{error:#}"), "{api_version} is not served yet"),
@@ -254,8 +254,8 @@ async fn wait_for_karmada(
 }
 
 /// Lists all objects of a resource. `None` if the resource is not served.
-pub(crate) async fn list(client: &kube::Client, place: ApiCollection<'_>) -> anyhow::Result<Option<Vec<Value>>> {
-    let ApiCollection { api_version, plural: resource, .. } = place;
+pub(crate) async fn list(client: &kube::Client, collection: ApiCollection<'_>) -> anyhow::Result<Option<Vec<Value>>> {
+    let ApiCollection { api_version, plural: resource, .. } = collection;
     let mut found = Vec::new();
     let mut path = format!("/apis/{api_version}/{resource}?limit=500");
     loop {
@@ -280,12 +280,12 @@ pub(crate) async fn list(client: &kube::Client, place: ApiCollection<'_>) -> any
 /// Executes the steps of a plan.
 async fn execute(
     client: &kube::Client,
-    (place, resource): (ApiCollection<'_>, &str),
+    (collection, resource): (ApiCollection<'_>, &str),
     steps: &[Step],
     dry_run: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let collection = place.path();
+    let collection_path = collection.path();
     for step in steps {
         let (name, verb) = match step {
             Step::Create(object) => (name(object), "created"),
@@ -293,10 +293,10 @@ async fn execute(
             Step::Delete(name) => (name.as_str(), "deleted"),
         };
         if !dry_run {
-            let path = format!("{collection}/{name}");
+            let path = format!("{collection_path}/{name}");
             match step {
                 Step::Create(object) => {
-                    let created = send(client, Method::POST, &collection, "application/json", object).await?;
+                    let created = send(client, Method::POST, &collection_path, "application/json", object).await?;
                     status(client, &path, object, &created).await?;
                 }
                 Step::Replace(object) => {

@@ -47,11 +47,11 @@ impl ApiCollection<'_> {
 }
 
 /// Writes that make the objects in the target collection equal to those in the source collection.
-pub(super) fn plan(source: &[Value], target: &[Value], place: ApiCollection<'_>, way: Direction) -> Vec<Step> {
+pub(super) fn plan(source: &[Value], target: &[Value], collection: ApiCollection<'_>, way: Direction) -> Vec<Step> {
     let mut left: BTreeMap<&str, &Value> = target.iter().map(|object| (name(object), object)).collect();
     let mut steps = Vec::new();
     for object in source {
-        let mut wanted = carried(object, place);
+        let mut wanted = carried(object, collection);
         if let (Direction::FromKarmada, Some(uid)) = (way, object.pointer("/metadata/uid")) {
             wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
             wanted["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
@@ -61,7 +61,7 @@ pub(super) fn plan(source: &[Value], target: &[Value], place: ApiCollection<'_>,
         }
         match left.remove(name(object)) {
             None => steps.push(Step::Create(wanted)),
-            Some(found) if as_written(found, place, way) == wanted => {}
+            Some(found) if as_written(found, collection, way) == wanted => {}
             Some(found) => {
                 let mut next = wanted;
                 next["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
@@ -80,8 +80,8 @@ pub(crate) fn name(object: &Value) -> &str {
 }
 
 /// The part of an object of the target that a migration writes.
-fn as_written(found: &Value, place: ApiCollection<'_>, way: Direction) -> Value {
-    let mut written = carried(found, place);
+fn as_written(found: &Value, collection: ApiCollection<'_>, way: Direction) -> Value {
+    let mut written = carried(found, collection);
     for note in NOTES {
         if let (Direction::FromKarmada, Some(noted)) = (way, found["metadata"]["annotations"].get(note)) {
             written["metadata"]["annotations"][note] = noted.clone();
@@ -96,7 +96,7 @@ pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
 }
 
 /// The part of an object that is equal in source and target: without the fields that an API server sets and without [`NOTES`].
-pub(crate) fn carried(object: &Value, place: ApiCollection<'_>) -> Value {
+pub(crate) fn carried(object: &Value, collection: ApiCollection<'_>) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
     let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers", "ownerReferences"]
         .into_iter()
@@ -107,7 +107,7 @@ pub(crate) fn carried(object: &Value, place: ApiCollection<'_>) -> Value {
         annotations.retain(|name, _| !NOTES.contains(&name.as_str()));
     }
     metadata.retain(|_, value| !is_empty(value));
-    let mut carried = json!({"apiVersion": place.api_version, "kind": place.kind, "metadata": metadata});
+    let mut carried = json!({"apiVersion": collection.api_version, "kind": collection.kind, "metadata": metadata});
     for field in ["spec", "status"] {
         if object.get(field).is_some_and(|value| !is_empty(value)) {
             carried[field] = object[field].clone();

@@ -82,13 +82,13 @@ fn is_verified(definition: &Value) -> bool {
 }
 
 /// Waits until the policy refuses changes of the objects. Returns at once if there are none.
-async fn await_policy(client: &kube::Client, place: ApiCollection<'_>) -> anyhow::Result<()> {
+async fn await_policy(client: &kube::Client, collection: ApiCollection<'_>) -> anyhow::Result<()> {
     let probing = async {
         loop {
-            let Some(objects) = list(client, place).await? else { return Ok(()) };
+            let Some(objects) = list(client, collection).await? else { return Ok(()) };
             let stays = |object: &&Value| !object["metadata"]["deletionTimestamp"].is_string();
             let Some(probe) = objects.iter().find(stays).or(objects.first()) else { return Ok(()) };
-            let path = format!("{}/{}?dryRun=All", place.path(), name(probe));
+            let path = format!("{}/{}?dryRun=All", collection.path(), name(probe));
             match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
                 Err(kube::Error::Api(refused)) if refused.message.contains(MIGRATION_POLICY) => return Ok(()),
                 Ok(_) => {}
@@ -98,7 +98,7 @@ async fn await_policy(client: &kube::Client, place: ApiCollection<'_>) -> anyhow
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let late = || format!("{} can still be changed: the policy {MIGRATION_POLICY} has no effect", place.plural);
+    let late = || format!("{} can still be changed: the policy {MIGRATION_POLICY} has no effect", collection.plural);
     tokio::time::timeout(MIGRATION_TIMEOUT, probing).await.with_context(late)?
 }
 
@@ -121,15 +121,15 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
 }
 
 /// Writes a copy, reads it back, and marks it as verified.
-async fn write(client: &kube::Client, place: ApiCollection<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
-    let path = format!("{}/{}", place.path(), name(&copy.object));
+async fn write(client: &kube::Client, collection: ApiCollection<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
+    let path = format!("{}/{}", collection.path(), name(&copy.object));
     let written = match copy.exists {
-        false => send(client, Method::POST, &place.path(), "application/json", &copy.object).await?,
+        false => send(client, Method::POST, &collection.path(), "application/json", &copy.object).await?,
         true => send(client, Method::PUT, &path, "application/json", &copy.object).await?,
     };
     status(client, &path, &copy.object, &written).await?;
     let found: Value = client.request(Request::get(&path).body(Vec::new())?).await?;
-    if !is_written(copy, &found, place) {
+    if !is_written(copy, &found, collection) {
         bail!("the copy differs from the object: {found}");
     }
     let mut verified = json!({"metadata": {"annotations": {MIGRATION_UNVERIFIED: null}}});
@@ -225,13 +225,14 @@ pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<L
     let mut leftovers = Leftovers::default();
     let copied: Vec<Value> = remaining(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();
     let is_copied = |manifest: &Value| copied.iter().any(|found| name(found) == name(manifest));
-    for place in RENAMED_KINDS.iter().map(|kind| kind.old).chain(RENAMED_KINDS.iter().map(|kind| kind.new)) {
-        let manifest = definition(&format!("{}.{}", place.plural, storage::GROUP));
+    for collection in RENAMED_KINDS.iter().map(|kind| kind.old).chain(RENAMED_KINDS.iter().map(|kind| kind.new)) {
+        let manifest = definition(&format!("{}.{}", collection.plural, storage::GROUP));
         if read(client, &manifest).await?.is_none() {
             continue;
         }
-        let is_removed = dry_run && [storage::CLUSTERS.plural, storage::CLUSTERS.stored_plural].contains(&place.plural);
-        let objects = if is_removed { 0 } else { list(client, place).await?.unwrap_or_default().len() };
+        let is_removed =
+            dry_run && [storage::CLUSTERS.plural, storage::CLUSTERS.stored_plural].contains(&collection.plural);
+        let objects = if is_removed { 0 } else { list(client, collection).await?.unwrap_or_default().len() };
         match objects == 0 || is_copied(&manifest) {
             true => leftovers.removable.push(manifest),
             false => leftovers.kept.push((name(&manifest).to_owned(), objects)),

@@ -52,7 +52,7 @@ pub(crate) struct ObjectCopy {
 }
 
 /// Copies that are missing or unfinished. Finished copies are not written again, since they may have been changed.
-pub(crate) fn copies(old: &[Value], new: &[Value], place: ApiCollection<'_>) -> Vec<ObjectCopy> {
+pub(crate) fn copies(old: &[Value], new: &[Value], collection: ApiCollection<'_>) -> Vec<ObjectCopy> {
     let there: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
     let mut copies = Vec::new();
     for object in old {
@@ -60,7 +60,7 @@ pub(crate) fn copies(old: &[Value], new: &[Value], place: ApiCollection<'_>) -> 
         if found.is_some_and(|found| !is_unverified(found)) {
             continue;
         }
-        let mut copy = carried(object, place);
+        let mut copy = carried(object, collection);
         let annotations = &object["metadata"]["annotations"];
         for note in NOTES {
             if let Some(value) = annotations.get(note) {
@@ -92,9 +92,9 @@ pub(crate) fn is_unverified(object: &Value) -> bool {
 }
 
 /// Returns true if the object that was read back is equal to the copy.
-pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, place: ApiCollection<'_>) -> bool {
+pub(crate) fn is_written(copy: &ObjectCopy, written: &Value, collection: ApiCollection<'_>) -> bool {
     let notes = |object: &Value| NOTES.map(|note| object["metadata"]["annotations"][note].clone());
-    carried(&copy.object, place) == carried(written, place) && notes(&copy.object) == notes(written)
+    carried(&copy.object, collection) == carried(written, collection) && notes(&copy.object) == notes(written)
 }
 
 /// Policy, with its binding, that refuses all changes of stored objects under their earlier names except the removal of finalizers.

@@ -112,15 +112,15 @@ impl Held {
 
     /// Allocates the cluster IP of a Service that has none yet or requests a specific one.
     fn address(&mut self, owner: &str, new: &mut Value, keep: bool) -> Result<(), FieldError> {
-        let asked = text(new, "spec.clusterIP").to_owned();
+        let requested = text(new, "spec.clusterIP").to_owned();
         // Validation rejects `clusterIPs` without `clusterIP`.
-        let unnamed = asked.is_empty() && !items(new, "spec.clusterIPs").is_empty();
-        if asked != "None" && !unnamed {
-            let address = if asked.is_empty() {
+        let unnamed = requested.is_empty() && !items(new, "spec.clusterIPs").is_empty();
+        if requested != "None" && !unnamed {
+            let address = if requested.is_empty() {
                 let why = "failed to allocate a serviceIP: range is full";
                 self.free_address().ok_or_else(|| FieldError::invalid("spec.clusterIPs", &json!([]), why))?
             } else {
-                asked
+                requested
             };
             // Validation rejects invalid addresses and those of other families.
             if address.parse::<Ipv4Addr>().is_ok() {
@@ -155,8 +155,8 @@ impl Held {
             let field = format!("spec.ports[{index}].nodePort");
             index += 1;
             let protocol = text(port, "protocol").to_owned();
-            let asked = at(port, "nodePort").as_i64().unwrap_or(0);
-            let number = if asked == 0 { self.free_port() } else { Some(asked) };
+            let requested = at(port, "nodePort").as_i64().unwrap_or(0);
+            let number = if requested == 0 { self.free_port() } else { Some(requested) };
             let Some(number) = number else {
                 errors.push(FieldError::invalid(field, &json!(0), "failed to allocate a nodePort: range is full"));
                 return;
@@ -164,11 +164,11 @@ impl Held {
             let key = (protocol, number);
             // As in kube-apiserver, a dry run does not check the port range, only conflicts; for addresses it is the
             // opposite.
-            if keep && asked != 0 && !PORTS.contains(&asked) {
+            if keep && requested != 0 && !PORTS.contains(&requested) {
                 let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
-                errors.push(FieldError::invalid(field, &json!(asked), why));
+                errors.push(FieldError::invalid(field, &json!(requested), why));
             } else if here.contains(&key) || self.ports.get(&key).is_some_and(|holder| holder != owner) {
-                errors.push(FieldError::invalid(field, &json!(asked), "provided port is already allocated"));
+                errors.push(FieldError::invalid(field, &json!(requested), "provided port is already allocated"));
             } else {
                 if keep {
                     self.ports.insert(key.clone(), owner.to_owned());

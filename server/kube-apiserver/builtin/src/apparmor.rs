@@ -73,7 +73,7 @@ pub(super) fn template_warning(
 ) -> Option<(String, &'static str)> {
     let key = format!("{ANNOTATION}{}", text(container, "name"));
     let annotation = annotations.get(&key).and_then(Value::as_str)?;
-    let tells = unset(container, "securityContext.appArmorProfile")
+    let warns = unset(container, "securityContext.appArmorProfile")
         && profile(annotation).is_none_or(|profile| !same(&profile, of_pod));
-    tells.then_some((key, DEPRECATED))
+    warns.then_some((key, DEPRECATED))
 }

@@ -2,7 +2,7 @@
 
 use crowsnest_registry::object::time;
 use crowsnest_registry::strategy::RequestContext;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::object::{at, copy, default, each, fields, inside, items, put, set, take, text, unset};
 use super::{apparmor, autoscaler, gated, pod, service};
@@ -239,11 +239,24 @@ fn job(object: &mut Value) {
             default(&mut spec["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid", uid);
         }
     }
-    // The labels of the template are the default for the job's labels.
-    let labels = fields(object, "spec.template.metadata.labels").clone();
-    if !labels.is_empty() && fields(object, "metadata.labels").is_empty() {
+    // With a generated selector, these include its labels.
+    if let Some(labels) = default_job_labels(object) {
         put(&mut object["metadata"], "labels", labels);
     }
+}
+
+/// The labels of a job's template, which are the default for a job without labels.
+fn default_job_labels(object: &Value) -> Option<Map<String, Value>> {
+    let labels = fields(object, "spec.template.metadata.labels");
+    (!labels.is_empty() && fields(object, "metadata.labels").is_empty()).then(|| labels.clone())
+}
+
+/// The object with the defaults that its creator owns.
+pub(super) fn with_owned_defaults(kind: &str, object: &Value) -> Option<Value> {
+    let labels = default_job_labels(object).filter(|_| kind == "Job")?;
+    let mut owned = object.clone();
+    put(&mut owned["metadata"], "labels", labels);
+    Some(owned)
 }
 
 fn finalizer(object: &mut Value) {
@@ -325,5 +338,27 @@ fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
     } else if unset(new, TIME) || at(old, TIME) == at(new, TIME) {
         let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         put(&mut new["status"], "lastPhaseTransitionTime", now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::from_the_template("Job", json!({}), json!({"app": "a"}), Some(json!({"app": "a"})))]
+    #[case::own_ones("Job", json!({"labels": {"b": "c"}}), json!({"app": "a"}), None)]
+    #[case::none("Job", json!({}), json!({}), None)]
+    #[case::other_kind("Deployment", json!({}), json!({"app": "a"}), None)]
+    fn creators_own_the_labels_of_jobs(
+        #[case] kind: &str,
+        #[case] metadata: Value,
+        #[case] labels: Value,
+        #[case] expected: Option<Value>,
+    ) {
+        let object = json!({"metadata": metadata, "spec": {"template": {"metadata": {"labels": labels}}}});
+        let owned = with_owned_defaults(kind, &object).map(|owned| owned["metadata"]["labels"].clone());
+        assert_eq!(owned, expected);
     }
 }

@@ -150,6 +150,10 @@ impl Strategy for BuiltinStrategy {
         self.normalise(object);
     }
 
+    fn with_owned_defaults(&self, object: &Value) -> Option<Value> {
+        prepare::with_owned_defaults(self.kind, object)
+    }
+
     fn prepare_create(&self, ctx: &RequestContext, object: &mut Value) {
         if self.has_status() && self.kind != "Node" {
             take(object, "status");

@@ -70,15 +70,15 @@ impl Registry {
 
     async fn create_named(
         &self,
-        Creation { resource, ctx, options, .. }: Creation<'_>,
+        Creation { resource, ctx, options, tracked }: Creation<'_>,
         mut object: Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
-        let asked = object.name().to_owned();
+        let requested_name = object.name().to_owned();
         if let Some(why) = resource.strategy.refuses_create() {
-            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &asked, why));
+            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &requested_name, why));
         }
-        let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
+        let attributes = Attributes::new(ctx, resource, Operation::Create, &requested_name, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);
         // Admission may have changed these.
@@ -94,9 +94,12 @@ impl Registry {
                 None => self.as_if_stored(resource, object).await,
             };
         }
-        if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
-            tracing::debug!(version, "create with a resourceVersion");
-            return Err(unexpected("resourceVersion should not be set on objects to be created"));
+        if !object.resource_version().is_empty() {
+            // Server-side apply ignores it: kube-apiserver checks versions of existing objects only.
+            if !tracked {
+                return Err(unexpected("resourceVersion should not be set on objects to be created"));
+            }
+            object.metadata_mut().remove("resourceVersion");
         }
         let body = self.encode(resource, &object).await?;
         let write =
@@ -202,7 +205,15 @@ pub fn begin(
     let api_version = resource.gvr.api_version();
     if !tracked {
         let schema = resource.strategy.schema();
-        apply::track_create(schema.as_deref(), object, &manager(resource, ctx, options, &api_version));
+        let manager = manager(resource, ctx, options, &api_version);
+        match resource.strategy.with_owned_defaults(object) {
+            Some(mut owned) => {
+                apply::track_create(schema.as_deref(), &mut owned, &manager);
+                let managers = owned.metadata_mut().remove("managedFields");
+                object.metadata_mut().extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
+            }
+            None => apply::track_create(schema.as_deref(), object, &manager),
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::admission::{Attributes, Operation};
 use crate::error::Error;
 use crate::object::{Object, time};
 use crate::resource::ResourceRef;
-use crate::storage::{Expect, ObjectKey, Record, Write};
+use crate::storage::{Body, Expect, ObjectKey, Record, Revision, Write};
 use crate::strategy::RequestContext;
 use crate::{Registry, table, write_error};
 use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, Propagation};
@@ -38,6 +38,8 @@ impl Deleted {
 enum Decision {
     Keep,
     Mark(Value),
+    /// Stores the deletion metadata, then removes the object: a grace period of zero.
+    MarkAndRemove(Value),
     Remove,
 }
 
@@ -92,27 +94,40 @@ impl Registry {
                 return Ok(match decision {
                     Decision::Keep => Deleted::Waiting(live),
                     Decision::Mark(object) => Deleted::Waiting(object),
+                    Decision::MarkAndRemove(object) => Deleted::Gone(object),
                     Decision::Remove => Deleted::Gone(live),
                 });
             }
-            let (body, mut object) = match decision {
-                Decision::Keep => return Ok(Deleted::Waiting(live)),
-                Decision::Mark(object) => (Some(self.encode(resource, &object).await?), object),
-                Decision::Remove => (None, live),
-            };
-            let gone = body.is_none();
             let key = ObjectKey::new(namespace, name);
-            let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
-            match self.store.write(write).await {
-                Ok(_) if gone => {
-                    if let Some(allocators) = self.allocators(resource) {
-                        allocators.release(&object);
-                    }
-                    return Ok(Deleted::Gone(object));
+            let write = |revision: Revision, body: Option<Body>| {
+                let write =
+                    Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body };
+                self.store.write(write)
+            };
+            let removal = match decision {
+                Decision::Keep => return Ok(Deleted::Waiting(live)),
+                Decision::Mark(mut object) => {
+                    let body = self.encode(resource, &object).await?;
+                    write(revision, Some(body)).await.map(|revision| {
+                        object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                        Deleted::Waiting(object)
+                    })
                 }
-                Ok(revision) => {
-                    object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
-                    return Ok(Deleted::Waiting(object));
+                Decision::MarkAndRemove(object) => {
+                    let body = self.encode(resource, &object).await?;
+                    match write(revision, Some(body)).await {
+                        Ok(revision) => write(revision, None).await.map(|_| Deleted::Gone(object)),
+                        Err(error) => Err(error),
+                    }
+                }
+                Decision::Remove => write(revision, None).await.map(|_| Deleted::Gone(live)),
+            };
+            match removal {
+                Ok(deleted) => {
+                    if let (Deleted::Gone(object), Some(allocators)) = (&deleted, self.allocators(resource)) {
+                        allocators.release(object);
+                    }
+                    return Ok(deleted);
                 }
                 // The object has changed: retry, including the preconditions.
                 Err(Error::Conflict { .. }) => {}
@@ -178,6 +193,12 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
     if core("pods") {
         return decide_pod(now, options, live, object, changed);
     }
+    // A CRD ignores propagation policies, has no grace period, and keeps its generation.
+    if !live.is_deleting() && is_definition(resource) {
+        let mut object = live.clone();
+        object.metadata_mut().insert("deletionTimestamp".into(), time(now).into());
+        return Decision::Mark(object);
+    }
     if core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
         if live.is_deleting() && !changed {
             return Decision::Keep;
@@ -198,6 +219,10 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
     Decision::Mark(object)
 }
 
+fn is_definition(resource: &ResourceRef) -> bool {
+    (&*resource.gvr.group, &*resource.gvr.resource) == ("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
 fn decide_pod(
     now: jiff::Timestamp,
     options: &DeleteOptions,
@@ -208,40 +233,38 @@ fn decide_pod(
     let held = !object.finalizers().is_empty();
     let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
     // Negative values mean one second, the shortest grace period.
-    let asked = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
+    let requested = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
     let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let grace = if unscheduled || finished { 0 } else { asked };
+    let grace = if unscheduled || finished { 0 } else { requested };
     if live.is_deleting() {
         let current = live.grace_period().unwrap_or(0);
-        let shorter = options.grace.is_some() && asked < current;
-        if (current == 0 || (shorter && asked == 0)) && !held {
+        let shorter = options.grace.is_some() && requested < current;
+        if current == 0 && !held {
             return Decision::Remove;
         }
         if !shorter {
             return if changed { Decision::Mark(object) } else { Decision::Keep };
         }
-        let (began, grace) = shortened(now, live, current, asked);
+        let (began, grace) = shortened(now, live, current, requested);
         object.metadata_mut().remove("deletionTimestamp");
         mark(&mut object, began, grace);
-        return Decision::Mark(object);
-    } else if grace == 0 && !held {
-        return Decision::Remove;
+        return if requested == 0 && !held { Decision::MarkAndRemove(object) } else { Decision::Mark(object) };
     }
     object.metadata_mut().remove("deletionTimestamp");
     mark(&mut object, now, grace);
-    Decision::Mark(object)
+    if grace == 0 && !held { Decision::MarkAndRemove(object) } else { Decision::Mark(object) }
 }
 
 /// Start and length of a shortened grace period. A period that is already over ends now, after at most one second.
-fn shortened(now: jiff::Timestamp, live: &Value, current: i64, asked: i64) -> (jiff::Timestamp, i64) {
+fn shortened(now: jiff::Timestamp, live: &Value, current: i64, requested: i64) -> (jiff::Timestamp, i64) {
     let seconds = jiff::SignedDuration::from_secs;
     let due = live.meta_text("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(now);
     let began = due.checked_sub(seconds(current)).unwrap_or(now);
-    if began.checked_add(seconds(asked)).is_ok_and(|due| due >= now) {
-        return (began, asked);
+    if began.checked_add(seconds(requested)).is_ok_and(|due| due >= now) {
+        return (began, requested);
     }
-    let grace = asked.min(1);
+    let grace = requested.min(1);
     (now.checked_sub(seconds(grace)).unwrap_or(now), grace)
 }
 

@@ -34,7 +34,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason, qualified};
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes, Review};
+use crate::admission::{Admission, Attributes};
 use crate::catalog::Catalog;
 use crate::connect::Connect;
 use crate::error::Error;
@@ -213,14 +213,7 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
         let chain = self.admission.load_full();
-        loop {
-            for step in chain.iter() {
-                step.mutate(Review { attributes, object: object.as_deref_mut(), warnings: &mut *warnings }).await?;
-            }
-            if !attributes.reinvocation.begin_second() {
-                break;
-            }
-        }
+        admission::mutate(&chain, attributes, object.as_deref_mut(), warnings).await?;
         let Some(object) = object else { return Ok(()) };
         for step in chain.iter() {
             step.guard(attributes, object).await?;
@@ -234,10 +227,7 @@ impl Registry {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        for step in self.admission.load_full().iter() {
-            step.validate(Review { attributes, object, warnings: &mut *warnings }).await?;
-        }
-        Ok(())
+        admission::validate(&self.admission.load_full(), attributes, object, warnings).await
     }
 
     /// Runs admission for objects that are not stored: reviews, bindings, evictions, connect options.

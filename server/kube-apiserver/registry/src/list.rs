@@ -46,8 +46,21 @@ impl Registry {
     /// Decodes the objects of a page.
     pub async fn decode_page(&self, resource: &ResourceRef, page: Page) -> ApiResult<List> {
         let Page { objects, revision, continue_token, remaining } = page;
-        let objects = self.decode_all(resource, objects).await?;
+        let objects = self.decode_listed(resource, objects).await?;
         Ok(List { objects, revision, continue_token, remaining })
+    }
+
+    /// Decodes objects of a list. If custom resources cannot be converted, kube-apiserver's cache of the version never
+    /// becomes ready, so that it refuses lists with this error.
+    async fn decode_listed(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
+        self.decode_all(resource, records).await.map_err(|error| match resource.is_custom() {
+            true => {
+                tracing::warn!(%error, resource = %resource.gvr, "cannot convert custom resources of a list");
+                let details = Details { retry_after_seconds: Some(1), ..Details::default() };
+                ApiError::new(Reason::TooManyRequests, "storage is (re)initializing").with_details(details)
+            }
+            false => error,
+        })
     }
 
     /// The records that a list selects.
@@ -117,7 +130,7 @@ impl Registry {
         let mut candidates = candidates(options, records)?;
         if !is_decided_by_key(&options.fields) {
             let whole = candidates.iter().map(|(_, record)| record.clone()).collect();
-            let mut decoded = self.decode_all(resource, whole).await?.into_iter();
+            let mut decoded = self.decode_listed(resource, whole).await?.into_iter();
             candidates.retain(|_| decoded.next().is_some_and(|object| matches(resource, options, &object)));
         }
         Ok(candidates)

@@ -53,6 +53,12 @@ pub trait Strategy: VersionSchemas {
         self.default(object);
     }
 
+    /// The object with defaults that its creator owns, although they are set when the object is prepared. `None` if there
+    /// are none.
+    fn with_owned_defaults(&self, _object: &Value) -> Option<Value> {
+        None
+    }
+
     /// Normalizes an object before a create: drops the status if there is a status subresource, sets the generation,
     /// and so on.
     fn prepare_create(&self, ctx: &RequestContext, object: &mut Value);

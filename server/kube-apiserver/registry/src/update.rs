@@ -200,7 +200,6 @@ impl Registry {
             }
             Change::Patch(patch) if patch.creates() => {
                 let object = patch.apply(resource, ctx, None, options, warnings).await?;
-                check_name(&object, name)?;
                 if !object.uid().is_empty() {
                     let why = format!(
                         "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -208,6 +207,7 @@ impl Registry {
                     );
                     return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
                 }
+                check_name(&object, name)?;
                 object
             }
             _ => return Ok(None),
@@ -390,9 +390,9 @@ fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, 
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
         let registry = if group.is_empty() { plural.to_string() } else { format!("{group}/{plural}") };
-        let place = crate::storage::ObjectKey::new(live.namespace(), name);
+        let key = crate::storage::ObjectKey::new(live.namespace(), name);
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
             new.uid(),
             live.uid()
         );

@@ -239,8 +239,8 @@ impl Watch {
     async fn line(&self, change: &Arc<Change>, event: &'static str) -> Result<Bytes, Error> {
         let first = self.first && self.form.tells_more_first();
         let key = LineKey { event, form: self.form_name.clone(), first };
-        let place = change.shared.line(key, self.form.fresh());
-        let line = place.get_or_try_init(|| self.encode(change, event, first)).await?;
+        let cell = change.shared.line(key, self.form.fresh());
+        let line = cell.get_or_try_init(|| self.encode(change, event, first)).await?;
         Ok(line.clone())
     }
 
@@ -278,8 +278,8 @@ impl Watch {
         }
         let whole = !is_decided_by_key(&self.options.fields);
         let version = if whole { self.version.clone() } else { Arc::from("") };
-        let place = change.shared.sides(&version);
-        let sides = place.get_or_try_init(|| self.sides(change, whole)).await?;
+        let cell = change.shared.sides(&version);
+        let sides = cell.get_or_try_init(|| self.sides(change, whole)).await?;
         let wants = |side: &Selectable| {
             self.options.labels.matches_json(side.labels.as_ref())
                 && self.options.fields.matches_with(|path| match of_key(&change.key, path) {

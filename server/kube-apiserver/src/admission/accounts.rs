@@ -235,10 +235,10 @@ fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), Str
             let from = items(container, "envFrom").filter_map(|from| {
                 Some(("envFrom".to_owned(), &from.get("secretRef").filter(|r| r.is_object())?["name"]))
             });
-            for (place, secret) in env.chain(from) {
+            for (source, secret) in env.chain(from) {
                 if !lists_secret("secrets", secret) {
                     return Err(format!(
-                        "{what} {} with {place} referencing secret.secretName=\"{}\" is not allowed because service account {name} does not reference that secret",
+                        "{what} {} with {source} referencing secret.secretName=\"{}\" is not allowed because service account {name} does not reference that secret",
                         text(&container["name"]),
                         text(secret)
                     ));

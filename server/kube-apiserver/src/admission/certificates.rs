@@ -94,11 +94,12 @@ impl Admission for CertificateSubjectRestriction {
             return Ok(());
         }
         let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).unwrap_or_default();
-        let asked = SigningRequest::parse(&pem).map_err(|why| forbidden(a, format!("failed to parse CSR: {why}")))?;
-        if asked.subject.organizations().contains(&MASTERS) {
+        let signing_request =
+            SigningRequest::parse(&pem).map_err(|why| forbidden(a, format!("failed to parse CSR: {why}")))?;
+        if signing_request.subject.organizations().contains(&MASTERS) {
             return Err(forbidden(a, format!("use of {CLIENTS} signer with {MASTERS} group is not allowed")));
         }
-        if asked.subject.common_name() == Some(FRONT_PROXY) {
+        if signing_request.subject.common_name() == Some(FRONT_PROXY) {
             return Err(forbidden(a, format!("use of {CLIENTS} signer with common name {FRONT_PROXY} is not allowed")));
         }
         Ok(())

@@ -101,9 +101,9 @@ async fn approving_and_signing_need_rights_on_the_signer() {
         ),
         ("signer", "c/status", json!({"metadata": {"labels": {"a": "b"}}}), 200, ""),
     ];
-    for (user, path, body, code, said) in cases {
+    for (user, path, body, code, expected) in cases {
         let answer = ask(&server, user, &format!("PATCH {REQUESTS}/{path}"), &body).await;
-        assert!(answer.0 == code && answer.1.ends_with(said), "{user} {path}: {answer:?}");
+        assert!(answer.0 == code && answer.1.ends_with(expected), "{user} {path}: {answer:?}");
     }
     server.stop().await.unwrap();
 }
@@ -112,7 +112,7 @@ async fn approving_and_signing_need_rights_on_the_signer() {
 async fn requests_for_system_masters_are_rejected() {
     let server = started(&[]).await;
     let refused = "certificatesigningrequests.certificates.k8s.io \"m\" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
-    for (user, organization, signer, code, said) in [
+    for (user, organization, signer, code, expected) in [
         ("plain", MASTERS, CLIENTS, 403, refused),
         ("admin", MASTERS, CLIENTS, 403, refused),
         ("plain", "system:karmada:agents", CLIENTS, 201, ""),
@@ -120,7 +120,7 @@ async fn requests_for_system_masters_are_rejected() {
     ] {
         let line = format!("POST {REQUESTS}?dryRun=All");
         let answer = ask(&server, user, &line, &request("m", organization, signer)).await;
-        assert_eq!(answer, (code, said.to_owned()), "{user} {organization} {signer}");
+        assert_eq!(answer, (code, expected.to_owned()), "{user} {organization} {signer}");
     }
     server.stop().await.unwrap();
 }

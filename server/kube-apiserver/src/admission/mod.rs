@@ -6,27 +6,30 @@ pub mod accounts;
 mod certificates;
 #[cfg(test)]
 mod certificates_tests;
+mod environment;
 mod ingress;
 pub mod limits;
 pub mod policy;
 pub mod priority;
+pub mod protection;
 pub mod quota;
 mod runtime;
-mod surroundings;
 mod taints;
 pub mod tolerations;
-pub mod webhook;
 
 use std::sync::Arc;
 
+use crowsnest_admission_plugins::Environment;
+use crowsnest_admission_plugins::policy::{MutatingPolicies, ValidatingPolicies};
+use crowsnest_admission_plugins::webhook::Webhooks;
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Admission;
 use crowsnest_registry::authz::Authorizer;
 
+pub use crowsnest_admission_plugins::webhook::client::WebhookClient;
 pub use crowsnest_apiserver::outbound::Target;
-pub use webhook::client::WebhookClient;
 
 /// An optional plugin, by its name in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +102,12 @@ pub fn plugins(
     outbound: &Arc<Outbound>,
     disabled: &[Plugin],
 ) -> Vec<Arc<dyn Admission>> {
-    let judge: Arc<dyn AccessChecker> = authorizer.clone();
+    let access_checker: Arc<dyn AccessChecker> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
-    let webhooks = webhook::Webhooks::new(registry, judge.clone(), client);
+    let environment: Arc<dyn Environment> = Arc::new(environment::Stored::new(registry));
+    let mutating = MutatingPolicies::new(environment.clone(), access_checker.clone());
+    let validating = ValidatingPolicies::new(environment.clone(), access_checker.clone());
+    let webhooks = Webhooks::new(environment, access_checker, client);
     let chain: [(Option<Plugin>, Arc<dyn Admission>); 13] = [
         (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger(Arc::downgrade(registry)))),
         (Some(Plugin::TaintNodesByCondition), Arc::new(taints::TaintNodesByCondition)),
@@ -112,8 +118,8 @@ pub fn plugins(
         (Some(Plugin::CertificateSigning), Arc::new(certificates::CertificateSigning(authorizer.clone()))),
         (Some(Plugin::CertificateSubjectRestriction), Arc::new(certificates::CertificateSubjectRestriction)),
         (Some(Plugin::DefaultIngressClass), Arc::new(ingress::DefaultIngressClass(Arc::downgrade(registry)))),
-        (Some(Plugin::MutatingAdmissionPolicy), Arc::new(policy::MutatingPolicies::new(registry, judge.clone()))),
-        (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry, judge))),
+        (Some(Plugin::MutatingAdmissionPolicy), Arc::new(mutating)),
+        (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(validating)),
         (None, Arc::new(webhooks)),
         (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota(Arc::downgrade(registry)))),
     ];

@@ -36,8 +36,8 @@ impl Admission for RuntimeClass {
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
-        let judged = self.of(pod).and_then(|class| overhead(&pod["spec"], class.as_ref()));
-        judged.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+        let result = self.of(pod).and_then(|class| overhead(&pod["spec"], class.as_ref()));
+        result.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
     }
 }
 

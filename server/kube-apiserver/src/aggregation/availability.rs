@@ -90,7 +90,7 @@ async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
 }
 
 fn unresolved(remote: &Remote, why: &ResolveError) -> Finding {
-    let ServerAddress::Service(service) = &remote.target.place else {
+    let ServerAddress::Service(service) = &remote.target.address else {
         return unavailable("ServiceNotFound", why.to_string());
     };
     let (name, namespace) = (&service.name, &service.namespace);

@@ -72,7 +72,7 @@ pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) ->
                     .then_with(|| crate::crd::versions::compare(&b.version, &a.version))
             });
             let versions: Vec<Value> = versions.into_iter().map(|(_, entry)| entry).collect();
-            let group = json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions});
+            let group = json!({"metadata": {"name": group}, "versions": versions});
             RankedGroup { priority, group }
         })
         .collect()

@@ -43,7 +43,7 @@ impl Remote {
             group_priority: spec["groupPriorityMinimum"].as_i64().unwrap_or(0),
             version_priority: spec["versionPriority"].as_i64().unwrap_or(0),
             target: Target {
-                place: ServerAddress::Service(ServiceRef::parse(service)),
+                address: ServerAddress::Service(ServiceRef::parse(service)),
                 ca_bundle,
                 insecure: spec["insecureSkipTLSVerify"].as_bool().unwrap_or(false),
             },

@@ -363,8 +363,8 @@ mod tests {
     #[case(Some(1), SHORTEST)]
     #[case(Some(3601), 3601)]
     #[case(Some(i64::from(i32::MAX)), LONGEST)]
-    fn validity_is_requested_within_limits(#[case] asked: Option<i64>, #[case] expected: i64) {
-        assert_eq!(duration(asked), expected);
+    fn validity_is_requested_within_limits(#[case] requested: Option<i64>, #[case] expected: i64) {
+        assert_eq!(duration(requested), expected);
     }
 
     #[test]

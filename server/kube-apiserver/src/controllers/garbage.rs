@@ -34,7 +34,7 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_s
 
 /// Location of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct ObjectLocation {
     table: ResourceKey,
     key: ObjectKey,
 }
@@ -61,10 +61,10 @@ struct Edge {
 #[derive(Debug, Default)]
 struct Graph {
     /// Objects with owners, by UID.
-    nodes: HashMap<String, (Place, Vec<Edge>)>,
+    nodes: HashMap<String, (ObjectLocation, Vec<Edge>)>,
     dependents: HashMap<String, HashSet<String>>,
     /// Owners in foreground or orphan deletion, by UID.
-    ending: HashMap<String, Place>,
+    ending: HashMap<String, ObjectLocation>,
     /// By owner UID: [`mark`]s of owner references that were found valid, until the owner is deleted. Avoids reading
     /// the owner on each change of its dependents.
     settled: Mutex<HashMap<String, HashSet<u64>>>,
@@ -111,7 +111,7 @@ impl Graph {
     }
 
     /// Applies a change and returns the UIDs to check.
-    fn see(&mut self, place: Place, links: &Links, kind: ChangeKind) -> Vec<String> {
+    fn see(&mut self, location: ObjectLocation, links: &Links, kind: ChangeKind) -> Vec<String> {
         let uid = links.uid.clone();
         let edge = |link: &OwnerLink| Edge { owner: link.uid.clone(), blocks: link.block_owner_deletion == Some(true) };
         let owners: Vec<Edge> = links.owners.iter().map(edge).collect();
@@ -134,13 +134,13 @@ impl Graph {
             }
         }
         if !owners.is_empty() {
-            if !self.is_settled(place.key.namespace(), &links.owners) {
+            if !self.is_settled(location.key.namespace(), &links.owners) {
                 touched.push(uid.clone());
             }
-            self.nodes.insert(uid.clone(), (place.clone(), owners));
+            self.nodes.insert(uid.clone(), (location.clone(), owners));
         }
         if links.deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
-            self.ending.insert(uid.clone(), place);
+            self.ending.insert(uid.clone(), location);
             touched.push(uid);
         } else {
             self.ending.remove(&uid);
@@ -166,7 +166,9 @@ pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
             Some(Ok(changes)) => {
                 for (table, change) in changes {
                     match change.body.links() {
-                        Ok(links) => touched.extend(graph.see(Place { table, key: change.key }, &links, change.kind)),
+                        Ok(links) => {
+                            touched.extend(graph.see(ObjectLocation { table, key: change.key }, &links, change.kind))
+                        }
                         Err(error) => tracing::warn!(key = %change.key, %error, "cannot read an object"),
                     }
                 }
@@ -224,18 +226,18 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
             let failed = &failed;
             async move {
                 let mut well = true;
-                if let Some(place) = graph.ending.get(&uid)
-                    && let Err(error) = end(registry, graph, &uid, place).await
+                if let Some(location) = graph.ending.get(&uid)
+                    && let Err(error) = end(registry, graph, &uid, location).await
                 {
-                    tracing::warn!(key = %place.key, %error, "cannot complete a deletion");
+                    tracing::warn!(key = %location.key, %error, "cannot complete a deletion");
                     well = false;
                 }
-                if let Some((place, _)) = graph.nodes.get(&uid)
-                    && let Err(error) = collect(registry, graph, &uid, place).await
+                if let Some((location, _)) = graph.nodes.get(&uid)
+                    && let Err(error) = collect(registry, graph, &uid, location).await
                     && !error.is(Reason::NotFound)
                     && !error.is(Reason::Conflict)
                 {
-                    tracing::warn!(key = %place.key, %error, "cannot collect an object");
+                    tracing::warn!(key = %location.key, %error, "cannot collect an object");
                     well = false;
                 }
                 if !well {
@@ -248,9 +250,13 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
 }
 
 /// The object at a location if it has this UID.
-async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult<Option<(ResourceRef, Value)>> {
-    let Some(resource) = registry.catalog.served().by_table(&place.table).cloned() else { return Ok(None) };
-    match registry.get(&resource, place.key.namespace(), place.key.name()).await {
+async fn object(
+    registry: &Arc<Registry>,
+    location: &ObjectLocation,
+    uid: &str,
+) -> ApiResult<Option<(ResourceRef, Value)>> {
+    let Some(resource) = registry.catalog.served().by_table(&location.table).cloned() else { return Ok(None) };
+    match registry.get(&resource, location.key.namespace(), location.key.name()).await {
         Ok(object) if object.uid() == uid => Ok(Some((resource, object))),
         Ok(_) => Ok(None),
         Err(error) if error.is(Reason::NotFound) => Ok(None),
@@ -276,8 +282,8 @@ async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str)
 }
 
 /// Deletes a dependent without owners, or removes references to missing owners.
-async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
-    let Some((resource, dependent)) = object(registry, place, uid).await? else { return Ok(()) };
+async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, location: &ObjectLocation) -> ApiResult<()> {
+    let Some((resource, dependent)) = object(registry, location, uid).await? else { return Ok(()) };
     if dependent.is_deleting() && !dependent.finalizers().iter().any(|f| f == FOREGROUND) {
         return Ok(());
     }
@@ -335,8 +341,8 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
 /// waits for the next.
 async fn may_be_in_cycle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -> ApiResult<bool> {
     for dependent in graph.dependents.get(uid).into_iter().flatten() {
-        let Some(place) = graph.ending.get(dependent) else { continue };
-        let found = object(registry, place, dependent).await?;
+        let Some(location) = graph.ending.get(dependent) else { continue };
+        let found = object(registry, location, dependent).await?;
         if found.is_some_and(|(_, object)| object.is_deleting() && object.finalizers().iter().any(|f| f == FOREGROUND))
         {
             return Ok(true);
@@ -408,8 +414,8 @@ async fn edit_object(registry: &Arc<Registry>, resource: &ResourceRef, object: &
 }
 
 /// Continues a foreground or orphan deletion.
-async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
-    let Some((resource, ending)) = object(registry, place, uid).await? else { return Ok(()) };
+async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, location: &ObjectLocation) -> ApiResult<()> {
+    let Some((resource, ending)) = object(registry, location, uid).await? else { return Ok(()) };
     if !ending.is_deleting() {
         return Ok(());
     }
@@ -417,8 +423,8 @@ async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) 
     let dependents: Vec<&String> = graph.dependents.get(uid).into_iter().flatten().collect();
     if held.iter().any(|f| f == ORPHAN) {
         for dependent in dependents {
-            let Some((place, _)) = graph.nodes.get(dependent) else { continue };
-            if let Some((of, object)) = object(registry, place, dependent).await? {
+            let Some((location, _)) = graph.nodes.get(dependent) else { continue };
+            if let Some((of, object)) = object(registry, location, dependent).await? {
                 drop_owners(registry, &of, &object, HashSet::from([uid.to_owned()])).await?;
             }
         }
@@ -429,11 +435,11 @@ async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) 
     }
     let (mut blocked, mut failed) = (false, None);
     for dependent in dependents {
-        let Some((place, _)) = graph.nodes.get(dependent) else { continue };
-        let Some((_, object)) = object(registry, place, dependent).await? else { continue };
+        let Some((location, _)) = graph.nodes.get(dependent) else { continue };
+        let Some((_, object)) = object(registry, location, dependent).await? else { continue };
         let references = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         blocked |= references.iter().any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true);
-        let collected = collect(registry, graph, dependent, place).await;
+        let collected = collect(registry, graph, dependent, location).await;
         failed = collected.err().filter(|error| !error.is(Reason::NotFound)).or(failed);
     }
     if !blocked {

@@ -2,13 +2,14 @@
 //! cluster information.
 //!
 //! They run in the server's process and use its registry. [`start`] runs them until the server stops. Members enable
-//! further ones (a `default` service account and the root certificate in every namespace, quotas).
+//! further ones (a `default` service account and the root certificate in every namespace, quotas, storage protection).
 
 pub mod accounts;
 pub mod certificates;
 pub mod clusterinfo;
 pub mod garbage;
 pub mod namespaces;
+pub mod protection;
 pub mod quota;
 pub mod tokencleaner;
 pub mod tokens;
@@ -20,11 +21,13 @@ use std::time::Duration;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
+use crowsnest_registry::admission::Admission;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::resource::ResourceRef;
 
 use crate::ApiServer;
 use crate::admission::accounts::ServiceAccounts;
+use crate::admission::protection::StorageObjectInUseProtection;
 
 /// Optional controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +39,9 @@ pub struct Controllers {
     pub service_certificates: bool,
     /// The status of ResourceQuotas.
     pub quotas: bool,
+    /// Finalizers of claims and volumes while they are in use, and the `StorageObjectInUseProtection` admission plugin,
+    /// which adds them.
+    pub storage_protection: bool,
 }
 
 /// Starts the controllers as tasks of the server.
@@ -51,11 +57,19 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     if controllers.quotas {
         server.spawn("usage of resource quotas", quota::run(server.clone()));
     }
+    let mut admission: Vec<Arc<dyn Admission>> = Vec::new();
+    if controllers.storage_protection {
+        server.spawn("storage protection", protection::run(server.clone()));
+        admission.push(Arc::new(StorageObjectInUseProtection));
+    }
     if controllers.service_accounts {
         let mut published = vec![accounts::ROOT];
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
         server.spawn("default service accounts", accounts::run(server.clone(), published));
-        server.set_admission(vec![Arc::new(ServiceAccounts::new(&registry))]);
+        admission.push(Arc::new(ServiceAccounts::new(&registry)));
+    }
+    if !admission.is_empty() {
+        server.set_admission(admission);
     }
 }
 

@@ -221,7 +221,7 @@ impl Rule {
                 }
                 Err(why) => {
                     found.over = true;
-                    found.errors.push(failed(&self.place(name), why));
+                    found.errors.push(failed(&self.path_of(name), why));
                 }
             },
             Err(failure) => {
@@ -272,13 +272,13 @@ impl Rule {
     }
 
     /// The path that a rule reports.
-    fn place(&self, name: &str) -> String {
+    fn path_of(&self, name: &str) -> String {
         let joins = name.is_empty() || self.field_path.is_empty() || self.field_path.starts_with('[');
         shown(&format!("{name}{}{}", if joins { "" } else { "." }, self.field_path))
     }
 
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
-        let field = self.place(name);
+        let field = self.path_of(name);
         // Objects and lists are not repeated in the message.
         let shown = (!value.is_object() && !value.is_array()).then(|| printed(value));
         match self.reason.as_str() {

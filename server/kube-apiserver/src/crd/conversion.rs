@@ -1,10 +1,10 @@
 //! Conversion between versions of a custom resource: by changing `apiVersion`, or by the CRD's webhook.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apimachinery::status::ApiResult;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::unexpected;
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{Schema, SchemaRef, prune};
@@ -21,6 +21,8 @@ pub struct Converter {
     by: By,
     /// Versions by `apiVersion`.
     schemas: BTreeMap<String, Version>,
+    /// All versions of the CRD, as `apiVersion`.
+    versions: BTreeSet<String>,
 }
 
 /// Schema and defaults of a version.
@@ -49,7 +51,8 @@ impl Converter {
             let version_name = format!("{}/{}", definition.group(), version.name());
             Some((version_name, Version { typed: Schema::for_custom_resource(&schema), schema }))
         });
-        Self { schemas: schemas.collect(), by: By::of(definition, client) }
+        let versions = definition.versions().map(|version| format!("{}/{}", definition.group(), version.name()));
+        Self { schemas: schemas.collect(), versions: versions.collect(), by: By::of(definition, client) }
     }
 
     /// The typed schema of a version.
@@ -66,8 +69,14 @@ impl Converter {
         }
     }
 
-    /// Converts objects, with the defaults of their own version but not those of the target version.
+    /// Converts objects, with the defaults of their own version but not those of the target version. Fails for an object
+    /// that is stored in a version that was removed from the CRD.
     pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+        let mut from = objects.iter().map(|object| text(object, "/apiVersion"));
+        if let Some(removed) = from.find(|version| !self.versions.contains(*version)) {
+            let message = format!("request to convert CR from an invalid group/version: {removed}");
+            return Err(ApiError::without_reason(500, message));
+        }
         objects.iter_mut().for_each(|object| self.default(object));
         let mut converted = self.by.convert(objects, to).await?;
         if let Some(version) = self.schemas.get(to) {

@@ -34,17 +34,21 @@ const KNOWN: &[&str] = &[
     "uuid5",
 ];
 
-/// Adds the unrecognized formats of a schema, each once.
-pub fn unrecognized(schema: &Value, found: &mut Vec<String>) {
+/// True if validation recognizes the format of a schema, which is not empty.
+pub fn is_recognized(schema: &Value) -> bool {
     let format = word(schema, "format");
-    let known = match word(schema, "type") {
-        _ if format.is_empty() => true,
+    match word(schema, "type") {
         "" | "string" => KNOWN.contains(&format.replace('-', "").as_str()),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,
-    };
-    if !known && !found.iter().any(|other| other == format) {
+    }
+}
+
+/// Adds the unrecognized formats of a schema, each once.
+pub fn unrecognized(schema: &Value, found: &mut Vec<String>) {
+    let format = word(schema, "format");
+    if !format.is_empty() && !is_recognized(schema) && !found.iter().any(|other| other == format) {
         found.push(format.to_owned());
     }
     for (_, child, _) in children(schema, "") {

@@ -17,6 +17,7 @@ mod internal;
 mod keywords;
 mod known;
 pub mod names;
+mod replicas;
 pub mod resources;
 mod rule_costs;
 mod rules;
@@ -31,5 +32,7 @@ pub mod versions;
 mod served_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod webhook_tests;
 
 pub use strategy::CustomStrategy;

@@ -46,7 +46,10 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
             let mut strategy =
                 CustomStrategy::new(spec_names.kind.clone(), &format!("{group}/{name}"), schema, converter.clone());
             strategy.has_status = version.has_status();
-            strategy.spec_replicas = version.scale().map(|s| text(s, "/specReplicasPath").to_owned());
+            let paths =
+                version.scale().map(|scale| ["/specReplicasPath", "/statusReplicasPath"].map(|path| text(scale, path)));
+            strategy.replicas =
+                paths.into_iter().flatten().filter(|path| !path.is_empty()).map(str::to_owned).collect();
             strategy.selectable = version.selectable_fields();
             strategy.since = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
             strategy.deprecation = version.deprecation(view);
@@ -178,8 +181,13 @@ impl Strategy for DefinitionStrategy {
     }
 
     fn prepare_delete(&self, ctx: &RequestContext, object: &mut Value) {
-        Condition::new("Terminating", "True", "InstanceDeletionPending", "CustomResource deletion is pending")
-            .set(object, ctx.now);
+        Condition::new(
+            "Terminating",
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        )
+        .set(object, ctx.now);
         let finalizers = &mut object["metadata"]["finalizers"];
         if !finalizers.is_array() {
             *finalizers = json!([]);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{ApiServer, Config, Data};
 
 /// Webhook that computes responses by a function.
-struct Answering(fn(&Value) -> Value);
+pub(super) struct Answering(pub(super) fn(&Value) -> Value);
 
 #[async_trait]
 impl InProcessServer for Answering {
@@ -29,7 +29,7 @@ impl InProcessServer for Answering {
     }
 }
 
-async fn put(
+pub(super) async fn put(
     client: &kube::Client,
     api_version: &str,
     kind: &str,
@@ -47,7 +47,7 @@ async fn put(
     api.create(&PostParams::default(), &object).await.map(|o| serde_json::to_value(o).unwrap())
 }
 
-fn definition(conversion: Value) -> Value {
+pub(super) fn definition(conversion: Value) -> Value {
     let version = |name: &str, storage: bool, field: &str| {
         json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object", "properties": {
             "spec": {"type": "object", "properties": {field: {"type": "integer", "maximum": 9}}}}}}})
@@ -58,43 +58,43 @@ fn definition(conversion: Value) -> Value {
 }
 
 /// Waits until the catalog serves cars, or no longer does.
-async fn until_served(server: &ApiServer, wanted: bool) {
+pub(super) async fn until_served(server: &ApiServer, wanted: bool) {
     let mut changed = server.registry().catalog.subscribe();
     while server.registry().catalog.served().serves("example.com", "v1") != wanted {
         changed.changed().await.unwrap();
     }
 }
 
+/// Response of a conversion webhook that renames a field.
+fn converted(request: &Value) -> Value {
+    let to = request["desiredAPIVersion"].as_str().unwrap_or("");
+    let convert = |object: &Value| {
+        let mut object = object.clone();
+        let (from, into) = if to.ends_with("/v1") { ("tyres", "wheels") } else { ("wheels", "tyres") };
+        let moved = object["spec"].as_object_mut().and_then(|spec| spec.remove(from));
+        object["spec"][into] = moved.unwrap_or(Value::Null);
+        object["apiVersion"] = to.into();
+        object
+    };
+    let objects: Vec<Value> = request["objects"].as_array().unwrap().iter().map(convert).collect();
+    json!({"result": {"status": "Success"}, "convertedObjects": objects})
+}
+
+/// Serves cars whose versions are converted by a webhook.
+pub(super) async fn serve_converted(server: &ApiServer) {
+    server.services().local.mount("default", "convert", Arc::new(Answering(converted)));
+    let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
+    let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    put(&server.admin(), crds, "CustomResourceDefinition", definitions, definition(conversion)).await.unwrap();
+    until_served(server, true).await;
+}
+
 #[tokio::test]
 async fn definitions_are_served_and_deleted() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
-    let converter = |request: &Value| {
-        let to = request["desiredAPIVersion"].as_str().unwrap_or("");
-        let convert = |object: &Value| {
-            let mut object = object.clone();
-            let (from, into) = if to.ends_with("/v1") { ("tyres", "wheels") } else { ("wheels", "tyres") };
-            let moved = object["spec"].as_object_mut().and_then(|spec| spec.remove(from));
-            object["spec"][into] = moved.unwrap_or(Value::Null);
-            object["apiVersion"] = to.into();
-            object
-        };
-        let objects: Vec<Value> = request["objects"].as_array().unwrap().iter().map(convert).collect();
-        json!({"result": {"status": "Success"}, "convertedObjects": objects})
-    };
-    server.services().local.mount("default", "convert", Arc::new(Answering(converter)));
-    let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
-        "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
-    put(
-        &client,
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        definition(conversion),
-    )
-    .await
-    .unwrap();
-    until_served(&server, true).await;
+    serve_converted(&server).await;
 
     let car = json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"tyres": 4}});
     let made = put(&client, "example.com/v1beta1", "Car", "cars", car).await.unwrap();
@@ -246,7 +246,7 @@ async fn patches_keep_the_version_and_a_scale_needs_replicas() {
 }
 
 /// Sends a request with a JSON body; returns status code and response.
-async fn ask(client: &kube::Client, line: &str, media: &str, body: Value) -> (u16, Value) {
+pub(super) async fn ask(client: &kube::Client, line: &str, media: &str, body: Value) -> (u16, Value) {
     let (method, path) = line.split_once(' ').unwrap();
     let request = http::Request::builder().method(method).uri(path).header("content-type", media);
     let response = client.send(request.body(body.to_string().into_bytes().into()).unwrap()).await.unwrap();
@@ -266,7 +266,12 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     until_served(&server, true).await;
     let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
     assert_eq!(ask(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
-    assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    let (code, marked) = ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, foreground).await;
+    let metadata = &marked["metadata"];
+    assert_eq!((code, &metadata["generation"]), (200, &json!(1)));
+    assert_eq!((metadata.get("deletionGracePeriodSeconds"), metadata["deletionTimestamp"].is_string()), (None, true));
+    assert_eq!(metadata["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     let verbs = |resources: &Value| resources["resources"][0]["verbs"].clone();
     let mut changed = server.registry().catalog.subscribe();
     loop {
@@ -313,5 +318,94 @@ async fn policies_cannot_block_deletion_of_a_definition() {
     assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
     until_served(&server, false).await;
     assert_eq!(ask(&client, &format!("GET {definitions}/cars.example.com"), json, Value::Null).await.0, 404);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn values_of_custom_resources_are_validated() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let mut definition = definition(json!({"strategy": "None"}));
+    definition["spec"]["versions"] = json!([{"name": "v1", "served": true, "storage": true,
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "mode": {"type": "string", "nullable": true, "enum": ["a", "b"]},
+                "replicas": {"type": "integer"},
+                "tokens": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                    "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+            }},
+            "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+        }}},
+    }]);
+    let crds = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    put(&client, crds.0, crds.1, crds.2, definition).await.unwrap();
+    until_served(&server, true).await;
+    let car = |name: &str, spec: Value| json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    let null = car("null", json!({"mode": null}));
+    let error = put(&client, "example.com/v1", "Car", "cars", null).await.unwrap_err().to_string();
+    assert!(error.contains("spec.mode: Unsupported value: null: supported values: \"a\", \"b\""), "{error}");
+
+    let tokens = json!({"tokens": [{"name": "a"}, {"name": "b"}]});
+    put(&client, "example.com/v1", "Car", "cars", car("list", tokens)).await.unwrap();
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Car"), "cars");
+    let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    let parameters = PatchParams::default();
+    let twice = Patch::Merge(json!({"spec": {"tokens": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}}));
+    let error = cars.patch("list", &parameters, &twice).await.unwrap_err().to_string();
+    assert!(error.contains("spec.tokens[2]: Duplicate value: {\"name\":\"a\"}"), "{error}");
+    let text = Patch::Merge(json!({"status": {"replicas": "x"}}));
+    let error = cars.patch_status("list", &parameters, &text).await.unwrap_err().to_string();
+    let wrong = "status.replicas: Invalid value: \"string\": replicas in body must be of type integer: \"string\"";
+    assert!(error.contains(wrong), "{error}");
+    let negative = Patch::Merge(json!({"status": {"replicas": -1}}));
+    let error = cars.patch_status("list", &parameters, &negative).await.unwrap_err().to_string();
+    assert!(error.contains(".status.replicas: Invalid value: -1: should be a non-negative integer"), "{error}");
+    server.stop().await.unwrap();
+}
+
+/// Objects that are stored in a removed version cannot be read, as in kube-apiserver.
+#[tokio::test]
+async fn objects_of_removed_versions_are_not_converted() {
+    const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    let definition = definition(json!({"strategy": "None"}));
+    put(&client, crds, "CustomResourceDefinition", definitions, definition.clone()).await.unwrap();
+    until_served(&server, true).await;
+    let car = json!({"metadata": {"name": "old", "namespace": "default"}, "spec": {"wheels": 4}});
+    put(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
+
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "x"), definitions);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut versions = definition["spec"]["versions"].clone();
+    (versions[0]["storage"], versions[1]["storage"]) = (json!(false), json!(true));
+    let parameters = PatchParams::default();
+    let moved = Patch::Merge(json!({"spec": {"versions": versions}}));
+    api.patch("cars.example.com", &parameters, &moved).await.unwrap();
+    let stored = Patch::Merge(json!({"status": {"storedVersions": ["v1beta1"]}}));
+    api.patch_status("cars.example.com", &parameters, &stored).await.unwrap();
+    let removed = Patch::Merge(json!({"spec": {"versions": [versions[1]]}}));
+    api.patch("cars.example.com", &parameters, &removed).await.unwrap();
+
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1beta1", "Car"), "cars");
+    let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    let read = async {
+        let mut changed = server.registry().catalog.subscribe();
+        while server.registry().catalog.served().serves("example.com", "v1") {
+            changed.changed().await.unwrap();
+        }
+        cars.get("old").await.unwrap_err().to_string()
+    };
+    let error = tokio::time::timeout(LONGEST, read).await.unwrap();
+    assert!(error.contains("request to convert CR from an invalid group/version: example.com/v1"), "{error}");
+    let path = "GET /apis/example.com/v1beta1/namespaces/default/cars";
+    for query in ["", "?limit=1", "?fieldSelector=metadata.name%3Dold"] {
+        let (code, status) = ask(&client, &format!("{path}{query}"), "application/json", Value::Null).await;
+        let details = &status["details"]["retryAfterSeconds"];
+        assert_eq!((code, status["message"].as_str(), details), (429, Some("storage is (re)initializing"), &json!(1)));
+    }
     server.stop().await.unwrap();
 }

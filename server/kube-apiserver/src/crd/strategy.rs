@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::cel::Rules;
 use super::conversion::Converter;
-use super::{embedded, values};
+use super::{embedded, replicas, values};
 
 /// Strategy of one version of a custom resource, compiled from its CRD.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct CustomStrategy {
     /// True if the schema contains embedded resources.
     embeds: bool,
     pub(super) has_status: bool,
-    pub(super) spec_replicas: Option<String>,
+    /// Paths of `spec` and `status` replicas of the scale subresource.
+    pub(super) replicas: Vec<String>,
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
     pub(super) converter: Arc<Converter>,
@@ -47,7 +48,7 @@ impl CustomStrategy {
             embeds: embedded::are_in(&schema),
             schema: Arc::new(schema),
             has_status: false,
-            spec_replicas: None,
+            replicas: Vec::new(),
             selectable: Vec::new(),
             deprecation: None,
             converter,
@@ -56,21 +57,32 @@ impl CustomStrategy {
         }
     }
 
-    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted.
-    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted. A write of the status
+    /// subresource is validated by the schema of the status alone.
+    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let kind = new.get("kind").and_then(Value::as_str).unwrap_or("");
         if kind != self.kind {
             errors.push(FieldError::invalid("kind", &Value::from(kind), format!("must be {}", self.kind)));
             return errors;
         }
-        errors.extend(values::validate(&self.schema, new, ""));
-        if self.embeds {
-            errors.extend(embedded::validate(&self.schema, new));
-        }
-        errors.extend(values::list_uniqueness(&self.schema, new, ""));
+        errors.extend(if subresource == "status" {
+            self.status_errors(new)
+        } else {
+            values::validate(&self.schema, new, "")
+        });
         if let Some(old) = old {
             errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+        }
+        errors.extend(self.replicas.iter().filter_map(|path| replicas::check(path, new)));
+        if self.embeds {
+            let mut found = embedded::validate(&self.schema, new);
+            found.retain(|error| old.is_none_or(|old| !unchanged(&self.schema, old, new, &error.field)));
+            errors.extend(found);
+        }
+        // Duplicates are tolerated only in objects that had some.
+        if old.is_none_or(|old| values::list_uniqueness(&self.schema, old, "").is_empty()) {
+            errors.extend(values::list_uniqueness(&self.schema, new, ""));
         }
         if let Some(rules) = &self.rules {
             if errors.iter().any(blocks_rules) {
@@ -84,8 +96,20 @@ impl CustomStrategy {
                 errors.extend(rules.check(&self.schema, new, old, "").0);
             }
         }
-        if let Some(path) = &self.spec_replicas {
-            errors.extend(check_replicas(path, new));
+        errors
+    }
+
+    /// Errors of the status by its own schema. Their messages name paths in the status, as in kube-apiserver.
+    fn status_errors(&self, new: &Value) -> Vec<FieldError> {
+        let Some((schema, status)) = self.schema.pointer("/properties/status").zip(new.get("status")) else {
+            return Vec::new();
+        };
+        let mut errors = values::validate(schema, status, "");
+        for error in &mut errors {
+            error.field = match error.field.as_str() {
+                "" | values::NO_FIELD => "status".to_owned(),
+                field => format!("status.{field}"),
+            };
         }
         errors
     }
@@ -108,17 +132,6 @@ fn blocks_rules(error: &FieldError) -> bool {
             | FieldErrorKind::TooMany
             | FieldErrorKind::TypeInvalid
     )
-}
-
-fn check_replicas(path: &str, object: &Value) -> Option<FieldError> {
-    let value = object.pointer(&path.replace('.', "/"))?;
-    let replicas = value.as_i64()?;
-    let field = path;
-    if replicas < 0 {
-        return Some(FieldError::invalid(field, value, "should be a non-negative integer"));
-    }
-    let max = i64::from(i32::MAX);
-    (replicas > max).then(|| FieldError::invalid(field, value, format!("should be less than or equal to {max}")))
 }
 
 /// True if the value at `field`, or a value that contains it, is unchanged. List items are correlated by their keys.
@@ -275,11 +288,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
-        self.validate(None, object)
+        self.validate("", None, object)
     }
 
-    fn validate_update(&self, _ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        self.validate(Some(old), new)
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+        self.validate(&ctx.subresource, Some(old), new)
     }
 
     /// Adds warnings for rules that unchanged stored values violate.

@@ -32,30 +32,30 @@ pub(super) fn non_empty(schema: &Value, key: &str) -> bool {
 }
 
 /// The direct children of a schema with their paths.
-pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, Place)> {
+pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, SchemaPosition)> {
     let mut found = Vec::new();
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, branch) in get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            found.push((format!("{path}.{key}[{index}]"), branch, Place::Junction));
+            found.push((format!("{path}.{key}[{index}]"), branch, SchemaPosition::Junction));
         }
     }
     if let Some(not) = get(schema, "not") {
-        found.push((format!("{path}.not"), not, Place::Junction));
+        found.push((format!("{path}.not"), not, SchemaPosition::Junction));
     }
     if let Some(items) = get(schema, "items").filter(|i| i.is_object()) {
-        found.push((format!("{path}.items"), items, Place::Item));
+        found.push((format!("{path}.items"), items, SchemaPosition::Item));
     }
     if let Some(values) = get(schema, "additionalProperties").filter(|a| a.is_object()) {
-        found.push((format!("{path}.additionalProperties"), values, Place::Field));
+        found.push((format!("{path}.additionalProperties"), values, SchemaPosition::Field));
     }
     for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
-        found.push((format!("{path}.properties[{name}]"), property, Place::Field));
+        found.push((format!("{path}.properties[{name}]"), property, SchemaPosition::Field));
     }
     found
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SchemaPosition {
     Root,
     Field,
     Item,
@@ -76,7 +76,7 @@ pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<F
     let unconvertible = unconvertible(schema);
     if unconvertible.is_none() {
         let mut found = Vec::new();
-        invariants(schema, path, Place::Root, &mut found);
+        invariants(schema, path, SchemaPosition::Root, &mut found);
         completeness(schema, Some(schema), path, path, &mut found);
         found.sort_by_key(ToString::to_string);
         if found.is_empty() {
@@ -165,7 +165,7 @@ fn root_with_status(schema: &Value, path: &str) -> Option<FieldError> {
     Some(FieldError::new(FieldErrorKind::Invalid, path, Some(internal::schema(schema)), detail))
 }
 
-fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldError>) {
+fn invariants(schema: &Value, path: &str, position: SchemaPosition, errors: &mut Vec<FieldError>) {
     let kind = word(schema, "type");
     let embedded = is(schema, "x-kubernetes-embedded-resource");
     let either = is(schema, "x-kubernetes-int-or-string");
@@ -176,7 +176,7 @@ fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldEr
         errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
     }
     let may_be_more = get(schema, "additionalProperties").is_some();
-    if may_be_more && place == Place::Root {
+    if may_be_more && position == SchemaPosition::Root {
         errors.push(FieldError::forbidden(additional.as_str(), "must not be used at the root"));
     }
     if either {
@@ -197,9 +197,9 @@ fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldEr
     } else if kind.is_empty() && !either && !preserve {
         errors.push(FieldError::required(
             type_path.as_str(),
-            match place {
-                Place::Root => "must not be empty at the root",
-                Place::Item => "must not be empty for specified array items",
+            match position {
+                SchemaPosition::Root => "must not be empty at the root",
+                SchemaPosition::Item => "must not be empty for specified array items",
                 _ => "must not be empty for specified object fields",
             },
         ));
@@ -208,19 +208,19 @@ fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldEr
         let detail = "must not be used if x-kubernetes-embedded-resource is set";
         errors.push(FieldError::forbidden(additional.as_str(), detail));
     }
-    if place == Place::Root && !kind.is_empty() && kind != "object" {
+    if position == SchemaPosition::Root && !kind.is_empty() && kind != "object" {
         errors.push(FieldError::invalid(type_path.as_str(), &Value::from(kind), "must be object at the root"));
     }
-    metadata(schema, path, place == Place::Root, embedded, errors);
+    metadata(schema, path, position == SchemaPosition::Root, embedded, errors);
     if embedded && !preserve && !non_empty(schema, "properties") {
         errors.push(FieldError::required(
             format!("{path}.properties"),
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
         ));
     }
-    for (path, child, place) in children(schema, path) {
-        if place != Place::Junction {
-            invariants(child, &path, place, errors);
+    for (path, child, position) in children(schema, path) {
+        if position != SchemaPosition::Junction {
+            invariants(child, &path, position, errors);
         }
     }
 }
@@ -249,9 +249,13 @@ fn metadata(schema: &Value, path: &str, root: bool, embedded: bool, errors: &mut
         .get("properties")
         .and_then(Value::as_object)
         .is_none_or(|all| all.is_empty() || all.keys().all(|name| name == "name" || name == "generateName"));
-    let stray =
-        |key: &String| !matches!(key.as_str(), "properties" | "type" | "default") && non_empty(&json!(meta), key);
-    if !named || meta.keys().any(stray) {
+    let is_stray = |(key, value): (&String, &Value)| match key.as_str() {
+        "properties" | "type" | "default" => false,
+        // False is a restriction, too.
+        "additionalProperties" => !value.is_null(),
+        key => non_empty(&json!(meta), key),
+    };
+    if !named || meta.iter().any(is_stray) {
         errors.push(FieldError::forbidden(
             format!("{path}.properties[metadata]"),
             "must not specify anything other than name and generateName, but metadata is implicitly specified",
@@ -285,9 +289,9 @@ fn junctions(schema: &Value, path: &str, skip_any: bool, skip_first: bool, error
 /// Validates a junction, which may contain only value validations.
 fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldError>) {
     junctions(schema, path, skip_any, false, errors);
-    for (path, child, place) in children(schema, path) {
+    for (path, child, position) in children(schema, path) {
         let more = path.ends_with(".additionalProperties");
-        if place != Place::Junction && !more {
+        if position != SchemaPosition::Junction && !more {
             junction(child, &path, false, errors);
         }
     }
@@ -319,7 +323,9 @@ fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldEr
 
 /// Checks that all fields in a junction are declared outside of it. `declared` is the schema at the same position.
 fn completeness(schema: &Value, declared: Option<&Value>, at: &str, path: &str, errors: &mut Vec<FieldError>) {
-    for (path, branch, _) in children(schema, path).into_iter().filter(|(_, _, place)| *place == Place::Junction) {
+    for (path, branch, _) in
+        children(schema, path).into_iter().filter(|(_, _, position)| *position == SchemaPosition::Junction)
+    {
         nested_completeness(branch, declared, at, &path, errors);
     }
 }

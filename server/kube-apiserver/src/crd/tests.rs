@@ -108,6 +108,55 @@ fn object_messages() {
     insta::assert_snapshot!(lines.join("\n"));
 }
 
+#[rstest]
+#[case::fraction(json!({"type": "integer", "format": "int32"}), json!(1.5), &[
+    "v: Invalid value: \"float64\": v in body must be of type int32: \"float64\"",
+    "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in v",
+])]
+#[case::fraction_without_format(json!({"type": "integer"}), json!(1.5), &[
+    "v: Invalid value: \"number\": v in body must be of type integer: \"number\"",
+    "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in v",
+])]
+#[case::whole_float(json!({"type": "integer", "format": "int32"}), json!(1.0), &[])]
+#[case::text_as_number(json!({"type": "integer", "format": "int64"}), json!("1"), &[
+    "v: Invalid value: \"string\": v in body must be of type integer: \"string\"",
+])]
+#[case::flag_as_number(json!({"type": "integer", "format": "int64"}), json!(true), &[
+    "v: Invalid value: \"\": v in body must be of type int64: \"\"",
+])]
+#[case::number_as_duration(json!({"type": "string", "format": "duration"}), json!(5), &[
+    "v: Invalid value: \"int64\": v in body must be of type duration: \"int64\"",
+])]
+#[case::unrecognized_format(json!({"type": "string", "format": "phone"}), json!(5), &[
+    "v: Invalid value: \"integer\": v in body must be of type string: \"integer\"",
+])]
+#[case::map_as_int_or_string(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), json!({}), &[
+    "v: Invalid value: \"object\": v in body must be of type integer,string: \"object\"",
+    "<nil>: Invalid value: \"\": \"v\" must validate at least one schema (anyOf)",
+    "v: Invalid value: \"object\": v in body must be of type integer: \"object\"",
+])]
+#[case::null_as_int_or_string(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), json!(null), &[
+    "v: Invalid value: \"null\": v in body must be of type integer,string: \"null\"",
+])]
+#[case::null_of_a_junction(json!({"type": "object", "oneOf": [{"required": ["a"]}]}), json!(null), &[
+    "v: Invalid value: \"null\": v in body must be of type object: \"null\"",
+])]
+fn messages_of_wrong_types(#[case] schema: Value, #[case] value: Value, #[case] expected: &[&str]) {
+    let errors = values::validate(&schema, &value, "v");
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+}
+
+#[rstest]
+#[case::keys(json!("map"), json!([{"k": "a"}, {"k": "a"}, {"k": "a"}, {"k": "b"}]), &["v[1]: Duplicate value: {\"k\":\"a\"}"])]
+#[case::values(json!("set"), json!(["a", "b", "b", "a", "b"]), &["v[2]: Duplicate value: \"b\"", "v[3]: Duplicate value: \"a\""])]
+#[case::no_objects(json!("map"), json!([{"k": "a"}, {"k": "a"}, "x"]), &["v[2]: Invalid value: \"x\": must be an object for an array of list-type map"])]
+#[case::null(json!("map"), json!([{"k": "a"}, null]), &[])]
+fn messages_of_duplicates(#[case] kind: Value, #[case] list: Value, #[case] expected: &[&str]) {
+    let schema = json!({"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["k"]});
+    let errors = values::list_uniqueness(&schema, &list, "v");
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn defaults_and_nulls() {
     let schema: Value = serde_json::from_str(OBJECT).unwrap();
@@ -122,6 +171,8 @@ fn defaults_and_nulls() {
 #[case::message(json!({"min": 3, "max": 2}), None, "spec.min: Forbidden: min must not exceed max")]
 #[case::expression(json!({"items": ["ok"]}), None, "spec: Invalid value: items must start with x, got ok")]
 #[case::plain(json!({"when": "2h"}), None, "spec.when: Invalid value: \"2h\": failed rule: self < duration('1h')")]
+#[case::days(json!({"when": "1d"}), None, "spec.when: Invalid value: \"1d\": failed rule: self < duration('1h')")]
+#[case::counted_seconds(json!({"when": "1 s"}), None, "")]
 #[case::transition(json!({"frozen": "b"}), Some(json!({"frozen": "a"})), "spec.frozen: Invalid value: \"b\": frozen")]
 #[case::transition_needs_old(json!({"frozen": "b"}), None, "")]
 #[case::stays_acceptable(json!({"when": "2h", "min": 0}), Some(json!({"when": "2h"})), "")]
@@ -208,4 +259,16 @@ fn shipped_definitions_are_valid() {
         definition["status"] = json!({"storedVersions": super::names::stored_versions(Definition(&definition))});
         assert_eq!(problems(&definition), Vec::<String>::new(), "{}", Definition(&definition).name());
     }
+}
+
+/// As in Karmada, whose server validates no status of a Cluster: other tools write conditions without a reason or time.
+#[test]
+fn conditions_of_clusters_may_be_empty() {
+    let crds = crowsnest_api::crd::crds(None).into_iter().map(|crd| serde_json::to_value(crd).unwrap());
+    let stored = crds.into_iter().find(|crd| Definition(crd).plural() == "storedclusters").unwrap();
+    let schema = Definition(&stored).storage_version().and_then(definition::Version::schema).unwrap();
+    let condition = json!({"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": null});
+    let cluster = json!({"spec": {"syncMode": "Push"}, "status": {"conditions": [condition, {"type": "Other"}]}});
+    let errors = values::validate(schema, &cluster, "");
+    assert!(errors.is_empty(), "{errors:?}");
 }

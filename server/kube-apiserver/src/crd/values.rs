@@ -7,14 +7,19 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
-use crowsnest_schema::formats;
+use crowsnest_schema::formats as texts;
 use lru::LruCache;
 use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::Value;
 
+use super::formats;
+
 /// Depth at which the walk ends; the decoder rejects such objects earlier.
 const MAX_DEPTH: usize = 200;
+
+/// The field of errors that concern no field, as Go prints it.
+pub(super) const NO_FIELD: &str = "<nil>";
 
 /// Number of compiled patterns that are cached: enough for all kinds of Karmada and those used recently.
 const PATTERNS: NonZeroUsize = NonZeroUsize::new(256).expect("a constant above zero");
@@ -88,16 +93,20 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
     if depth > MAX_DEPTH {
         return;
     }
-    if value.is_null() && is(schema, "nullable") {
-        return;
+    let is_allowed_null = value.is_null() && is(schema, "nullable");
+    if !is_allowed_null {
+        check_type(schema, value, name, found);
     }
-    check_type(schema, value, name, found);
     if let Some(Value::Array(allowed)) = keyword(schema, "enum") {
         found.check(allowed.contains(value), || {
             let listed: Vec<String> =
                 allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
             FieldError::not_supported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
         });
+    }
+    // A null is compared with type and enum alone.
+    if value.is_null() {
+        return;
     }
     match value {
         Value::String(text) => check_string(schema, value, text, name, found),
@@ -118,13 +127,34 @@ fn check_type(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     let Some(expected) = keyword(schema, "type").and_then(Value::as_str).filter(|t| !t.is_empty()) else { return };
     let actual = type_name(value);
     let fits = actual == expected || (expected == "number" && actual == "integer");
-    found.check(fits, || wrong_type(name, expected, value));
+    found.check(fits, || match compared_format(schema, value) {
+        Some((format, given)) => unlike_format(name, format, given),
+        None => wrong_type(name, expected, value),
+    });
+}
+
+/// The format of a schema and that of a value of the wrong type, as Go's validator compares them instead of the types.
+/// Strings, lists and nulls are compared by type.
+fn compared_format<'a>(schema: &'a Value, value: &Value) -> Option<(&'a str, &'static str)> {
+    let format = keyword(schema, "format").and_then(Value::as_str).filter(|_| formats::is_recognized(schema))?;
+    match value {
+        Value::Number(number) if number.is_f64() => Some((format, "float64")),
+        Value::Number(_) => Some((format, "int64")),
+        Value::Bool(_) | Value::Object(_) => Some((format, "")),
+        Value::String(_) | Value::Array(_) | Value::Null => None,
+    }
+}
+
+fn unlike_format(name: &str, format: &str, given: &str) -> FieldError {
+    let given = format!("{given:?}");
+    let detail = format!("{name} in body must be of type {format}: {given}");
+    FieldError::new(FieldErrorKind::TypeInvalid, name, Some(given), detail)
 }
 
 fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
     check_length_and_pattern(schema, value, text, name, found);
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
-        found.check(formats::fits(format, text), || {
+        found.check(texts::fits(format, text), || {
             let detail = format!("{name} in body must be of type {format}: {text:?}");
             FieldError::new(FieldErrorKind::TypeInvalid, name, Some(printed(value)), detail)
         });
@@ -191,7 +221,7 @@ fn integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
     found.check(fits, || {
         let detail = format!("Checked value must be of type integer {format} in {name}");
-        FieldError::new(FieldErrorKind::Invalid, "<nil>", Some("\"\"".into()), detail)
+        FieldError::new(FieldErrorKind::Invalid, NO_FIELD, Some("\"\"".into()), detail)
     });
 }
 
@@ -258,7 +288,7 @@ fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: 
 
 /// An error of a junction has no field.
 fn junction(name: &str, detail: &str) -> FieldError {
-    FieldError::new(FieldErrorKind::Invalid, "<nil>", Some("\"\"".into()), format!("{name:?} {detail}"))
+    FieldError::new(FieldErrorKind::Invalid, NO_FIELD, Some("\"\"".into()), format!("{name:?} {detail}"))
 }
 
 fn check_junctions(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
@@ -269,13 +299,10 @@ fn check_junctions(schema: &Value, value: &Value, name: &str, depth: usize, foun
         inner
     };
     if let Some(all) = branches("anyOf") {
-        // With int-or-string, this `anyOf` is redundant.
-        if !is(schema, "x-kubernetes-int-or-string") {
-            let results: Vec<Findings> = all.iter().map(attempt).collect();
-            if !results.iter().any(|r| r.errors.is_empty()) {
-                found.errors.push(junction(name, "must validate at least one schema (anyOf)"));
-                best(results, found);
-            }
+        let results: Vec<Findings> = all.iter().map(attempt).collect();
+        if !results.iter().any(|r| r.errors.is_empty()) {
+            found.errors.push(junction(name, "must validate at least one schema (anyOf)"));
+            best(results, found);
         }
     }
     if let Some(all) = branches("oneOf") {
@@ -338,7 +365,14 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
                     let keys: Vec<&str> = keyword(schema, "x-kubernetes-list-map-keys")
                         .and_then(Value::as_array)
                         .map_or_else(Vec::new, |keys| keys.iter().filter_map(Value::as_str).collect());
-                    duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors);
+                    match items.iter().position(|item| !item.is_object() && !item.is_null()) {
+                        Some(index) => errors.push(FieldError::invalid(
+                            format!("{field}[{index}]"),
+                            &items[index],
+                            "must be an object for an array of list-type map",
+                        )),
+                        None => duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors),
+                    }
                 }
                 _ => {}
             }
@@ -369,10 +403,13 @@ fn key_of(item: &Value, keys: &[&str]) -> Value {
     Value::Object(present.collect())
 }
 
+/// Adds an error for the second of all equal keys.
 fn duplicates(keys: impl Iterator<Item = Value>, field: &str, errors: &mut Vec<FieldError>) {
-    let mut seen: std::collections::HashSet<String> = std::collections::HashSet::new();
+    let mut counts: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
     for (index, key) in keys.enumerate() {
-        if !seen.insert(key.to_string()) {
+        let count = counts.entry(key.to_string()).or_default();
+        *count += 1;
+        if *count == 2 {
             errors.push(FieldError::duplicate(format!("{field}[{index}]"), &key));
         }
     }

@@ -43,7 +43,7 @@ pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Op
         Some(_) => None,
         None => {
             let info = layers::info(request);
-            let asked = audit::Attributes::from((*info).clone());
+            let attributes = audit::Attributes::from((*info).clone());
             let beyond = auditor.beyond(request.method(), request.uri(), request.headers());
             let lasts = beyond.as_ref().map_or(info.is_long_running(), |beyond| beyond.lasts);
             let id = audit::id_of(request.headers(), String::new);
@@ -53,7 +53,7 @@ pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Op
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address),
-                asked: &asked,
+                attributes: &attributes,
                 beyond: beyond.as_ref(),
             };
             auditor.begin(&facts, user, lasts).await
@@ -79,6 +79,6 @@ pub(super) async fn follow(
     };
     let status = response.extensions().get::<Told>().cloned();
     record.answered(response.status(), status.as_ref().map(|Told(status)| &**status)).await;
-    let heard = own.then(|| BodyCapture::response(&record, response.status(), response.headers())).flatten();
-    response.map(|body| Body::new(TrackedBody::new(body, record).heard(heard)))
+    let capture = own.then(|| BodyCapture::response(&record, response.status(), response.headers())).flatten();
+    response.map(|body| Body::new(TrackedBody::new(body, record).with_capture(capture)))
 }

@@ -56,7 +56,7 @@ pub fn object(
         resource.strategy.prune(&mut decoded.object);
     }
     let refuse = |findings: &[String]| decode::strict_error(findings, &expected);
-    options.field_validation.judge(decoded.strict, warnings, refuse)?;
+    options.field_validation.enforce(decoded.strict, warnings, refuse)?;
     Ok(decoded.object)
 }
 
@@ -143,6 +143,6 @@ pub fn of_kind(
         Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, expected)?,
     };
     let refuse = |findings: &[String]| decode::strict_error(findings, expected);
-    options.field_validation.judge(decoded.strict, warnings, refuse)?;
+    options.field_validation.enforce(decoded.strict, warnings, refuse)?;
     Ok(decoded.object)
 }

@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::authn::InProcessUser;
+use crowsnest_component_base::user_agent;
 use futures::future::BoxFuture;
 use http::header::UPGRADE;
 use http::{Request, Response};
@@ -37,7 +38,11 @@ impl InProcessService {
 
     /// A kube client that uses this service.
     pub fn client(self) -> kube::Client {
-        kube::Client::new(self, "default")
+        let with_user_agent = tower::ServiceBuilder::new().map_request(|mut request: Request<kube::client::Body>| {
+            user_agent::set(request.headers_mut());
+            request
+        });
+        kube::Client::new(with_user_agent.service(self), "default")
     }
 
     async fn call_upgrade(

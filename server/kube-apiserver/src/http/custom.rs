@@ -54,7 +54,7 @@ pub(super) fn object(
     if let Some(schema) = resource.strategy.schema() {
         findings.extend(check(&schema, &object).unknown);
         let refuse = |findings: &[String]| unusable(format!("strict decoding error: {}", findings.join(", ")));
-        options.field_validation.judge(findings, warnings, refuse)?;
+        options.field_validation.enforce(findings, warnings, refuse)?;
     }
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(serde_json::Map::new());

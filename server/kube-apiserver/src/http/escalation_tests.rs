@@ -149,11 +149,11 @@ async fn patches_are_checked(
     #[case] line: &str,
     #[case] body: &str,
     #[case] code: u16,
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
     let server = started().await;
     let answer = ask(&server, user, line, &serde_json::from_str(body).unwrap()).await;
-    assert!(answer.0 == code && answer.1.ends_with(said), "{answer:?}");
+    assert!(answer.0 == code && answer.1.ends_with(expected), "{answer:?}");
     server.stop().await.unwrap();
 }
 
@@ -251,9 +251,9 @@ async fn replacements_and_creates_are_checked() {
             SECRETS,
         ),
     ];
-    for (user, line, body, code, said) in cases {
+    for (user, line, body, code, expected) in cases {
         let answer = ask(&server, user, line, &body).await;
-        assert!(answer.0 == code && answer.1.contains(said), "{user} {line}: {answer:?}");
+        assert!(answer.0 == code && answer.1.contains(expected), "{user} {line}: {answer:?}");
     }
     server.stop().await.unwrap();
 }

@@ -77,8 +77,8 @@ impl Flights {
         Self { places: Arc::new(Semaphore::new(places)), share: places.div_ceil(2), users: Mutex::default() }
     }
 
-    /// Waits for a permit. `None` if the user's queue is full or `patience` expires.
-    pub(super) async fn enter(self: &Arc<Self>, user: &UserInfo, patience: Duration) -> Option<Flight> {
+    /// Waits for a permit. `None` if the user's queue is full or `timeout` expires.
+    pub(super) async fn enter(self: &Arc<Self>, user: &UserInfo, timeout: Duration) -> Option<Flight> {
         if user.is_master() {
             return Some(Flight { _place: Arc::clone(&self.places).try_acquire_owned().ok(), _own: None, _line: None });
         }
@@ -86,8 +86,8 @@ impl Flights {
         let own = Arc::clone(&line.places);
         let all = Arc::clone(&self.places);
         let places = async { Some((own.acquire_owned().await.ok()?, all.acquire_owned().await.ok()?)) };
-        let (own, place) = tokio::time::timeout(patience, places).await.ok().flatten()?;
-        Some(Flight { _place: Some(place), _own: Some(own), _line: Some(line) })
+        let (own, permit) = tokio::time::timeout(timeout, places).await.ok().flatten()?;
+        Some(Flight { _place: Some(permit), _own: Some(own), _line: Some(line) })
     }
 
     /// Enters the user's queue, whose limit is twice the user's share of permits.
@@ -134,7 +134,7 @@ mod tests {
         assert!(matches!(enter(&greedy).now_or_never(), Some(None)), "the line is full");
         assert!(flights.enter(&greedy, Duration::ZERO).await.is_none());
         drop(waiting);
-        assert!(flights.enter(&greedy, Duration::ZERO).await.is_none(), "patience ends");
+        assert!(flights.enter(&greedy, Duration::ZERO).await.is_none(), "the timeout expires");
         let third = enter(&other).await.unwrap();
         let fourth = enter(&admin).await.unwrap();
         assert!(flights.enter(&user("late", &[]), Duration::ZERO).await.is_none(), "four places are four places");

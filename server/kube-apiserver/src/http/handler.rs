@@ -13,6 +13,7 @@ use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved}
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
+use crowsnest_apiserver::warnings;
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::patch::Patch;
@@ -125,7 +126,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         Ok(response) => response,
         Err(error) => respond::error_in(call.accepted.encoding, &error),
     };
-    respond::warn(&mut response, &call.warnings);
+    warnings::append(response.headers_mut(), &call.warnings);
     response
 }
 
@@ -371,7 +372,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
 }
 
 /// True for kinds whose DELETE returns the object even if it is removed at once.
-fn returns_object(resource: &ResourceRef) -> bool {
+pub(crate) fn returns_object(resource: &ResourceRef) -> bool {
     matches!(
         (&*resource.gvr.group, &*resource.gvr.resource),
         (

@@ -83,3 +83,53 @@ async fn each_impersonated_attribute_needs_its_right() {
     assert!(code == 400 && text.ends_with("without impersonating a user name"), "{code} {status}");
     server.stop().await.unwrap();
 }
+
+/// The modes of KEP-5284: rights to impersonate name the mode and the request.
+#[tokio::test]
+async fn constrained_impersonation_is_tried_first() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let user = |name: &str, groups: &[&str]| {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        server.service(UserInfo { name: name.into(), groups, ..UserInfo::default() })
+    };
+    let (admin, ops) = (user("admin", &[MASTERS]), user("ops", &["system:authenticated"]));
+    let (rbac, authentication) = ("rbac.authorization.k8s.io", "authentication.k8s.io");
+    let rule = |verb: &str, resource: &str, names: &[&str]| json!({"verbs": [verb], "apiGroups": [authentication], "resources": [resource], "resourceNames": names});
+    let role = json!({"metadata": {"name": "speaks-as"}, "rules": [
+        rule("impersonate:user-info", "users", &["jane"]), rule("impersonate:user-info", "groups", &["devs"]),
+        rule("impersonate:serviceaccount", "serviceaccounts", &["bot"]), rule("impersonate:arbitrary-node", "nodes", &["n1"]),
+        rule("impersonate-on:user-info:create", "selfsubjectreviews", &[]),
+        rule("impersonate-on:serviceaccount:create", "selfsubjectreviews", &[]),
+        rule("impersonate-on:arbitrary-node:create", "selfsubjectreviews", &[]),
+    ]});
+    let binding = json!({"metadata": {"name": "speaks-as"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "speaks-as"},
+        "subjects": [{"apiGroup": rbac, "kind": "User", "name": "ops"}]});
+    // Without rights, the first mode refuses.
+    let (code, status) = post(&ops, REVIEW, &[("impersonate-user", "jane")], json!({})).await;
+    let why = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"ops\" cannot impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope";
+    assert_eq!((code, status["message"].as_str()), (403, Some(why)));
+    for (resource, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let (code, answer) = post(&admin, &format!("/apis/{rbac}/v1/{resource}"), &[], object).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    for (name, groups) in [
+        ("jane", json!(["system:authenticated"])),
+        (
+            "system:serviceaccount:default:bot",
+            json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]),
+        ),
+        ("system:node:n1", json!(["system:nodes", "system:authenticated"])),
+    ] {
+        let (code, answer) = post(&ops, REVIEW, &[("impersonate-user", name)], json!({})).await;
+        assert_eq!((code, &answer["status"]["userInfo"]["groups"]), (201, &groups), "{name}: {answer}");
+    }
+    // The rights concern one request, and no administrators.
+    let config_maps = "/api/v1/namespaces/default/configmaps";
+    let masters = [("impersonate-user", "jane"), ("impersonate-group", MASTERS)];
+    for (path, headers) in [(config_maps, &masters[..1]), (REVIEW, &masters[..])] {
+        let (code, status) = post(&ops, path, headers, json!({})).await;
+        assert_eq!(code, 403, "{status}");
+    }
+    server.stop().await.unwrap();
+}

@@ -17,6 +17,7 @@ use crowsnest_apiserver::audit::{self, AUDIT_ID, HANDED};
 use crowsnest_apiserver::authn::bearer::{misplaced_bearer, strip_bearer};
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_apiserver::serve::PeerAddress;
+use crowsnest_apiserver::warnings;
 use crowsnest_registry::authz;
 use http::header::{ACCEPT, HeaderValue};
 use tokio_util::sync::CancellationToken;
@@ -82,7 +83,7 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
             let text = format!("invalid timeout specified in the request URL - {error}");
             return respond::error_in(encoding(&request), &ApiError::bad_request(text));
         }
-        Some(Ok(asked)) if asked.is_positive() => asked.unsigned_abs().min(TIMEOUT),
+        Some(Ok(requested)) if requested.is_positive() => requested.unsigned_abs().min(TIMEOUT),
         _ => TIMEOUT,
     };
     match tokio::time::timeout(limit, next.run(request)).await {
@@ -115,7 +116,7 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
         }
     };
     let mut response = audited::follow(record, own, handling).await;
-    respond::warn(&mut response, misplaced.as_slice());
+    warnings::append(response.headers_mut(), misplaced.as_slice());
     response
 }
 
@@ -125,16 +126,14 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
         Ok(None) => return next.run(request).await,
         Err(error) => return respond::error(&error),
     };
-    let user = user(&request);
-    for action in impersonation::rights(&wanted) {
-        if let Err(error) = api.authorizer.check(&user, &action) {
-            return respond::error_in(encoding(&request), &error);
-        }
-    }
+    let (caller, action) = (user(&request), authz::action(&info(&request)));
+    let (user, mode) = match api.impersonation.resolve(&api.authorizer, &caller, &wanted, &action) {
+        Ok(impersonated) => impersonated,
+        Err(error) => return respond::error_in(encoding(&request), &error),
+    };
     impersonation::strip(request.headers_mut());
-    let user = impersonation::complete(wanted);
     if let Some(record) = audited::record(request.extensions()) {
-        record.impersonated(&user);
+        record.impersonated(&user, mode.constraint());
     }
     request.extensions_mut().insert(user);
     next.run(request).await

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
 use http::Request;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::http::client::InProcessService;
@@ -54,6 +54,84 @@ async fn paged_lists_continue_inconsistently_after_compaction() {
     server.stop().await.unwrap();
 }
 
+async fn send(service: &InProcessService, line: &str, body: &Value) -> (u16, Value) {
+    let (method, path) = line.split_once(' ').unwrap();
+    let media = if method == "PATCH" { "application/apply-patch+yaml" } else { "application/json" };
+    let request = Request::builder().method(method).uri(path).header("content-type", media);
+    let response = service.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (code, serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+/// The removal of a pod without grace period is preceded by an update, which watchers see.
+#[tokio::test]
+async fn pods_without_grace_period_are_marked_before_they_are_removed() {
+    use crowsnest_registry::storage::{ChangeKind, ResourceKey};
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let (server, service) = started().await;
+    let pod = |node: &str| {
+        let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        if !node.is_empty() {
+            pod["spec"]["nodeName"] = node.into();
+        }
+        pod
+    };
+    let seconds = |seconds: i64| json!({"gracePeriodSeconds": seconds});
+    for (node, options) in [("", json!({})), ("", seconds(20)), ("n", seconds(0))] {
+        let (code, made) = send(&service, &format!("POST {PODS}"), &pod(node)).await;
+        assert_eq!(code, 201, "{made}");
+        let store = &server.registry().store;
+        let mut watcher = store.watch(&ResourceKey::new("", "pods"), store.revision()).unwrap();
+        let (code, deleted) = send(&service, &format!("DELETE {PODS}/p"), &options).await;
+        let metadata = &deleted["metadata"];
+        assert_eq!((code, &metadata["deletionGracePeriodSeconds"]), (200, &json!(0)), "{deleted}");
+        let generation = made["metadata"]["generation"].as_i64().unwrap();
+        assert_eq!(
+            (&metadata["generation"], metadata["deletionTimestamp"].is_string()),
+            (&json!(generation + 1), true)
+        );
+        let mut kinds = Vec::new();
+        while kinds.len() < 2 {
+            kinds.extend(watcher.next().await.unwrap().iter().map(|change| change.kind));
+        }
+        assert_eq!(kinds, [ChangeKind::Modified, ChangeKind::Deleted], "{node} {options}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// A resourceVersion concerns existing objects only; a uid names an object that must exist.
+#[tokio::test]
+async fn server_side_apply_creates_in_spite_of_a_resource_version() {
+    let (server, service) = started().await;
+    let config = |name: &str, metadata: Value| {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().cloned().unwrap_or_default());
+        object
+    };
+    let uid = "6f1b2c3d-0000-4000-8000-000000000000";
+    let missing = format!(
+        "Operation cannot be fulfilled on configmaps \"c\": uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+    );
+    let both = json!({"uid": uid, "resourceVersion": "1"});
+    for (name, metadata, code, message) in [
+        ("a", json!({"resourceVersion": "1"}), 201, None),
+        ("b", json!({}), 201, None),
+        ("c", json!({"uid": uid}), 409, Some(missing.as_str())),
+        ("c", both, 409, Some(missing.as_str())),
+    ] {
+        let line = format!("PATCH /api/v1/namespaces/default/configmaps/{name}?fieldManager=m");
+        let (given, answer) = send(&service, &line, &config(name, metadata)).await;
+        assert_eq!((given, answer["message"].as_str()), (code, message), "{name}: {answer}");
+        assert_ne!(answer["metadata"]["resourceVersion"], "1");
+    }
+    let line = "POST /api/v1/namespaces/default/configmaps";
+    let (code, answer) = send(&service, line, &config("d", json!({"resourceVersion": "1"}))).await;
+    let message = "resourceVersion should not be set on objects to be created";
+    assert_eq!((code, answer["message"].as_str()), (500, Some(message)), "{answer}");
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn responses_match_the_table() {
     let (server, service) = started().await;
@@ -70,8 +148,8 @@ async fn responses_match_the_table() {
         let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         assert_eq!(Some(u64::from(code)), step["code"].as_u64(), "{line}: {answer}");
-        if let Some(said) = step["said"].as_str() {
-            assert!(answer["message"].as_str().unwrap().contains(said), "{line}: {answer}");
+        if let Some(message) = step["said"].as_str() {
+            assert!(answer["message"].as_str().unwrap().contains(message), "{line}: {answer}");
         }
         if let Some(text) = step["warned"].as_str() {
             assert!(warned.unwrap_or_default().contains(text), "{line}");

@@ -18,6 +18,7 @@ mod escalation_tests;
 mod eviction;
 mod flights;
 pub mod handler;
+mod impersonation;
 #[cfg(test)]
 mod impersonation_tests;
 mod layers;
@@ -54,6 +55,7 @@ use crate::discovery::Discovery;
 use crate::http::delegate::Delegate;
 use crate::http::flights::Flights;
 pub use crate::http::flights::InFlight;
+use crate::http::impersonation::Impersonation;
 use crowsnest_registry::Registry;
 
 /// Shared state of the handlers.
@@ -66,6 +68,7 @@ pub struct Api {
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
     reads: Arc<Flights>,
     writes: Arc<Flights>,
+    impersonation: Impersonation,
     /// Cancelled when the server drains, which ends watches.
     pub draining: CancellationToken,
 }
@@ -88,6 +91,7 @@ impl Api {
             delegates: RwLock::default(),
             reads: Arc::new(Flights::new(in_flight.reads)),
             writes: Arc::new(Flights::new(in_flight.writes)),
+            impersonation: Impersonation::default(),
             draining,
         }
     }

@@ -1,6 +1,5 @@
 //! Responses: objects, lists, tables and Statuses.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -12,7 +11,7 @@ use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::table::{
     IncludeObject, ListMeta, Rows, partial_object_metadata, partial_object_metadata_list, to_v1beta1,
 };
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use serde_json::{Value, json};
 
 use crate::http::Response;
@@ -20,7 +19,6 @@ use crate::http::audited::Told;
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
-const WARNING: HeaderName = HeaderName::from_static("warning");
 
 /// A response with a body.
 pub fn bytes(code: u16, content_type: HeaderValue, body: impl Into<Body>) -> Response {
@@ -171,30 +169,4 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
     json!({
         "kind": resource.list_kind, "apiVersion": resource.gvr.api_version(), "metadata": metadata, "items": objects,
     })
-}
-
-/// Limit of all warnings of a response in characters, and of each one if they exceed it.
-const MOST_WARNED: usize = 4 * 1024;
-const MOST_OF_EACH: usize = 256;
-
-/// Adds a `Warning` header per distinct text. Above the limit, texts are truncated and the last ones omitted.
-pub fn warn(response: &mut Response, warnings: &[String]) {
-    // Texts with control characters are not valid in a header.
-    let is_told = |text: &&String| !text.is_empty() && !text.chars().any(char::is_control);
-    let mut seen = HashSet::new();
-    let all: Vec<&String> = warnings.iter().filter(is_told).filter(|text| seen.insert(*text)).collect();
-    let length = |text: &str| text.chars().count();
-    let cut = all.iter().map(|text| length(text)).sum::<usize>() > MOST_WARNED;
-    let mut written = 0;
-    for text in all {
-        if cut && written >= MOST_WARNED {
-            break;
-        }
-        let shown: String = if cut { text.chars().take(MOST_OF_EACH).collect() } else { text.clone() };
-        written += length(&shown);
-        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(header) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-            response.headers_mut().append(WARNING, header);
-        }
-    }
 }

@@ -96,12 +96,12 @@ mod tests {
         #[case] on: &str,
         #[case] node: Option<Value>,
         #[case] container: &str,
-        #[case] said: &str,
+        #[case] expected: &str,
     ) {
         let object = json!({"metadata": {"name": "p"}, "spec": {"nodeName": on,
             "containers": [{"name": "c"}, {"name": "d"}], "initContainers": [{"name": "i"}]}});
         let seen = Surroundings { object: &object, node: node.as_ref() };
         let given = answer("pods", subresource, container, &seen).err().map(|error| error.message).unwrap_or_default();
-        assert_eq!(given, said);
+        assert_eq!(given, expected);
     }
 }

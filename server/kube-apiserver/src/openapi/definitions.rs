@@ -53,11 +53,13 @@ pub(super) fn reference(name: &str, form: Form) -> Value {
     json!({"$ref": format!("{}{name}", form.prefix())})
 }
 
-/// The definitions of the resources and of all types that they reference.
-pub(super) fn collect(resources: &[&ResourceRef], form: Form) -> Map<String, Value> {
+/// The definitions of the resources, those `named`, and all types that they reference.
+pub(super) fn collect(resources: &[&ResourceRef], named: Vec<String>, form: Form) -> Map<String, Value> {
     let raw = SchemaSet::raw_definitions();
-    let mut todo: Vec<String> =
-        META.iter().map(|name| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")).collect();
+    let mut todo = named;
+    if !resources.is_empty() {
+        todo.extend(META.iter().map(|name| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")));
+    }
     let mut out = Map::new();
     for resource in resources {
         let kind = name(resource);
@@ -182,6 +184,11 @@ fn described(name: &str, text: &str, form: Form) -> Value {
 fn custom(resource: &ResourceRef, schema: &Value, form: Form) -> Value {
     let mut out = published(schema, form);
     out["x-kubernetes-group-version-kind"] = kinds(resource, &resource.kind);
+    let selectable = resource.strategy.selectable_fields(&Value::Null);
+    if form == Form::V3 && !selectable.is_empty() {
+        let fields: Vec<Value> = selectable.into_iter().map(|(path, _)| json!({"fieldPath": path})).collect();
+        out["x-kubernetes-selectable-fields"] = fields.into();
+    }
     out
 }
 

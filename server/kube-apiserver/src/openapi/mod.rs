@@ -21,8 +21,14 @@ use sha2::{Digest, Sha256};
 use crate::http::Response;
 
 mod definitions;
+mod identifiers;
+mod operation;
+mod parameters;
 mod paths;
 mod protobuf;
+mod roots;
+#[cfg(test)]
+mod served_tests;
 
 use crowsnest_schema::openapi::{Published, digest, hex};
 
@@ -67,11 +73,9 @@ pub fn serve(
             if let Some(there) = elsewhere.iter().find(|published| published.path == path) {
                 return Some(document(request, &path, JSON, &there.hash, || text(&there.document)));
             }
-            let group: Vec<&ResourceRef> = all.iter().copied().filter(|r| served_at(r) == path).collect();
-            if group.is_empty() {
-                return None;
-            }
-            Some(document(request, &path, JSON, &hash(&group), || text(&v3(&group))))
+            let found = Document::find(&all, &path)?;
+            let hash = found.hash();
+            Some(document(request, &path, JSON, &hash, || text(&found.text())))
         }
         _ => None,
     }
@@ -172,8 +176,10 @@ fn info() -> Value {
 
 /// The OpenAPI v2 document of the whole server.
 fn v2(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
-    let mut definitions = definitions::collect(resources, definitions::Form::V2);
-    let mut paths = paths::all(resources, paths::Form::V2);
+    let mut paths = paths::all(resources, definitions::Form::V2);
+    let mut named = Vec::new();
+    roots::add_all(resources, &mut paths, &mut named);
+    let mut definitions = definitions::collect(resources, named, definitions::Form::V2);
     for published in elsewhere {
         published.merge_into(&mut paths, &mut definitions);
     }
@@ -187,30 +193,54 @@ fn v2(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
     })
 }
 
-/// The OpenAPI v3 document of a group version.
-fn v3(resources: &[&ResourceRef]) -> Value {
-    json!({
-        "openapi": "3.0.0",
-        "info": info(),
-        "paths": paths::all(resources, paths::Form::V3),
-        "components": {
-            "schemas": definitions::collect(resources, definitions::Form::V3),
-            "securitySchemes": {"BearerToken": {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}},
-        },
-    })
+/// An OpenAPI v3 document: the resources of a group version, a path that belongs to no resource, or both.
+struct Document<'a> {
+    name: &'a str,
+    resources: Vec<&'a ResourceRef>,
+    /// Path, item, and definition of its response.
+    root: Option<(String, Value, Option<String>)>,
+}
+
+impl<'a> Document<'a> {
+    fn find(all: &[&'a ResourceRef], name: &'a str) -> Option<Self> {
+        let resources: Vec<&ResourceRef> = all.iter().copied().filter(|r| served_at(r) == name).collect();
+        let root = roots::find(all, name);
+        (!resources.is_empty() || root.is_some()).then_some(Self { name, resources, root })
+    }
+
+    fn hash(&self) -> String {
+        digest(format!("{}{}", self.name, hash(&self.resources)).as_bytes())
+    }
+
+    fn text(self) -> Value {
+        let form = definitions::Form::V3;
+        let mut paths = paths::all(&self.resources, form);
+        let mut named = Vec::new();
+        if let Some((path, item, definition)) = self.root {
+            paths.insert(path, item);
+            named.extend(definition);
+        }
+        json!({
+            "openapi": "3.0.0",
+            "info": info(),
+            "paths": paths,
+            "components": {
+                "schemas": definitions::collect(&self.resources, named, form),
+                "securitySchemes": {"BearerToken": {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}},
+            },
+        })
+    }
 }
 
 fn v3_index(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
-    let groups: BTreeSet<String> = resources.iter().map(|r| served_at(r)).collect();
-    let paths: serde_json::Map<String, Value> = groups
-        .into_iter()
-        .map(|path| {
-            let group: Vec<&ResourceRef> = resources.iter().copied().filter(|r| served_at(r) == path).collect();
-            let url = format!("/openapi/v3/{path}?hash={}", hash(&group));
-            (path, json!({"serverRelativeURL": url}))
-        })
-        .chain(elsewhere.iter().map(Published::index_entry))
-        .collect();
+    let mut names: BTreeSet<String> = resources.iter().map(|r| served_at(r)).collect();
+    names.extend(roots::names(resources));
+    let entry = |name: &String| {
+        let hash = Document::find(resources, name)?.hash();
+        Some((name.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})))
+    };
+    let paths: serde_json::Map<String, Value> =
+        names.iter().filter_map(entry).chain(elsewhere.iter().map(Published::index_entry)).collect();
     json!({"paths": paths})
 }
 

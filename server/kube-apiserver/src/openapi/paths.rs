@@ -1,235 +1,165 @@
-//! OpenAPI paths of served resources with the parts of operations that clients use: actions, kinds, parameters,
-//! media types.
+//! OpenAPI paths of served resources, with their operations.
 
-use serde_json::{Map, Value, json};
-
-pub(super) use super::definitions::Form;
-use super::definitions::{self, reference};
 use crowsnest_registry::resource::{ResourceRef, Subresource};
+use serde_json::{Map, Value};
 
-const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
-const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
-const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+use super::definitions::Form;
+use super::operation::{Action, Operation};
+
+/// Verbs of a collection, with their actions and methods.
+const COLLECTION: [(&str, Action, &str); 3] = [
+    ("list", Action::List, "get"),
+    ("create", Action::Create, "post"),
+    ("deletecollection", Action::DeleteCollection, "delete"),
+];
+/// Verbs of an object and its subresources.
+const OBJECT: [(&str, Action, &str); 5] = [
+    ("get", Action::Get, "get"),
+    ("update", Action::Update, "put"),
+    ("patch", Action::Patch, "patch"),
+    ("create", Action::Create, "post"),
+    ("delete", Action::Delete, "delete"),
+];
+/// Verbs of a connection; a proxy passes HEAD and OPTIONS on, too.
+const CONNECT: [(&str, Action, &str); 7] = [
+    ("get", Action::Connect, "get"),
+    ("update", Action::Connect, "put"),
+    ("patch", Action::Connect, "patch"),
+    ("create", Action::Connect, "post"),
+    ("delete", Action::Connect, "delete"),
+    ("update", Action::Connect, "head"),
+    ("update", Action::Connect, "options"),
+];
 
 /// The paths of all resources.
 pub(super) fn all(resources: &[&ResourceRef], form: Form) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
-        let root = super::served_at(resource);
-        let plural = &resource.gvr.resource;
-        let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-        let collection = format!("/{root}{scope}/{plural}");
-        let item = format!("{collection}/{{name}}");
-        if resource.namespaced && resource.verbs.contains(&"list") {
-            let path = Path { resource, form, subresource: None };
-            paths.insert(format!("/{root}/{plural}"), path.of(&["list"], false, false));
-        }
-        let path = Path { resource, form, subresource: None };
-        let whole = path.of(&["list", "create", "deletecollection"], resource.namespaced, false);
-        paths.insert(collection, whole);
-        let single = path.of(&["get", "update", "patch", "delete"], resource.namespaced, true);
-        if single.as_object().is_some_and(|methods| methods.len() > 1) {
-            paths.insert(item.clone(), single);
-        }
-        for subresource in &resource.subresources {
-            let path = Path { resource, form, subresource: Some(subresource) };
-            let verbs = ["get", "update", "patch", "create", "delete"];
-            paths.insert(format!("{item}/{}", subresource.name), path.of(&verbs, resource.namespaced, true));
+        let path =
+            Path { resource, form, subresource: None, namespaced: resource.namespaced, named: false, with_path: false };
+        of_resource(path, &mut paths);
+        if !resource.is_custom() && resource.verbs.contains(&"watch") {
+            watches(path, &mut paths);
         }
     }
     paths
 }
 
+fn of_resource(path: Path<'_>, paths: &mut Map<String, Value>) {
+    let resource = path.resource;
+    let (root, plural) = (super::served_at(resource), &resource.gvr.resource);
+    let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("/{root}{scope}/{plural}");
+    let item = format!("{collection}/{{name}}");
+    let mut insert = |name: String, path: Path<'_>, verbs: &[(&str, Action, &'static str)]| {
+        if let Some(document) = path.document(verbs) {
+            paths.insert(name, document);
+        }
+    };
+    if resource.namespaced {
+        insert(format!("/{root}/{plural}"), Path { namespaced: false, ..path }, &COLLECTION[..1]);
+    }
+    insert(collection, path, &COLLECTION);
+    let object = Path { named: true, ..path };
+    insert(item.clone(), object, &[OBJECT[0], OBJECT[1], OBJECT[2], OBJECT[4]]);
+    for subresource in &resource.subresources {
+        let path = Path { subresource: Some(subresource), ..object };
+        let name = format!("{item}/{}", subresource.name);
+        match subresource.name {
+            "proxy" => {
+                insert(name.clone(), path, &CONNECT);
+                insert(format!("{name}/{{path}}"), Path { with_path: true, ..path }, &CONNECT);
+            }
+            "attach" | "exec" | "portforward" => insert(name, path, &CONNECT),
+            _ => insert(name, path, &OBJECT),
+        }
+    }
+}
+
+/// The deprecated watches of a built-in resource.
+fn watches(path: Path<'_>, paths: &mut Map<String, Value>) {
+    let resource = path.resource;
+    let (root, plural) = (super::served_at(resource), &resource.gvr.resource);
+    let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
+    let list = [("watch", Action::WatchList, "get")];
+    let mut insert = |name: String, path: Path<'_>, verbs: &[(&str, Action, &'static str)]| {
+        if let Some(document) = path.document(verbs) {
+            paths.insert(name, document);
+        }
+    };
+    if resource.namespaced {
+        insert(format!("/{root}/watch/{plural}"), Path { namespaced: false, ..path }, &list);
+    }
+    insert(format!("/{root}/watch{scope}/{plural}"), path, &list);
+    let single = [("watch", Action::Watch, "get")];
+    insert(format!("/{root}/watch{scope}/{plural}/{{name}}"), Path { named: true, ..path }, &single);
+}
+
+#[derive(Clone, Copy)]
 struct Path<'a> {
     resource: &'a ResourceRef,
     form: Form,
     subresource: Option<&'a Subresource>,
+    namespaced: bool,
+    named: bool,
+    with_path: bool,
 }
 
 impl Path<'_> {
-    /// The operations for the given verbs that the resource serves.
-    fn of(&self, verbs: &[&str], namespaced: bool, named: bool) -> Value {
+    /// The operations for the given verbs that the resource serves; `None` if there is none.
+    fn document(&self, verbs: &[(&str, Action, &'static str)]) -> Option<Value> {
         let served = self.subresource.map_or(&self.resource.verbs, |s| &s.verbs);
         let mut methods = Map::new();
-        for verb in verbs.iter().filter(|verb| served.contains(verb)) {
-            let method = match *verb {
-                "list" | "get" => "get",
-                "create" => "post",
-                "update" => "put",
-                "patch" => "patch",
-                _ => "delete",
-            };
-            methods.insert(method.into(), self.operation(verb, method));
+        for (_, action, method) in verbs.iter().filter(|(verb, ..)| served.contains(verb)) {
+            let Self { resource, form, subresource, namespaced, named, with_path } = *self;
+            let (action, method) = (*action, *method);
+            let operation = Operation { resource, subresource, form, action, method, namespaced, named, with_path };
+            methods.insert(method.into(), operation.document());
         }
-        let mut shared = vec![self.parameter("pretty", "query", "string")];
-        if namespaced {
-            shared.push(self.parameter("namespace", "path", "string"));
+        (!methods.is_empty()).then(|| share_parameters(methods))
+    }
+}
+
+/// Moves the parameters that all operations of a path have to the path. Bodies stay with their operations.
+fn share_parameters(mut methods: Map<String, Value>) -> Value {
+    let of = |operation: &Value| operation["parameters"].as_array().cloned().unwrap_or_default();
+    let mut shared = methods.values().next().map(of).unwrap_or_default();
+    shared.retain(|parameter| {
+        parameter["in"] != "body" && methods.values().all(|operation| of(operation).contains(parameter))
+    });
+    for operation in methods.values_mut().filter_map(Value::as_object_mut) {
+        if let Some(own) = operation.get_mut("parameters").and_then(Value::as_array_mut) {
+            own.retain(|parameter| !shared.contains(parameter));
+            if own.is_empty() {
+                operation.remove("parameters");
+            }
         }
-        if named {
-            shared.push(self.parameter("name", "path", "string"));
-        }
+    }
+    let name = |parameter: &Value| parameter["name"].as_str().unwrap_or_default().to_owned();
+    shared.sort_by_cached_key(name);
+    if !shared.is_empty() {
         methods.insert("parameters".into(), Value::Array(shared));
-        Value::Object(methods)
     }
+    Value::Object(methods)
+}
 
-    fn parameter(&self, name: &str, place: &str, kind: &str) -> Value {
-        let mut out = json!({"name": name, "in": place});
-        if place == "path" {
-            out["required"] = json!(true);
-        }
-        match self.form {
-            Form::V2 => {
-                out["type"] = json!(kind);
-                out["uniqueItems"] = json!(true);
-            }
-            Form::V3 => out["schema"] = json!({"type": kind, "uniqueItems": true}),
-        }
-        out
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
 
-    fn kind(&self) -> (String, Value) {
-        let resource = self.resource;
-        let own = || {
-            let gvk = json!({"group": resource.gvr.group, "version": resource.gvr.version, "kind": resource.kind});
-            (definitions::name(resource), gvk)
-        };
-        match self.subresource {
-            Some(sub) if sub.kind != resource.kind => {
-                let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
-                let schema = crowsnest_schema::set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
-                (schema.and_then(|s| s.name.as_deref().map(str::to_owned)).unwrap_or_default(), gvk)
-            }
-            _ => own(),
-        }
-    }
-
-    fn operation(&self, verb: &str, method: &str) -> Value {
-        let (definition, gvk) = self.kind();
-        let action = match verb {
-            "create" => "post",
-            "update" => "put",
-            other => other,
-        };
-        let group = self.resource.gvr.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-        let mut out = json!({
-            "tags": [format!("{group}_{}", self.resource.gvr.version)],
-            "operationId": self.operation_id(action),
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": gvk,
+    #[test]
+    fn parameters_of_all_operations_belong_to_the_path() {
+        let parameter = |name: &str| json!({"name": name, "in": "query"});
+        let body = json!({"name": "body", "in": "body"});
+        let methods = json!({
+            "get": {"parameters": [parameter("b"), parameter("a")]},
+            "put": {"parameters": [parameter("a"), parameter("b"), parameter("c"), body]},
         });
-        let answer = match verb {
-            "list" => format!("{definition}List"),
-            "delete" | "deletecollection" => STATUS.to_owned(),
-            _ => definition.clone(),
-        };
-        let success = if method == "post" { "201" } else { "200" };
-        out["responses"] = json!({success: self.response(&answer), "401": {"description": "Unauthorized"}});
-        let mut parameters = Vec::new();
-        match method {
-            "post" | "put" | "patch" => {
-                for name in ["dryRun", "fieldManager", "fieldValidation"] {
-                    parameters.push(self.parameter(name, "query", "string"));
-                }
-                if method == "patch" {
-                    parameters.push(self.parameter("force", "query", "boolean"));
-                }
-            }
-            "delete" => {
-                for (name, kind) in
-                    [("dryRun", "string"), ("gracePeriodSeconds", "integer"), ("propagationPolicy", "string")]
-                {
-                    parameters.push(self.parameter(name, "query", kind));
-                }
-            }
-            _ if verb == "list" => {
-                for (name, kind) in [
-                    ("allowWatchBookmarks", "boolean"),
-                    ("continue", "string"),
-                    ("fieldSelector", "string"),
-                    ("labelSelector", "string"),
-                    ("limit", "integer"),
-                    ("resourceVersion", "string"),
-                    ("resourceVersionMatch", "string"),
-                    ("sendInitialEvents", "boolean"),
-                    ("timeoutSeconds", "integer"),
-                    ("watch", "boolean"),
-                ] {
-                    parameters.push(self.parameter(name, "query", kind));
-                }
-            }
-            _ => {}
-        }
-        let body = match method {
-            "post" | "put" => Some(definition.as_str()),
-            "patch" => Some(PATCH),
-            "delete" => Some(DELETE_OPTIONS),
-            _ => None,
-        };
-        if let Some(body) = body {
-            self.body(&mut out, &mut parameters, body, method);
-        }
-        if !parameters.is_empty() {
-            out["parameters"] = Value::Array(parameters);
-        }
-        out
-    }
-
-    fn body(&self, out: &mut Value, parameters: &mut Vec<Value>, definition: &str, method: &str) {
-        let mut media = vec!["application/json", "application/yaml"];
-        if method == "patch" {
-            media = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
-            if self.resource.strategy.open_api().is_none() {
-                media.push("application/strategic-merge-patch+json");
-            }
-        }
-        let schema = reference(definition, self.form);
-        match self.form {
-            Form::V2 => {
-                parameters.push(json!({"name": "body", "in": "body", "required": true, "schema": schema}));
-                if method == "patch" {
-                    out["consumes"] = json!(media);
-                }
-            }
-            Form::V3 => {
-                let content: Map<String, Value> =
-                    media.iter().map(|kind| ((*kind).to_owned(), json!({"schema": schema.clone()}))).collect();
-                out["requestBody"] = json!({"content": content, "required": method != "delete"});
-            }
-        }
-    }
-
-    fn response(&self, definition: &str) -> Value {
-        if definition.is_empty() {
-            return json!({"description": "OK"});
-        }
-        let schema = reference(definition, self.form);
-        match self.form {
-            Form::V2 => json!({"description": "OK", "schema": schema}),
-            Form::V3 => json!({"description": "OK", "content": {
-                "application/json": {"schema": schema.clone()}, "application/yaml": {"schema": schema},
-            }}),
-        }
-    }
-
-    /// Operation ID such as `readAppsV1NamespacedDeploymentStatus`.
-    fn operation_id(&self, action: &str) -> String {
-        let capital = |text: &str| {
-            let mut chars = text.chars();
-            chars.next().map(|c| c.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
-        };
-        let verb = match action {
-            "get" => "read",
-            "post" => "create",
-            "put" => "replace",
-            "deletecollection" => "deleteCollection",
-            other => other,
-        };
-        let group: String = match &*self.resource.gvr.group {
-            "" => "Core".into(),
-            group => capital(group.split('.').next().unwrap_or_default()),
-        };
-        let scope = if self.resource.namespaced { "Namespaced" } else { "" };
-        let subresource = self.subresource.map(|s| capital(s.name)).unwrap_or_default();
-        format!("{verb}{group}{}{scope}{}{subresource}", capital(&self.resource.gvr.version), self.resource.kind)
+        let Value::Object(methods) = methods else { panic!("an object") };
+        let expected = json!({
+            "parameters": [parameter("a"), parameter("b")], "get": {}, "put": {"parameters": [parameter("c"), body]},
+        });
+        assert_eq!(share_parameters(methods), expected);
     }
 }

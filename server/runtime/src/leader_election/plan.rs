@@ -122,12 +122,12 @@ mod tests {
         let now = Timestamp::from_second(1_000).unwrap();
         let found = found.as_ref().map(|spec| (spec, Duration::from_secs(unchanged)));
         let step = step(found, "me", &TIMES, now);
-        let told = match &step {
+        let actual = match &step {
             Step::Take(spec) => format!("take {}", spec.lease_transitions.unwrap()),
             Step::Renew(spec) => format!("renew {}", spec.lease_transitions.unwrap()),
             Step::Wait(holder) => format!("wait for {holder}"),
         };
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
         if let Step::Take(spec) | Step::Renew(spec) = &step {
             assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("me"), Some(10)));
             assert_eq!(spec.renew_time, Some(MicroTime(now)));

@@ -17,6 +17,7 @@ pub mod path;
 #[cfg(test)]
 mod tests;
 pub mod typed;
+pub mod validate;
 mod versions;
 
 use managed::Entry;
@@ -291,7 +292,7 @@ struct Conflicts(Vec<(Entry, FieldSet)>);
 
 pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let Some(why) = typed::faults(schema, config) else { return Ok(()) };
+    let Some(why) = validate::faults(schema, config) else { return Ok(()) };
     let api_version = text("/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let message = format!(

@@ -51,12 +51,24 @@ impl PathElement {
             Self::Field(name) => format!("f:{name}"),
             Self::Key(keys) => {
                 let object: Map<String, Value> = keys.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
-                format!("k:{}", Value::Object(object))
+                format!("k:{}", escaped(&Value::Object(object)))
             }
-            Self::Value(value) => format!("v:{value}"),
+            Self::Value(value) => format!("v:{}", escaped(value)),
             Self::Index(index) => format!("i:{index}"),
         }
     }
+}
+
+/// JSON with the escapes of Go's encoder. These characters occur only inside of strings.
+fn escaped(value: &Value) -> String {
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 impl PartialOrd for PathElement {

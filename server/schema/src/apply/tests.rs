@@ -294,3 +294,65 @@ proptest! {
         }
     }
 }
+
+fn custom() -> std::sync::Arc<Schema> {
+    let text = json!({"type": "string"});
+    Schema::for_custom_resource(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "mode": text,
+        "values": {"x-kubernetes-preserve-unknown-fields": true},
+        "place": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"near": {"type": "object", "properties": {"name": text}}}},
+        "amount": {"x-kubernetes-int-or-string": true},
+        "since": {"type": "string", "format": "date-time"},
+        "closed": {"type": "object", "properties": {"name": text}},
+    }}}}))
+}
+
+fn gadget(spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Gadget", "metadata": {"name": "x"}, "spec": spec})
+}
+
+#[rstest::rstest]
+#[case::undeclared_below_an_open_field(json!({"place": {"near": {"name": "x", "bogus": 1}}}), None)]
+#[case::undeclared(json!({"closed": {"bogus": 1}}), Some(".spec.closed.bogus: field not declared in schema"))]
+#[case::number_in_a_string_with_a_format(json!({"since": 5}), None)]
+#[case::map_in_a_string_with_a_format(json!({"since": {"a": 1}}), Some(".spec.since: expected any scalar, got"))]
+#[case::map_in_int_or_string(json!({"amount": {"a": 1}}), None)]
+#[case::number_in_a_string(json!({"mode": 5}), Some(".spec.mode: expected string, got"))]
+fn configurations_of_custom_resources_are_typed(#[case] spec: Value, #[case] refusal: Option<&str>) {
+    match (super::check_config(Some(&custom()), &gadget(spec)), refusal) {
+        (Ok(()), None) => {}
+        (Err(error), Some(expected)) => assert!(error.message.contains(expected), "{}", error.message),
+        (result, _) => panic!("{result:?}"),
+    }
+}
+
+#[test]
+fn owners_lose_the_parts_of_a_map_that_becomes_a_scalar() {
+    let schema = custom();
+    let owners = |object: &Value| -> Vec<String> {
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        entries.iter().map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+    };
+    let (a, b) = (manager("a"), manager("b"));
+    let applied = |live: Option<&Value>, spec: Value, manager: &Manager<'_>, force: bool| {
+        apply(Some(&schema), live, &gadget(spec), manager, force).unwrap()
+    };
+    let live = applied(None, json!({"values": {"c": {"d": "1"}}}), &a, false);
+    let live = applied(Some(&live), json!({"values": {"c": 5}}), &b, true);
+    assert_eq!(owners(&live), ["b"]);
+    let live = applied(Some(&live), json!({"mode": "m"}), &b, false);
+    assert_eq!(live["spec"], json!({"mode": "m"}));
+    let live = applied(Some(&live), json!({"values": {"c": {"d": "2"}}}), &b, false);
+    // An update that replaces the scalar by a map owns the parts of the map.
+    let mut scalar = live.clone();
+    scalar["spec"]["values"]["c"] = json!(5);
+    track_update(Some(&schema), Some(&live), &mut scalar, &manager("u"));
+    assert_eq!(owners(&scalar), ["u"]);
+    let mut map = scalar.clone();
+    map["spec"]["values"]["c"] = json!({"d": "3"});
+    track_update(Some(&schema), Some(&scalar), &mut map, &manager("v"));
+    let error = apply(Some(&schema), Some(&map), &gadget(json!({"values": {"c": {"d": "4"}}})), &a, false).unwrap_err();
+    assert!(error.message.starts_with("Apply failed with 1 conflict: conflict with \"v\""), "{}", error.message);
+    assert!(error.message.ends_with(": .spec.values.c.d"), "{}", error.message);
+}

@@ -62,7 +62,7 @@ fn item_schema(schema: Option<&Schema>) -> Option<&Schema> {
 }
 
 /// The path element of a list item; the error names the missing key.
-fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
+pub(super) fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
     let Some(schema) = schema else { return Ok(PathElement::Index(index)) };
     match &schema.list_type {
         ListType::Atomic => Ok(PathElement::Index(index)),
@@ -217,7 +217,14 @@ pub fn compare_except(schema: Option<&Schema>, old: Option<&Value>, new: Option<
                 out.put((*element).clone(), compare_items(schema, &of(&left), &of(&right)));
             }
         }
-        _ if old.is_some() && new.is_some() => out.modified.member = old != new,
+        _ if old.is_some() && new.is_some() => {
+            out.modified.member = old != new;
+            // If the structures differ, parts of the old one are removed, and those of the new one are added.
+            if shapes.0 != shapes.1 {
+                out.removed.children = compare_except(schema, old, None, but).removed.children;
+                out.added.children = compare_except(schema, None, new, but).added.children;
+            }
+        }
         _ => {}
     }
     out.added.member = old.is_none();
@@ -352,110 +359,5 @@ fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &Path
         Some(child) if child.member => None,
         Some(child) => Some(remove(schema, part, child)),
         None => Some(part.clone()),
-    }
-}
-
-/// All errors of a value, with the wording of structured-merge-diff.
-pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
-    let mut errors = Vec::new();
-    validate(schema, value, "", &mut errors);
-    match errors.as_slice() {
-        [] => None,
-        [one] => Some(one.clone()),
-        several => Some(format!("errors:\n  {}", several.join("\n  "))),
-    }
-}
-
-/// Validates an applied configuration: undeclared fields, wrong types, duplicate list items.
-pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut Vec<String>) {
-    let Some(schema) = schema else { return };
-    let wrong = |expected: &str, got: String| {
-        let why = format!("expected {expected}, got {got}");
-        if path.is_empty() { why } else { format!("{path}: {why}") }
-    };
-    match (schema.ty, value) {
-        (_, Value::Null) | (Type::Any, _) => {}
-        (Type::Object, Value::Object(fields)) => {
-            for (key, value) in fields {
-                let here = format!("{path}.{key}");
-                match schema.child(key) {
-                    Some(node) => validate(Some(node), value, &here, errors),
-                    None if schema.preserve_unknown || schema.is_free() => {}
-                    // As in structured-merge-diff, validation of this map ends here.
-                    None => return errors.push(format!("{here}: field not declared in schema")),
-                }
-            }
-        }
-        (Type::Array, Value::Array(items)) => list(schema, items, path, errors),
-        (Type::Object, _) => errors.push(wrong("map", pointed_at(value))),
-        (Type::Array, _) => errors.push(wrong("list", pointed_at(value))),
-        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
-        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean", pointed_at(value))),
-        (Type::Integer | Type::Number, value) if !value.is_number() => {
-            errors.push(wrong("numeric (int or float)", go_type(value).into()));
-        }
-        // Times are strings in structured-merge-diff; quantities and ports can also be numbers.
-        (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
-        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("any scalar", pointed_at(value))),
-        _ => {}
-    }
-}
-
-fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<String>) {
-    let mut seen: Vec<PathElement> = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let here = match element_of(Some(schema), item, index) {
-            Ok(element) => {
-                let here = format!("{path}{element}");
-                if schema.list_type != ListType::Atomic && seen.contains(&element) {
-                    errors.push(format!("{path}: duplicate entries for key {element}"));
-                }
-                seen.push(element);
-                here
-            }
-            // Further duplicates are not reported.
-            Err(why) => {
-                errors.push(format!("{path}: element {index}: {why}"));
-                return;
-            }
-        };
-        validate(schema.items.as_deref(), item, &here, errors);
-    }
-}
-
-/// A value as structured-merge-diff prints it with `%v`, behind a pointer to a struct.
-fn pointed_at(value: &Value) -> String {
-    format!("&{{{}}}", crate::patch::go_value(value))
-}
-
-/// A value as it prints it with `%#v`.
-fn go_syntax(value: &Value) -> String {
-    format!("&value.valueUnstructured{{Value:{}}}", literal(value))
-}
-
-/// The Go type of a value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Object(_) => "map[string]interface {}",
-        Value::Array(_) => "[]interface {}",
-        Value::String(_) => "string",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::Null => "<nil>",
-    }
-}
-
-fn literal(value: &Value) -> String {
-    let list = |parts: Vec<String>| parts.join(", ");
-    match value {
-        Value::Object(fields) => {
-            let parts = fields.iter().map(|(key, value)| format!("{key:?}:{}", literal(value)));
-            format!("map[string]interface {{}}{{{}}}", list(parts.collect()))
-        }
-        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(literal).collect())),
-        Value::String(text) => format!("{text:?}"),
-        Value::Null => "interface {}(nil)".into(),
-        other => other.to_string(),
     }
 }

@@ -11,7 +11,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::Value;
 
 use super::path::{FieldSet, PathElement};
-use super::typed;
+use super::validate;
 use crate::{ListType, Schema, SchemaRef, Type};
 
 /// State of a version of a kind.
@@ -108,7 +108,7 @@ impl<'a> Versions<'a> {
             _ => None,
         };
         let fitting = converted.map_err(|error| error.message).and_then(|converted| {
-            match typed::faults(schema.as_deref(), &converted) {
+            match validate::faults(schema.as_deref(), &converted) {
                 Some(faults) => Err(faults),
                 None => Ok(converted),
             }

@@ -24,7 +24,8 @@ pub struct Body {
     pub strict: Vec<String>,
 }
 
-/// Applies a merge patch: objects are merged, null deletes, other values replace.
+/// Applies a merge patch: objects are merged, null deletes, other values replace. As in Go's library, objects in new
+/// lists lose their nulls, but not those in a list that replaces an object.
 pub fn merge_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
     let mut out = doc.clone();
     merge(&mut out, patch);
@@ -32,20 +33,32 @@ pub fn merge_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
 }
 
 fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = target else {
+        *target = without_nulls(patch);
+        return;
+    };
     let Value::Object(changes) = patch else {
         *target = patch.clone();
         return;
     };
-    if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
-    }
-    let Value::Object(fields) = target else { return };
     for (key, change) in changes {
         if change.is_null() {
             fields.remove(key);
         } else {
             merge(fields.entry(key.as_str()).or_insert(Value::Null), change);
         }
+    }
+}
+
+/// The value without nulls in objects, at any depth. Nulls in lists stay.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
     }
 }
 

@@ -39,10 +39,15 @@ pub struct ListMeta {
 }
 
 impl ListMeta {
-    /// Metadata of a table with one object.
+    /// Metadata of a table with one object, or with those of a list.
     pub fn of(object: &Value) -> Self {
-        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or("");
-        Self { resource_version: version.to_owned(), ..Self::default() }
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        Self {
+            resource_version: text("resourceVersion"),
+            continue_token: text("continue"),
+            remaining_item_count: metadata["remainingItemCount"].as_i64(),
+        }
     }
 
     pub fn to_json(&self) -> Value {

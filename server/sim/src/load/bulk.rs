@@ -26,7 +26,7 @@ use crate::member::world::World;
 
 /// A node for pods.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct TargetNode {
     pub node: Arc<str>,
     pub host: String,
     pub cidr: String,
@@ -42,7 +42,7 @@ pub struct Placed {
 pub struct Bulk {
     world: Arc<World>,
     registry: Arc<Registry>,
-    places: Vec<Place>,
+    places: Vec<TargetNode>,
     /// Minimum size of a pod's JSON in bytes.
     size: usize,
     now: Timestamp,
@@ -72,7 +72,7 @@ impl Bulk {
     pub fn new(
         world: Arc<World>,
         registry: Arc<Registry>,
-        places: Vec<Place>,
+        places: Vec<TargetNode>,
         size: usize,
         now: Timestamp,
     ) -> Result<Self> {
@@ -153,16 +153,16 @@ impl Bulk {
         batch.push(self.put(&self.deployments, &made.deployment)?, Kept::Deployment(Box::new(made.deployment)));
         batch.push(self.put(&self.replica_sets, &made.set)?, Kept::ReplicaSet(Box::new(made.set)));
         let namespace = &made.state.key.namespace;
-        for (number, place) in placed.places.iter().map(|place| &self.places[*place]).enumerate() {
+        for (number, target_node) in placed.places.iter().map(|index| &self.places[*index]).enumerate() {
             let (name, uid) = plan.pod_ids(number);
-            let ip = self.world.ips.take(&uid, &place.cidr);
+            let ip = self.world.ips.take(&uid, &target_node.cidr);
             let id = plan.container_id(&uid);
             let ip_text = ip.as_deref().unwrap_or_default();
             let text = fill(&made.text, |hole| match hole {
                 "name" => &name,
                 "uid" => &uid,
-                "node" => &place.node,
-                "host" => &place.host,
+                "node" => &target_node.node,
+                "host" => &target_node.host,
                 "ip" => ip_text,
                 _ => &id,
             });
@@ -170,12 +170,12 @@ impl Bulk {
             let state = PodState {
                 key: Key { namespace: namespace.clone(), name: name.as_str().into() },
                 uid: uid.as_str().into(),
-                node: Some(place.node.clone()),
+                node: Some(target_node.node.clone()),
                 ip: made.state.ip.as_ref().and(ip),
                 ..made.state.clone()
             };
             batch.push(self.write_of(&self.pods, ObjectKey::new(namespace, &name), body), Kept::Pod(Box::new(state)));
-            if let Some(mut event) = plan.event(&name, &uid, &place.node, number, self.now) {
+            if let Some(mut event) = plan.event(&name, &uid, &target_node.node, number, self.now) {
                 self.events.strategy.default(&mut event);
                 batch.writes.push(self.put(&self.events, &event)?);
             }

@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::bulk::{Bulk, Place, Placed};
+use self::bulk::{Bulk, Placed, TargetNode};
 use self::catalog::{State, Workload};
 use self::churn::{Churn, Target};
 use crate::error::{Error, Result};
@@ -241,20 +241,20 @@ pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> 
 }
 
 /// The nodes of the load; missing ones are created.
-async fn places(world: &Arc<World>, load: &Load) -> Result<Vec<Place>> {
+async fn places(world: &Arc<World>, load: &Load) -> Result<Vec<TargetNode>> {
     let shape = NodeShape::for_load(load.pods);
     let prefix = format!("{}-load{}", world.name, load.seed);
     // Keeps the address ranges of different loads apart.
     let first = 1000 + usize::try_from(load.seed % 50).unwrap_or_default() * 1000;
     node::add(world, &prefix, &shape, first).await?;
-    let place = |number: usize| -> Result<Place> {
+    let target_node = |number: usize| -> Result<TargetNode> {
         let name = format!("{prefix}-{number}");
         let node = world.nodes.get(&Key::new("", &name));
         let node = node.ok_or_else(|| Error::Invalid(format!("node {name} of the load was deleted")))?;
         let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
-        Ok(Place { node: world.interner.text(&name), host: host_ip(&node).to_owned(), cidr })
+        Ok(TargetNode { node: world.interner.text(&name), host: host_ip(&node).to_owned(), cidr })
     };
-    (1..=shape.count).map(place).collect()
+    (1..=shape.count).map(target_node).collect()
 }
 
 fn target(workload: &Workload) -> Target {

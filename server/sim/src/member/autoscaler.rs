@@ -35,11 +35,11 @@ const TOLERANCE: f64 = 0.1;
 const STABLE: SignedDuration = SignedDuration::from_secs(300);
 
 /// Recent recommendations of each autoscaler.
-type Wishes = Arc<Mutex<HashMap<Key, Vec<(Timestamp, i32)>>>>;
+type Recommendations = Arc<Mutex<HashMap<Key, Vec<(Timestamp, i32)>>>>;
 
 pub fn start(world: &Arc<World>) {
     let keys = keys_of(&world.autoscalers);
-    let recommendations = Wishes::default();
+    let recommendations = Recommendations::default();
     let forgotten = recommendations.clone();
     world.autoscalers.on_change(move |old, new| {
         if let (Some(gone), None) = (old, new) {
@@ -62,14 +62,14 @@ pub struct Measured {
 
 /// Number of replicas that brings every metric to its target: the maximum over the metrics.
 pub fn desired(current: i32, ready: i32, measured: &[Measured]) -> i32 {
-    let wish = |measured: &Measured| {
+    let recommend = |measured: &Measured| {
         if (measured.ratio - 1.0).abs() <= TOLERANCE {
             return current;
         }
         // Replica counts are far below 2^31.
         (measured.ratio * f64::from(ready)).ceil() as i32
     };
-    measured.iter().map(wish).max().unwrap_or(current)
+    measured.iter().map(recommend).max().unwrap_or(current)
 }
 
 fn resource_of(kind: &str, api_version: &str) -> ApiResource {
@@ -83,7 +83,7 @@ fn resource_of(kind: &str, api_version: &str) -> ApiResource {
     }
 }
 
-async fn reconcile(world: &World, key: &Key, recommendations: &Wishes) -> Result<Option<Duration>> {
+async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) -> Result<Option<Duration>> {
     let Some(scaler) = world.autoscalers.get(key) else { return Ok(None) };
     let spec = &scaler.spec;
     let now = Timestamp::now();
@@ -169,12 +169,16 @@ fn selected(world: &World, namespace: &str, selector: &str) -> Vec<Arc<PodState>
 }
 
 /// Applies the downscale stabilization window: not below the highest recommendation in it.
-fn stabilize(recommendations: &Wishes, key: &Key, raw: i32, current: i32, now: Timestamp) -> i32 {
+fn stabilize(recommendations: &Recommendations, key: &Key, raw: i32, current: i32, now: Timestamp) -> i32 {
     let mut recommendations = recommendations.lock();
     let past = recommendations.entry(key.clone()).or_insert_with(|| vec![(now, current)]);
     past.push((now, raw));
     past.retain(|(at, _)| now.duration_since(*at) <= STABLE);
-    if raw >= current { raw } else { past.iter().map(|(_, wish)| *wish).max().unwrap_or(raw).min(current) }
+    if raw >= current {
+        raw
+    } else {
+        past.iter().map(|(_, recommendation)| *recommendation).max().unwrap_or(raw).min(current)
+    }
 }
 
 fn measure(
@@ -280,15 +284,15 @@ impl Report {
         }
     }
 
-    fn limits(&mut self, wish: i32, min: i32, max: i32) {
-        if wish > max {
+    fn limits(&mut self, desired: i32, min: i32, max: i32) {
+        if desired > max {
             self.set(
                 "ScalingLimited",
                 "True",
                 "TooManyReplicas",
                 "the desired replica count is more than the maximum replica count",
             );
-        } else if wish < min {
+        } else if desired < min {
             self.set(
                 "ScalingLimited",
                 "True",
@@ -333,7 +337,7 @@ mod tests {
 
     #[test]
     fn downscale_waits_for_the_window() {
-        let (recommendations, key) = (Wishes::default(), Key::new("ns", "web"));
+        let (recommendations, key) = (Recommendations::default(), Key::new("ns", "web"));
         let at = |second: i64| Timestamp::from_second(1_767_225_600 + second).unwrap();
         assert_eq!(stabilize(&recommendations, &key, 2, 6, at(0)), 6);
         assert_eq!(stabilize(&recommendations, &key, 2, 6, at(200)), 6);

@@ -39,7 +39,7 @@ const HEALTH: [&str; 2] = ["/readyz", "/healthz"];
 pub struct Faults {
     settings: Mutex<Settings>,
     watches: Mutex<CancellationToken>,
-    turns: Mutex<Turns>,
+    write_slots: Mutex<Turns>,
     writes: AtomicU64,
     silent: watch::Sender<bool>,
     /// Cancelled when the listener closes, which ends waiting requests.
@@ -157,7 +157,7 @@ impl Faults {
     /// Limits writes per second, in the order of arrival; 0 means unlimited.
     pub fn set_write_rate(&self, a_second: u32) {
         let between = if a_second == 0 { Duration::ZERO } else { Duration::from_secs(1) / a_second };
-        *self.turns.lock() = Turns { between, next: None };
+        *self.write_slots.lock() = Turns { between, next: None };
     }
 
     /// Number of writes through the listener.
@@ -168,7 +168,7 @@ impl Faults {
     /// Counts a write and waits for its slot.
     async fn turn(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        let turn = self.turns.lock().take(Instant::now());
+        let turn = self.write_slots.lock().take(Instant::now());
         tokio::time::sleep_until(turn).await;
     }
 
@@ -352,9 +352,9 @@ mod tests {
     fn write_slots_do_not_accumulate() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
-        let mut turns = Turns { between: Duration::from_millis(4), next: None };
-        assert_eq!([0, 0, 1].map(|ms| turns.take(after(ms))), [0, 4, 8].map(after));
-        assert_eq!([100, 100].map(|ms| turns.take(after(ms))), [100, 104].map(after));
+        let mut write_slots = Turns { between: Duration::from_millis(4), next: None };
+        assert_eq!([0, 0, 1].map(|ms| write_slots.take(after(ms))), [0, 4, 8].map(after));
+        assert_eq!([100, 100].map(|ms| write_slots.take(after(ms))), [100, 104].map(after));
         let mut free = Turns::default();
         assert_eq!([0, 0, 5].map(|ms| free.take(after(ms))), [0, 0, 5].map(after));
     }

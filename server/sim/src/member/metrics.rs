@@ -41,8 +41,9 @@ pub fn of_pod(pod: &PodState, now: Timestamp) -> Vec<(Arc<str>, Usage)> {
     let sample = |container: &super::pod::ContainerSpec| {
         let (base, swing) = noise(&pod.uid, &container.name, now);
         // About half of the request, or a small value without one.
-        let share = |asked: i64, default: i64| {
-            let typical = if asked > 0 { asked * (25 + base % 45) / 100 } else { default * (40 + base % 120) / 100 };
+        let share = |requested: i64, default: i64| {
+            let typical =
+                if requested > 0 { requested * (25 + base % 45) / 100 } else { default * (40 + base % 120) / 100 };
             typical * (90 + swing % 21) / 100
         };
         Usage {

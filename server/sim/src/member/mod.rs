@@ -173,7 +173,9 @@ impl Member {
         start_controllers(&world, &kubelet);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
-        controllers::start(&server, Controllers { service_accounts: true, service_certificates, quotas: true });
+        let parts =
+            Controllers { service_accounts: true, service_certificates, quotas: true, storage_protection: true };
+        controllers::start(&server, parts);
         if world.features.metrics {
             server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
             server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));

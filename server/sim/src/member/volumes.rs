@@ -200,6 +200,10 @@ async fn reclaim(world: &World, key: &Key) -> Result<Option<Duration>> {
     if held || reference.uid.is_none() {
         return Ok(None);
     }
+    // A bound volume is protected from removal.
+    if shown != "Released" {
+        patch_volume(world, &key.name, Some("status"), &json!({"status": {"phase": "Released"}})).await?;
+    }
     if spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {
         let api: Api<PersistentVolume> = Api::all(world.client.clone());
         match api.delete(&key.name, &DeleteParams::default()).await.map_err(Error::api(format!("delete volume {key}")))
@@ -207,8 +211,6 @@ async fn reclaim(world: &World, key: &Key) -> Result<Option<Duration>> {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
         }
-    } else if shown != "Released" {
-        patch_volume(world, &key.name, Some("status"), &json!({"status": {"phase": "Released"}})).await?;
     }
     Ok(None)
 }

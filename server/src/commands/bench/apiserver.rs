@@ -351,14 +351,14 @@ async fn watch(
         maps.create(&PostParams::default(), &object).await?;
         tokio::time::sleep(WRITE_EVERY).await;
     }
-    let told = async {
+    let latencies = async {
         let mut took = Vec::new();
-        while let Some(told) = watching.join_next().await {
-            took.extend(told??);
+        while let Some(result) = watching.join_next().await {
+            took.extend(result??);
         }
         anyhow::Ok(took)
     };
-    let took = tokio::time::timeout(SETTLE * 12, told).await.context("not all events arrived")??;
+    let took = tokio::time::timeout(SETTLE * 12, latencies).await.context("not all events arrived")??;
     for nth in 0..writes {
         maps.delete(&watched(nth), &DeleteParams::default()).await?;
     }

@@ -58,10 +58,10 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
 
     let began = Instant::now();
     let (index, interest) = stage.open(&args.keep).await?;
-    let answer =
+    let response =
         index.searcher().search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
     printer.milliseconds("cache/restart", began.elapsed())?;
-    ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
+    ensure!(response.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
     stop(index, interest).await;
     stage.clear().await
 }

@@ -150,7 +150,7 @@ impl Site {
 }
 
 /// Joins a member; returns its name and its administrator's client.
-async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
+pub(super) async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
     let config = kubeconfig::config_of(file).await?;
     let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
     registered.with_context(|| format!("cannot join {name}"))?;
@@ -250,7 +250,7 @@ impl Watching {
     }
 }
 
-async fn follow<K>(api: Api<K>, sender: mpsc::UnboundedSender<(Seen, Instant)>, tell: impl Fn(K) -> Seen)
+async fn follow<K>(api: Api<K>, sender: mpsc::UnboundedSender<(Seen, Instant)>, convert: impl Fn(K) -> Seen)
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
@@ -258,7 +258,7 @@ where
     while let Some(next) = changes.next().await {
         // The watcher recovers from errors by itself.
         let Ok(object) = next else { continue };
-        if sender.send((tell(object), Instant::now())).is_err() {
+        if sender.send((convert(object), Instant::now())).is_err() {
             return;
         }
     }

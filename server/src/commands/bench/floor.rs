@@ -32,7 +32,7 @@ struct Listening {
 }
 
 /// The sending process: waits for the listeners and a line of input, then sends each event to all of them.
-pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
+pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
     let serving = ServingCertificates::new(&authority.server(&[NAME.to_owned()])?)?;
     let acceptor = TlsAcceptor::from(authority.tls(serving)?.config);
@@ -41,12 +41,12 @@ pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: D
     let mut out = std::io::stdout();
     writeln!(out, "{}", serde_json::to_string(&listening)?)?;
     let (sender, receiver) = watch::channel(Arc::<[u8]>::default());
-    let mut telling = JoinSet::new();
+    let mut connections = JoinSet::new();
     for _ in 0..listeners {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
         let (mut stream, mut receiver) = (acceptor.accept(socket).await?, receiver.clone());
-        telling.spawn(async move {
+        connections.spawn(async move {
             while receiver.changed().await.is_ok() {
                 let event = receiver.borrow_and_update().clone();
                 stream.write_all(&event).await?;
@@ -55,16 +55,16 @@ pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: D
             anyhow::Ok(())
         });
     }
-    let mut asked = BufReader::new(tokio::io::stdin()).lines();
-    asked.next_line().await?.context("standard input was closed")?;
+    let mut commands = BufReader::new(tokio::io::stdin()).lines();
+    commands.next_line().await?.context("standard input was closed")?;
     for _ in 0..writes {
         sender.send_replace(event(bytes).into());
         tokio::time::sleep(every).await;
     }
     writeln!(out, "told")?;
     // Runs until standard input is closed.
-    while asked.next_line().await?.is_some() {}
-    telling.shutdown().await;
+    while commands.next_line().await?.is_some() {}
+    connections.shutdown().await;
     Ok(())
 }
 

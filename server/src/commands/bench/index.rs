@@ -91,9 +91,9 @@ async fn measure_searches(
     let (mut all, mut of_engine, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let (began, before) = (Instant::now(), waited());
-        let answer = index.searcher().search_all(reads::question(query, reader.clone())).await?;
+        let response = index.searcher().search_all(reads::question(query, reader.clone())).await?;
         let (took, engine) = (began.elapsed(), waited().saturating_sub(before));
-        let summary = answer.summary.with_context(|| format!("{query} has no summary"))?;
+        let summary = response.summary.with_context(|| format!("{query} has no summary"))?;
         ensure!(!summary.incomplete, "{query} timed out");
         all.push(took);
         of_engine.push(engine);
@@ -126,8 +126,8 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     tokio::time::timeout(EXPIRY_WITHIN, expired).await.context("the engine's retention leases did not expire")??;
     post("_forcemerge?max_num_segments=1").await?;
     post("_flush?force=true").await?;
-    let answer = client.send(&Request::get(format!("/{alias}/_stats/store"))).await?;
-    let stats: Value = serde_json::from_slice(&answer.body)?;
+    let response = client.send(&Request::get(format!("/{alias}/_stats/store"))).await?;
+    let stats: Value = serde_json::from_slice(&response.body)?;
     match stats.pointer("/_all/primaries/store/size_in_bytes").and_then(Value::as_u64) {
         Some(bytes) => Ok(bytes),
         None => bail!("the engine reports no index size"),
@@ -146,8 +146,8 @@ async fn delete_index(options: &IndexOptions) -> anyhow::Result<()> {
 /// Waits until retention leases of lost copies have expired; merges keep deleted documents for them until then.
 async fn wait_for_lease_expiry(client: &Client, alias: &str) -> anyhow::Result<()> {
     loop {
-        let answer = client.send(&Request::get(format!("/{alias}/_stats?level=shards"))).await?;
-        let stats: Value = serde_json::from_slice(&answer.body)?;
+        let response = client.send(&Request::get(format!("/{alias}/_stats?level=shards"))).await?;
+        let stats: Value = serde_json::from_slice(&response.body)?;
         let indices = stats["indices"].as_object().into_iter().flat_map(|indices| indices.values());
         let shards = indices.filter_map(|index| index["shards"].as_object()).flat_map(|shards| shards.values());
         let kept = |copy: &Value| {

@@ -104,11 +104,11 @@ async fn state(member: &Simulated) -> anyhow::Result<State> {
 async fn poll_latency(client: &Client, slowest: &mut Duration) -> anyhow::Error {
     let nodes: Api<Node> = Api::all(client.clone());
     loop {
-        let asked = Instant::now();
+        let sent = Instant::now();
         if let Err(error) = nodes.list_metadata(&ListParams::default().limit(1)).await {
             return anyhow::Error::new(error).context("the API is unavailable while the load is created");
         }
-        *slowest = (*slowest).max(asked.elapsed());
+        *slowest = (*slowest).max(sent.elapsed());
         tokio::time::sleep(LOOK).await;
     }
 }

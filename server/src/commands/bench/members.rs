@@ -170,7 +170,7 @@ async fn groups() -> Response {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Asked {
+struct ListQuery {
     watch: bool,
     send_initial_events: bool,
     limit: usize,
@@ -180,7 +180,7 @@ struct Asked {
     timeout_seconds: u64,
 }
 
-impl Default for Asked {
+impl Default for ListQuery {
     fn default() -> Self {
         Self {
             watch: false,
@@ -193,18 +193,22 @@ impl Default for Asked {
     }
 }
 
-async fn pods(State(members): State<Arc<Members>>, Path(cluster): Path<usize>, Query(asked): Query<Asked>) -> Response {
+async fn pods(
+    State(members): State<Arc<Members>>,
+    Path(cluster): Path<usize>,
+    Query(query): Query<ListQuery>,
+) -> Response {
     let Some(site) = members.clusters.get(cluster) else { return StatusCode::NOT_FOUND.into_response() };
-    if asked.watch {
-        return watched(&members, cluster, &asked);
+    if query.watch {
+        return watched(&members, cluster, &query);
     }
-    let (version, end) = (*site.version.borrow(), site.count.min(asked.from.saturating_add(asked.limit)));
+    let (version, end) = (*site.version.borrow(), site.count.min(query.from.saturating_add(query.limit)));
     let next = if end < site.count { end.to_string() } else { String::new() };
     let mut text = format!(
         r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":["#
     );
-    for at in asked.from..end {
-        if at > asked.from {
+    for at in query.from..end {
+        if at > query.from {
             text.push(',');
         }
         let (version, revision) = site.now(at);
@@ -225,17 +229,17 @@ struct Watch {
     ends: tokio::time::Instant,
 }
 
-fn watched(members: &Arc<Members>, cluster: usize, asked: &Asked) -> Response {
+fn watched(members: &Arc<Members>, cluster: usize, query: &ListQuery) -> Response {
     let site = &members.clusters[cluster];
     let versions = site.version.subscribe();
     let now = *versions.borrow();
     let watch = Watch {
         members: Arc::clone(members),
         cluster,
-        initial: asked.send_initial_events.then_some(0),
-        seen: if asked.send_initial_events { now } else { asked.resource_version.max(site.count as u64) },
+        initial: query.send_initial_events.then_some(0),
+        seen: if query.send_initial_events { now } else { query.resource_version.max(site.count as u64) },
         versions,
-        ends: tokio::time::Instant::now() + Duration::from_secs(asked.timeout_seconds),
+        ends: tokio::time::Instant::now() + Duration::from_secs(query.timeout_seconds),
     };
     let pieces = stream::unfold(watch, |mut watch| async move {
         let piece = watch.next().await?;
@@ -287,7 +291,7 @@ impl Watch {
 const TENANT_NAMESPACES: usize = 50;
 
 /// RBAC objects: `reader` can read all pods, `tenant` those of some namespaces.
-async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<Asked>) -> Response {
+async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<ListQuery>) -> Response {
     let group = "rbac.authorization.k8s.io";
     let items = match resource.as_str() {
         "clusterroles" => json!([{"metadata": {"name": "reader", "uid": "role", "resourceVersion": "1"},
@@ -306,16 +310,16 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<A
         }),
         _ => json!([]),
     };
-    if asked.watch {
+    if query.watch {
         let mut text = String::new();
-        if asked.send_initial_events {
+        if query.send_initial_events {
             for item in items.as_array().into_iter().flatten() {
                 text.push_str(&format!("{}\n", json!({"type": "ADDED", "object": item})));
             }
             text.push_str(&end_of_initial_events(&format!("{group}/v1"), "", 1));
         }
         // RBAC objects never change.
-        let rest = stream::once(tokio::time::sleep(Duration::from_secs(asked.timeout_seconds))).map(|()| String::new());
+        let rest = stream::once(tokio::time::sleep(Duration::from_secs(query.timeout_seconds))).map(|()| String::new());
         let pieces = stream::iter([text]).chain(rest).map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
         return Body::from_stream(pieces).into_response();
     }

@@ -1,4 +1,4 @@
-//! Processes of `crowsnest bench propagate` and `failover`: API servers, simulated members, and the controllers with
+//! Processes of `crowsnest bench propagate`, `failover` and `writes`: API servers, simulated members, and the controllers with
 //! their cache.
 //!
 //! The first line of a process's output tells how to connect. It then answers each line of input with a line of output,
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::audit::Auditor;
+use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
+use crowsnest_apiserver::audit::policy::Policy;
 use crowsnest_component_base::kubeconfig;
 use crowsnest_controllers::cache::chosen_labels;
 use crowsnest_controllers::runtime::Manager;
@@ -35,6 +38,8 @@ use tokio_util::sync::CancellationToken;
 /// The controllers count as quiet after this many checks without activity, in this interval.
 const STILL: u32 = 20;
 const LOOK: Duration = Duration::from_millis(100);
+/// User of the controllers in the audit log.
+pub(super) const CONTROLLERS: &str = "controllers";
 /// Number of simulated members started concurrently.
 const STARTED_AT_ONCE: usize = 8;
 
@@ -45,6 +50,8 @@ pub(super) struct Reach {
     pub ca: String,
     pub token: String,
     pub kubeconfig: String,
+    /// Kubeconfig of the user [`CONTROLLERS`], also an administrator.
+    pub controllers_kubeconfig: String,
 }
 
 impl Reach {
@@ -79,11 +86,22 @@ struct Site {
     faults: Arc<Faults>,
     _listening: Listening,
     reach: Reach,
+    audit: Option<Writer>,
 }
 
 impl Site {
-    async fn open(name: &str, control_plane: bool) -> anyhow::Result<Self> {
+    async fn open(name: &str, control_plane: bool, audit_log: Option<&Path>) -> anyhow::Result<Self> {
         let mut config = Config::new(name, Data::Memory);
+        let audit = match audit_log {
+            Some(path) => {
+                let (path, max_bytes, max_backups, max_age_days) = (path.to_owned(), 0, 0, 0);
+                let files = Files { path, max_bytes, max_backups, max_age_days };
+                let (log, writer) = AuditLog::start(Destination::File(files)).context("cannot open the audit log")?;
+                config.auditor = Auditor::new(Policy::default(), log, ());
+                Some(writer)
+            }
+            None => None,
+        };
         let token = format!("{:032x}", rand::random::<u128>());
         let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.into()], ..UserInfo::default() };
         config.tokens.insert(token.clone(), admin);
@@ -102,11 +120,22 @@ impl Site {
         let listening = Listening::open(server.clone(), router, names, faults.clone(), address).await?;
         let url = format!("https://{}", listening.address());
         let kubeconfig = server.kubeconfig("admin", &[MASTERS.to_owned()], &url)?;
-        let reach = Reach { url, ca: server.authority().certificate().to_owned(), token, kubeconfig };
-        Ok(Self { server, faults, _listening: listening, reach })
+        let controllers_kubeconfig = server.kubeconfig(CONTROLLERS, &[MASTERS.to_owned()], &url)?;
+        let ca = server.authority().certificate().to_owned();
+        let reach = Reach { url, ca, token, kubeconfig, controllers_kubeconfig };
+        Ok(Self { server, faults, _listening: listening, reach, audit })
     }
 
-    fn answer(&self, line: &str) -> anyhow::Result<String> {
+    /// Stops the server, then flushes the audit log.
+    async fn stop(self) -> anyhow::Result<()> {
+        self.server.stop().await?;
+        if let Some(audit) = self.audit {
+            audit.stop().await;
+        }
+        Ok(())
+    }
+
+    fn execute(&self, line: &str) -> anyhow::Result<String> {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("limit", writes) => {
                 self.faults.set_write_rate(writes.parse()?);
@@ -145,19 +174,19 @@ pub(super) fn say(line: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-pub(super) fn asked() -> Lines<BufReader<tokio::io::Stdin>> {
+pub(super) fn stdin_lines() -> Lines<BufReader<tokio::io::Stdin>> {
     BufReader::new(tokio::io::stdin()).lines()
 }
 
 /// Runs an API server process: a member or a control plane.
-pub(super) async fn serve(name: &str, control_plane: bool) -> anyhow::Result<()> {
-    let site = Site::open(name, control_plane).await?;
+pub(super) async fn serve(name: &str, control_plane: bool, audit_log: Option<&Path>) -> anyhow::Result<()> {
+    let site = Site::open(name, control_plane, audit_log).await?;
     say(&serde_json::to_string(&site.reach)?)?;
-    let mut asked = asked();
-    while let Some(line) = asked.next_line().await? {
-        say(&site.answer(&line)?)?;
+    let mut commands = stdin_lines();
+    while let Some(line) = commands.next_line().await? {
+        say(&site.execute(&line)?)?;
     }
-    Ok(site.server.stop().await?)
+    site.stop().await
 }
 
 /// Runs simulated members `member1`, `member2`, … in one process.
@@ -166,8 +195,8 @@ pub(super) async fn simulate(count: usize) -> anyhow::Result<()> {
     let members = stream::iter(starting).buffered(STARTED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let kubeconfigs = members.iter().map(|member| member.kubeconfig()).collect::<Result<Vec<String>, _>>()?;
     say(&serde_json::to_string(&kubeconfigs)?)?;
-    let mut asked = asked();
-    if let Some(line) = asked.next_line().await? {
+    let mut commands = stdin_lines();
+    if let Some(line) = commands.next_line().await? {
         bail!("unknown request {line:?}");
     }
     try_join_all(members.iter().map(|member| member.stop())).await?;
@@ -196,7 +225,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
             (None, Client::try_from(config)?)
         }
         None => {
-            let site = Site::open("control-plane", true).await?;
+            let site = Site::open("control-plane", true, None).await?;
             say(&serde_json::to_string(&site.reach)?)?;
             let client = site.server.admin();
             (Some(site), client)
@@ -207,15 +236,15 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
     let index = Index::open(fleet, options).await?;
     let stop = CancellationToken::new();
     let manager = Manager::start(index.clone(), settings(evicts), stop.clone());
-    let mut asked = asked();
-    while let Some(line) = asked.next_line().await? {
+    let mut commands = stdin_lines();
+    while let Some(line) = commands.next_line().await? {
         match (line.as_str(), &site) {
             ("quiet", _) => {
                 let after = quiet(&manager, &index, began).await?;
                 let (resident, peak) = (super::resident_bytes()?, peak_bytes()?);
                 say(&serde_json::to_string(&Quiet { after, resident, peak })?)?;
             }
-            (_, Some(site)) => say(&site.answer(&line)?)?,
+            (_, Some(site)) => say(&site.execute(&line)?)?,
             (_, None) => bail!("unknown request {line:?}"),
         }
     }
@@ -223,7 +252,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
     index.stop().await;
     index.fleet().stop().await;
     match site {
-        Some(site) => Ok(site.server.stop().await?),
+        Some(site) => site.stop().await,
         None => Ok(()),
     }
 }
@@ -233,13 +262,13 @@ async fn quiet(manager: &Manager, index: &Index, began: Instant) -> anyhow::Resu
     manager.health().wait_for(Result::is_ok).await?;
     loop {
         manager.idle().await;
-        let (since, heard) = (began.elapsed(), index.seq());
-        let mut looks = 0;
-        while looks < STILL && index.seq() == heard && manager.idle().now_or_never().is_some() {
+        let (since, seq) = (began.elapsed(), index.seq());
+        let mut checks = 0;
+        while checks < STILL && index.seq() == seq && manager.idle().now_or_never().is_some() {
             tokio::time::sleep(LOOK).await;
-            looks += 1;
+            checks += 1;
         }
-        if looks == STILL {
+        if checks == STILL {
             return Ok(since);
         }
     }
@@ -283,6 +312,12 @@ impl Part {
         let mut arguments = vec!["server", "--name", name];
         arguments.extend(control_plane.then_some("--control-plane"));
         Self::start(&arguments).await
+    }
+
+    /// Starts a control plane with an audit log.
+    pub(super) async fn audited_control_plane(audit_log: &Path) -> anyhow::Result<Self> {
+        let path = audit_log.display().to_string();
+        Self::start(&["server", "--name", "control-plane", "--control-plane", "--audit-log", &path]).await
     }
 
     /// Starts the controllers, for a separate or an embedded control plane.

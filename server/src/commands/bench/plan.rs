@@ -54,8 +54,8 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let fleet = Fleet::new(args.clusters, args.nodes)?;
     let mut ledger = Ledger::new(fleet.gates);
     let rooms = fleet.rooms(&mut ledger, &BindingKey::default());
-    let remembered = EstimateCache::default();
-    let desk = Desk { fleet: &fleet, estimate: Estimator { rooms, remembered: &remembered } };
+    let estimate_cache = EstimateCache::default();
+    let desk = Desk { fleet: &fleet, estimate: Estimator { rooms, cache: &estimate_cache } };
     let mut all = Vec::new();
     let mut kinds = Vec::new();
     for kind in KINDS {
@@ -336,9 +336,9 @@ fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
         requirements
             .resource_request
             .insert("memory".to_owned(), serde_json::from_value(json!(format!("{}Ki", 200_000 + decided)))?);
-        let asked = Instant::now();
+        let start = Instant::now();
         ensure!(matches!(desk.decide(&subject), Plan::Schedule { .. }), "no cluster fits a new request");
-        deciding += asked.elapsed();
+        deciding += start.elapsed();
         decided += 1;
     }
     Ok(f64::from(decided) / deciding.as_secs_f64())
@@ -346,11 +346,11 @@ fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
 
 /// Decisions per second if each reserves its capacity before the next one, without cached estimates.
 fn promised(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&Subject]) -> anyhow::Result<f64> {
-    let remembered = EstimateCache::default();
+    let estimate_cache = EstimateCache::default();
     let began = Instant::now();
     for nth in 0..PROMISED {
         let (subject, key) = (subjects[nth % subjects.len()], BindingKey::new("", format!("binding-{nth}")));
-        let desk = Desk { fleet, estimate: Estimator { rooms: fleet.rooms(ledger, &key), remembered: &remembered } };
+        let desk = Desk { fleet, estimate: Estimator { rooms: fleet.rooms(ledger, &key), cache: &estimate_cache } };
         // The fleet fills up; a decision that nothing fits counts too.
         let Plan::Schedule { clusters, .. } = desk.decide(subject) else { continue };
         ledger.promise(&key, &subject.spec, &subject.status, &clusters, began.elapsed());

@@ -271,15 +271,15 @@ async fn propagated(
     printer.milliseconds("propagate/applied", applied)?;
     printer.line("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
     let Quiet { resident, .. } = site.controllers.quiet().await?;
-    let told = began.elapsed();
+    let elapsed = began.elapsed();
     let (after, _) = site.counts().await?;
-    printer.milliseconds("propagate/statuses-told", told)?;
+    printer.milliseconds("propagate/statuses-told", elapsed)?;
     let each = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
     printer.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
     if args.writes > 0 {
         // Requests exceed writes on conflicts and no-op updates.
-        let asked = each(after.requests, before.requests);
-        printer.line("propagate/control-plane-requests", asked, "requests/template")?;
+        let requests = each(after.requests, before.requests);
+        printer.line("propagate/control-plane-requests", requests, "requests/template")?;
     }
     printer.line("propagate/rss", resident as f64 / 1e6, "MB")?;
     let mut times = Vec::with_capacity(args.changes);
@@ -336,9 +336,9 @@ async fn started(
         let now = site.counts().await?;
         printer.line(&format!("propagate/{start}/quiet"), after.as_secs_f64(), "s")?;
         for (whose, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
-            let (changed, asked) = (now.revision - before.revision, now.requests - before.requests);
+            let (changed, requests) = (now.revision - before.revision, now.requests - before.requests);
             printer.line(&format!("propagate/{start}/{whose}-writes"), changed as f64, "writes")?;
-            printer.line(&format!("propagate/{start}/{whose}-requests"), asked as f64, "requests")?;
+            printer.line(&format!("propagate/{start}/{whose}-requests"), requests as f64, "requests")?;
         }
         printer.line(&format!("propagate/{start}/rss"), resident as f64 / 1e6, "MB")?;
         printer.line(&format!("propagate/{start}/peak-rss"), peak as f64 / 1e6, "MB")?;

@@ -96,7 +96,7 @@ async fn carried(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>)
     let ways = Ways::of(&scratch).await?;
     let line = "x".repeat(1_000);
     ways.begin(&format!("for i in $(seq {LINES}); do echo $i {line}; done; sleep 100000")).await?;
-    ways.says(&format!("{LINES} ")).await?;
+    ways.wait_for_lines(&format!("{LINES} ")).await?;
     gets(&ways, args.gets, printer).await?;
     let megabytes = args.megabytes;
     throughput("logs", &ways, printer, |pods| logs(pods, megabytes)).await?;
@@ -152,14 +152,14 @@ impl Ways {
     }
 
     /// Waits until the last line of the pod's log starts with this text.
-    async fn says(&self, last: &str) -> anyhow::Result<()> {
+    async fn wait_for_lines(&self, last: &str) -> anyhow::Result<()> {
         let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
-        let says = async {
+        let polling = async {
             while !self.direct.logs(NAME, &tail).await.is_ok_and(|line| line.starts_with(last)) {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        tokio::time::timeout(STARTS_WITHIN, says).await.context("the log of the pod is incomplete")
+        tokio::time::timeout(STARTS_WITHIN, polling).await.context("the log of the pod is incomplete")
     }
 }
 
@@ -272,9 +272,9 @@ async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
         left -= now;
     }
     stdin.shutdown().await?;
-    let mut said = String::new();
-    stdout.read_to_string(&mut said).await?;
-    ensure!(said == "read\n", "unexpected output of the command: {said:?}");
+    let mut output = String::new();
+    stdout.read_to_string(&mut output).await?;
+    ensure!(output == "read\n", "unexpected output of the command: {output:?}");
     Ok(bytes)
 }
 

@@ -87,9 +87,9 @@ pub(super) async fn searches(
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let began = Instant::now();
-        let answer = index.searcher().search_all(question(query, reader.clone())).await?;
+        let response = index.searcher().search_all(question(query, reader.clone())).await?;
         let took = began.elapsed();
-        ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
+        ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         slowest = slowest.max((took, query));
         all.push(took);
     }
@@ -113,7 +113,7 @@ pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(V
                 for change in changes? {
                     // A deleted object has its old annotation. (Synthetic pods may share a name and replace each
                     // other.)
-                    let stays = change.happened != ChangeKind::Deleted;
+                    let stays = change.kind != ChangeKind::Deleted;
                     let Some(at) = changed_at(&change.object.body).filter(|_| stays) else { continue };
                     watch.push(since(at));
                     unsearchable.push_back((change.seq, at));

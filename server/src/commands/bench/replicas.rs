@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::serve::DatabaseUrl;
 use super::cache::{MeasurementPrinter, size_of};
-use super::parts::{Part, asked, say};
+use super::parts::{Part, say, stdin_lines};
 use super::reads;
 use super::stage::{POD_BYTES, PodArgs, complete, elsewhere, pods, rate, register};
 
@@ -91,24 +91,24 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     each(&mut replicas, "searchable").await?;
     printer.milliseconds("replicas/searchable", began.elapsed())?;
     sizes(&mut replicas, "replicas", &mut printer).await?;
-    answers(&mut replicas, args.seconds, "replicas", &mut printer).await?;
+    measure_searches(&mut replicas, args.seconds, "replicas", &mut printer).await?;
 
     rate(&members.address, args.churn).await?;
-    heard(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
-    answers(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
+    measure_changes(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
+    measure_searches(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
     sizes(&mut replicas, "replicas/churn", &mut printer).await?;
     let killed = replicas.pop().context("no replica is left")?;
-    let hear = format!("hear {}", LISTENED.as_secs());
-    let (_, told) = tokio::try_join!(
+    let command = format!("hear {}", LISTENED.as_secs());
+    let (_, reports) = tokio::try_join!(
         async {
             tokio::time::sleep(KILLED_AFTER).await;
             killed.kill().await
         },
-        each(&mut replicas, &hear),
+        each(&mut replicas, &command),
     )?;
     rate(&members.address, 0.0).await?;
-    let told: Vec<Heard> = parsed(&told)?;
-    let longest = told.iter().flat_map(|heard| &heard.watch).max().copied().unwrap_or_default();
+    let reports: Vec<Heard> = parsed(&reports)?;
+    let longest = reports.iter().flat_map(|report| &report.watch).max().copied().unwrap_or_default();
     printer.milliseconds("replicas/killed/longest-silence", longest)?;
     for replica in replicas {
         replica.stop().await?;
@@ -122,44 +122,44 @@ async fn each(replicas: &mut [Part], line: &str) -> anyhow::Result<Vec<String>> 
     try_join_all(replicas.iter_mut().map(|replica| replica.ask(line))).await
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(told: &[String]) -> anyhow::Result<Vec<T>> {
-    Ok(told.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?)
+fn parsed<T: serde::de::DeserializeOwned>(lines: &[String]) -> anyhow::Result<Vec<T>> {
+    Ok(lines.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?)
 }
 
 /// Prints the maximum of each value over all replicas.
 async fn sizes(replicas: &mut [Part], name: &str, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let told: Vec<Size> = parsed(&each(replicas, "size").await?)?;
-    let most = |size: fn(&Size) -> u64| told.iter().map(size).max().unwrap_or_default();
+    let reports: Vec<Size> = parsed(&each(replicas, "size").await?)?;
+    let most = |size: fn(&Size) -> u64| reports.iter().map(size).max().unwrap_or_default();
     printer.megabytes(&format!("{name}/rss"), most(|size| size.resident))?;
     printer.megabytes(&format!("{name}/text-index"), most(|size| size.text_index))?;
     printer.megabytes(&format!("{name}/database"), most(|size| size.database))
 }
 
 /// Measures the searches of concurrent users on all replicas.
-async fn answers(
+async fn measure_searches(
     replicas: &mut [Part],
     seconds: u64,
     name: &str,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let told: Vec<Vec<Duration>> = parsed(&each(replicas, &format!("answer {seconds}")).await?)?;
-    let all: Vec<Duration> = told.into_iter().flatten().collect();
+    let latencies: Vec<Vec<Duration>> = parsed(&each(replicas, &format!("answer {seconds}")).await?)?;
+    let all: Vec<Duration> = latencies.into_iter().flatten().collect();
     let name = format!("{name}/users-{}", USERS * replicas.len());
     printer.line(&name, all.len() as f64 / seconds as f64, "answers/s")?;
     printer.spread(&name, all)
 }
 
-async fn heard(
+async fn measure_changes(
     replicas: &mut [Part],
     seconds: u64,
     name: &str,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let told: Vec<Heard> = parsed(&each(replicas, &format!("hear {seconds}")).await?)?;
-    let count = told.len().max(1);
-    let all = told.into_iter().fold(Heard::default(), |mut all, heard| {
-        all.watch.extend(heard.watch);
-        all.text.extend(heard.text);
+    let reports: Vec<Heard> = parsed(&each(replicas, &format!("hear {seconds}")).await?)?;
+    let count = reports.len().max(1);
+    let all = reports.into_iter().fold(Heard::default(), |mut all, report| {
+        all.watch.extend(report.watch);
+        all.text.extend(report.text);
         all
     });
     printer.line(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
@@ -182,9 +182,9 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     let interest = interests.declare(interest);
     let index = Index::open_with(fleet, options, interests).await?;
     say("{}")?;
-    let mut asked = asked();
-    while let Some(line) = asked.next_line().await? {
-        say(&answer(&index, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
+    let mut commands = stdin_lines();
+    while let Some(line) = commands.next_line().await? {
+        say(&execute(&index, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
     }
     index.stop().await;
     index.fleet().stop().await;
@@ -192,7 +192,7 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     Ok(())
 }
 
-async fn answer(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String> {
+async fn execute(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String> {
     let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
     let number: u64 = number.parse()?;
     Ok(match word {
@@ -222,17 +222,17 @@ async fn answer(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String>
 /// Search latencies of concurrent users, each searching continuously.
 async fn users(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + time;
-    let asking = (0..USERS).map(|user| async move {
+    let searches = (0..USERS).map(|user| async move {
         let reader = UserInfo::new("reader", ["system:authenticated"]);
         let mut all = Vec::new();
         while Instant::now() < end {
             let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];
             let began = Instant::now();
-            let answer = index.searcher().search_all(reads::question(query, reader.clone())).await?;
+            let response = index.searcher().search_all(reads::question(query, reader.clone())).await?;
             all.push(began.elapsed());
-            ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
+            ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         }
         anyhow::Ok(all)
     });
-    Ok(try_join_all(asking).await?.into_iter().flatten().collect())
+    Ok(try_join_all(searches).await?.into_iter().flatten().collect())
 }

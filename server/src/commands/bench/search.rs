@@ -70,13 +70,13 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     printer.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
-    asked(&index, &tenant, "search/tenant", args.asks, &mut printer).await?;
+    measure_queries(&index, &tenant, "search/tenant", args.asks, &mut printer).await?;
     others(&index, &tenant, "search/first", first(args.asks, 0), &mut printer).await?;
     others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut printer).await?;
     suggested(&index, &tenant, "search/suggest", args.asks, &mut printer).await?;
     together(&index, args, "search", &mut printer).await?;
     rate(&stage.members.address, args.churn).await?;
-    asked(&index, &tenant, "search/churn/tenant", args.asks, &mut printer).await?;
+    measure_queries(&index, &tenant, "search/churn/tenant", args.asks, &mut printer).await?;
     others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut printer).await?;
     suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut printer).await?;
     together(&index, args, "search/churn", &mut printer).await?;
@@ -101,7 +101,7 @@ fn parsed(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
 }
 
 /// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
-async fn asked(
+async fn measure_queries(
     index: &Index,
     user: &UserInfo,
     name: &str,
@@ -166,9 +166,9 @@ fn mistaken(times: usize) -> impl Iterator<Item = String> {
 
 async fn ask(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
     let began = Instant::now();
-    let answer = index.searcher().search_all(question(query, user.clone())).await?;
+    let response = index.searcher().search_all(question(query, user.clone())).await?;
     let took = began.elapsed();
-    ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
+    ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
     Ok(took)
 }
 
@@ -248,9 +248,9 @@ async fn today(
     }
     printer.milliseconds("search/kubectl-and-jq", began.elapsed())?;
     let began = Instant::now();
-    let answer = index.searcher().search_all(question(question_today, UserInfo::system())).await?;
+    let response = index.searcher().search_all(question(question_today, UserInfo::system())).await?;
     printer.milliseconds("search/same-question", began.elapsed())?;
-    let total = answer.summary.map_or(0, |summary| summary.total);
+    let total = response.summary.map_or(0, |summary| summary.total);
     ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
     Ok(())
 }

@@ -108,9 +108,9 @@ fn called(program: &OsStr) -> Option<&'static str> {
 
 /// Renames the command in usage and examples.
 fn renamed(command: Command, name: &str) -> Command {
-    let told = command.get_after_help().map(|text| text.to_string().replace("  crowsnest ", &format!("  {name} ")));
-    let command = match told {
-        Some(told) => command.after_help(told),
+    let help = command.get_after_help().map(|text| text.to_string().replace("  crowsnest ", &format!("  {name} ")));
+    let command = match help {
+        Some(help) => command.after_help(help),
         None => command,
     };
     command.mut_subcommands(|command| renamed(command, name))
@@ -162,6 +162,8 @@ fn named(arg: Arg, command: &str) -> Arg {
         ("query", "search") => ArgValueCompleter::new(live::query),
         ("query", "logs" | "events") => ArgValueCompleter::new(live::query_or_object),
         ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
+        ("verb", "who-can") => ArgValueCompleter::new(live::rbac_verbs),
+        ("target", "who-can") => ArgValueCompleter::new(live::targets),
         ("name", "get") => ArgValueCompleter::new(live::names),
         ("pod", "exec" | "attach" | "port-forward") | ("name", "pods") => ArgValueCompleter::new(live::pods),
         ("name", "nodes") => ArgValueCompleter::new(live::nodes),
@@ -212,15 +214,16 @@ mod tests {
 
     #[test]
     fn static_candidates_need_no_server() {
-        let told = |words: &[&str]| -> Vec<String> {
+        let candidates = |words: &[&str]| -> Vec<String> {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             let last = words.len() - 1;
             let found = complete(&mut live_command(), words, last, None).unwrap();
             found.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
         };
-        assert_eq!(told(&["crowsnest", "port"]), ["port-forward"]);
-        assert_eq!(told(&["crowsnest", "completion", "z"]), ["zsh"]);
-        assert!(told(&["crowsnest", "search", "--fail"]).contains(&"--fail-on-empty".to_owned()));
+        assert_eq!(candidates(&["crowsnest", "port"]), ["port-forward"]);
+        assert_eq!(candidates(&["crowsnest", "completion", "z"]), ["zsh"]);
+        assert_eq!(candidates(&["crowsnest", "who-can", "im"]), ["impersonate"]);
+        assert!(candidates(&["crowsnest", "search", "--fail"]).contains(&"--fail-on-empty".to_owned()));
     }
 
     /// Splits a line as a shell does; text after three spaces, a pipe or the next command is for the reader.

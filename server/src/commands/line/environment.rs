@@ -42,11 +42,11 @@ pub(in crate::commands) fn refused(
     let ours = names.into_iter().filter(|name| name.starts_with(PREFIX)).collect();
     let unknown = unknown(root, &ours);
     let own = variables(daemon);
-    let lines: Vec<String> = unknown.into_iter().map(|unknown| told(daemon, unknown, &own)).collect();
+    let lines: Vec<String> = unknown.into_iter().map(|unknown| describe_unknown(daemon, unknown, &own)).collect();
     (!lines.is_empty()).then(|| clap::Error::raw(ErrorKind::UnknownArgument, lines.concat()))
 }
 
-fn told(daemon: &Command, unknown: &str, own: &BTreeSet<String>) -> String {
+fn describe_unknown(daemon: &Command, unknown: &str, own: &BTreeSet<String>) -> String {
     let what = match nearest(unknown, own) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("`crowsnest {} --help` lists all variables", daemon.get_name()),
@@ -101,7 +101,7 @@ mod tests {
 
     use crate::commands::Cli;
 
-    fn said(line: &str, names: &[&str]) -> Option<String> {
+    fn error_of(line: &str, names: &[&str]) -> Option<String> {
         let root = Cli::command();
         let matches = root.clone().try_get_matches_from(line.split_whitespace()).unwrap();
         refused(&root, &matches, names.iter().map(|name| (*name).to_owned())).map(|error| error.to_string())
@@ -138,15 +138,15 @@ mod tests {
     #[case::a_service("x serve", &["CROWSNEST_A_SERVICE_HOST", "CROWSNEST_A_SERVICE_PORT_API", "CROWSNEST_A_PORT", "CROWSNEST_A_PORT_80_TCP_ADDR"], None)]
     #[case::no_service("x serve", &["CROWSNEST_A_PORT"], Some("CROWSNEST_A_PORT"))]
     fn unknown_variables_are_rejected(#[case] line: &str, #[case] names: &[&str], #[case] expected: Option<&str>) {
-        let said = said(line, names);
-        assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
-        assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()));
+        let error = error_of(line, names);
+        assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
+        assert!(error.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 
     #[test]
     fn all_unknown_variables_are_reported() {
-        let said = said("x serve", &["CROWSNEST_LISTN", "CROWSNEST_ROLE"]).unwrap();
-        assert_eq!(said.lines().count(), 2, "{said}");
+        let error = error_of("x serve", &["CROWSNEST_LISTN", "CROWSNEST_ROLE"]).unwrap();
+        assert_eq!(error.lines().count(), 2, "{error}");
     }
 
     /// Values of repeatable flags are separated in one variable.

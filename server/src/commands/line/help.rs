@@ -10,11 +10,29 @@ use crowsnest_cli::pager;
 
 /// Groups of commands.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Look", &["search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal"]),
+    (
+        "Look",
+        &[
+            "search",
+            "get",
+            "describe",
+            "events",
+            "logs",
+            "top",
+            "history",
+            "diff",
+            "explain",
+            "journal",
+            "path",
+            "blast-radius",
+            "who-can",
+            "can",
+        ],
+    ),
     ("Steer", &["plan", "apply", "promote", "create", "delete", "edit", "patch", "label", "annotate"]),
     ("In containers", &["exec", "attach", "cp", "port-forward"]),
     ("Clusters", &["join", "unjoin", "register", "unregister", "token", "cordon", "uncordon", "taint"]),
-    ("Run", &["up", "serve", "apiserver", "member", "agent", "estimator"]),
+    ("Run", &["up", "serve", "apiserver", "member", "agent", "estimator", "mcp"]),
     ("Operate", &["install", "uninstall", "doctor", "migrate", "credentials"]),
     (
         "Tools",
@@ -58,8 +76,8 @@ pub(crate) fn run(_: &OptionsArgs) -> anyhow::Result<ExitCode> {
     let verbose = verbose.help("More log lines on standard error: -v info, -vv debug, -vvv trace");
     let command = ConnectionArgs::augment_args(Command::new("options").arg(verbose)).disable_help_flag(true);
     pager::begin();
-    let told = command.help_template("Common options:\n{options}").render_long_help();
-    writeln!(std::io::stdout(), "{told}")?;
+    let help = command.help_template("Common options:\n{options}").render_long_help();
+    writeln!(std::io::stdout(), "{help}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,8 +97,8 @@ mod tests {
         let command = Cli::command();
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let there: BTreeSet<&str> = shown.map(Command::get_name).collect();
-        let told: BTreeSet<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        assert_eq!(told, there);
+        let grouped: BTreeSet<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(grouped, there);
     }
 
     #[test]

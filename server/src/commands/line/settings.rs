@@ -19,18 +19,18 @@ const NOT_IN_A_FILE: [&str; 4] = [FLAG, "help", "verbose", "version"];
 /// only the combination is validated.
 pub(in crate::commands) fn added(command: &Command, line: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Ok(Vec::new()) };
-    let Some((name, said)) = matches.subcommand() else { return Ok(Vec::new()) };
-    let path = said.try_get_one::<PathBuf>(FLAG).ok().flatten();
+    let Some((name, sub_matches)) = matches.subcommand() else { return Ok(Vec::new()) };
+    let path = sub_matches.try_get_one::<PathBuf>(FLAG).ok().flatten();
     let (Some(path), Some(command)) = (path, command.find_subcommand(name)) else { return Ok(Vec::new()) };
     let refused = |why: String| {
         let text = format!("--{FLAG} {}: {why}\n", path.display());
         clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
     };
     let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    words(command, said, &text).map_err(refused)
+    words(command, sub_matches, &text).map_err(refused)
 }
 
-fn words(command: &Command, said: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
+fn words(command: &Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
@@ -42,7 +42,7 @@ fn words(command: &Command, said: &ArgMatches, text: &str) -> Result<Vec<OsStrin
         let Some(flag) = flag.filter(|_| !NOT_IN_A_FILE.contains(&key.as_str())) else {
             return Err(format!("unknown key {key:?}: keys must be flag names without --"));
         };
-        let source = said.value_source(flag.get_id().as_str());
+        let source = matches.value_source(flag.get_id().as_str());
         if !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
             words.extend(words_of(flag, &key, &value)?.into_iter().map(OsString::from));
         }
@@ -146,10 +146,10 @@ mod tests {
     #[case("on: maybe", "", Err("on must be true or false"))]
     #[case("listen: {host: a}", "", Err("listen must be a value or a list of values"))]
     #[case("- listen", "", Err("expected a mapping of flags"))]
-    fn files_set_flags(#[case] text: &str, #[case] said: &str, #[case] expected: Result<&str, &str>) {
-        let line = ["serve"].into_iter().chain(said.split_whitespace());
-        let said = command().try_get_matches_from(line).unwrap();
-        let words = words(&command(), &said, text);
+    fn files_set_flags(#[case] text: &str, #[case] arguments: &str, #[case] expected: Result<&str, &str>) {
+        let line = ["serve"].into_iter().chain(arguments.split_whitespace());
+        let matches = command().try_get_matches_from(line).unwrap();
+        let words = words(&command(), &matches, text);
         match (words, expected) {
             (Ok(words), Ok(expected)) => {
                 let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();

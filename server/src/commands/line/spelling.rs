@@ -53,11 +53,11 @@ pub(in crate::commands) struct Spelled {
 
 /// Normalizes a command line. Words after `--` and arguments passed to other programs are unchanged.
 pub(in crate::commands) fn spelled(root: &Command, line: Vec<OsString>) -> Spelled {
-    let mut told = Spelled::default();
+    let mut normalized = Spelled::default();
     let mut command = root;
     let (mut template, mut behind) = (None, None);
     let mut words = line.into_iter().peekable();
-    told.words.extend(words.next());
+    normalized.words.extend(words.next());
     while let Some(word) = words.next() {
         let text = match word.to_str() {
             Some("--") | None => {
@@ -68,7 +68,7 @@ pub(in crate::commands) fn spelled(root: &Command, line: Vec<OsString>) -> Spell
         };
         if let Some(inner) = command.find_subcommand(&text) {
             command = inner;
-            told.words.push(word);
+            normalized.words.push(word);
             if command.get_arguments().any(Arg::is_trailing_var_arg_set) {
                 break;
             }
@@ -77,41 +77,45 @@ pub(in crate::commands) fn spelled(root: &Command, line: Vec<OsString>) -> Spell
         let is_level = |next: &OsString| next.to_str().is_some_and(|next| next.parse::<u8>().is_ok());
         if matches!(text.as_str(), "-v" | "--v") && words.peek().is_some_and(is_level) {
             let level = words.next().unwrap_or_default();
-            told.words.push(format!("-v={}", level.to_string_lossy()).into());
+            normalized.words.push(format!("-v={}", level.to_string_lossy()).into());
             continue;
         }
         let Some(flag) = text.strip_prefix("--") else {
-            told.words.push(word);
+            normalized.words.push(word);
             continue;
         };
-        let (name, said) = flag.split_once('=').map_or((flag, None), |(name, said)| (name, Some(said)));
+        let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
         let name = name.replace('_', "-");
         let known = own(command, &name);
         if known.is_none() && name == TEMPLATE && own(command, "output").is_some() {
-            template = said.map(OsString::from).or_else(|| words.next());
-        } else if known.is_none() && name == ALLOW_MISSING && said.is_none_or(|said| truth(said) == Some(true)) {
+            template = value.map(OsString::from).or_else(|| words.next());
+        } else if known.is_none() && name == ALLOW_MISSING && value.is_none_or(|value| truth(value) == Some(true)) {
             // `true` is the behaviour anyway.
-        } else if let Some((_, speaks)) = KLOG.iter().find(|(klog, _)| *klog == name) {
-            if *speaks && said.is_none() {
+        } else if let Some((_, takes_value)) = KLOG.iter().find(|(klog, _)| *klog == name) {
+            if *takes_value && value.is_none() {
                 words.next();
             }
-            told.notes.push(format!("--{name} has no effect: logs are written to standard error"));
+            normalized.notes.push(format!("--{name} has no effect: logs are written to standard error"));
         } else if known.is_none() && COMPONENTS.contains(&command.get_name()) && throttles(&name) {
-            if said.is_none() {
+            if value.is_none() {
                 words.next();
             }
-            told.notes.push(format!("--{name} has no effect: concurrency and request rates are not configurable"));
-        } else if let (Some(said), true) = (said.and_then(truth), known.is_some_and(is_switch)) {
-            told.words.extend(said.then(|| OsString::from(format!("--{name}"))));
+            normalized
+                .notes
+                .push(format!("--{name} has no effect: concurrency and request rates are not configurable"));
+        } else if let (Some(value), true) = (value.and_then(truth), known.is_some_and(is_switch)) {
+            normalized.words.extend(value.then(|| OsString::from(format!("--{name}"))));
         } else {
-            told.words.push(said.map_or_else(|| format!("--{name}"), |said| format!("--{name}={said}")).into());
+            normalized
+                .words
+                .push(value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")).into());
         }
     }
     if let Some(template) = template {
-        with_template(&mut told.words, &template);
+        with_template(&mut normalized.words, &template);
     }
-    told.words.extend(behind.into_iter().chain(words));
-    told
+    normalized.words.extend(behind.into_iter().chain(words));
+    normalized
 }
 
 fn throttles(name: &str) -> bool {
@@ -170,7 +174,7 @@ mod tests {
     /// karmadactl's flags, from its reference documentation.
     const KARMADACTL: &str = include_str!("spelling/karmadactl.txt");
 
-    fn told(line: &str) -> Spelled {
+    fn normalize(line: &str) -> Spelled {
         spelled(&Cli::command(), line.split_whitespace().map(OsString::from).collect())
     }
 
@@ -191,16 +195,16 @@ mod tests {
     #[case("x promote deploy/web --auto-create-policy=false", "x promote deploy/web --auto-create-policy=false")]
     #[case("x token create --print-register-command=true", "x token create --print-register-command")]
     fn flags_are_normalized(#[case] line: &str, #[case] expected: &str) {
-        let words = told(line).words.into_iter().map(|word| word.to_string_lossy().into_owned());
+        let words = normalize(line).words.into_iter().map(|word| word.to_string_lossy().into_owned());
         assert_eq!(words.collect::<Vec<_>>().join(" "), expected);
     }
 
     #[test]
     fn klog_flags_are_noted() {
-        let told = told("x get --logtostderr --vmodule a=2 pods");
-        assert_eq!(told.words, ["x", "get", "pods"]);
-        assert_eq!(told.notes.len(), 2);
-        assert_eq!(told.notes[0], "--logtostderr has no effect: logs are written to standard error");
+        let line = normalize("x get --logtostderr --vmodule a=2 pods");
+        assert_eq!(line.words, ["x", "get", "pods"]);
+        assert_eq!(line.notes.len(), 2);
+        assert_eq!(line.notes[0], "--logtostderr has no effect: logs are written to standard error");
     }
 
     #[rstest::rstest]
@@ -213,9 +217,9 @@ mod tests {
         0
     )]
     fn throttling_flags_are_noted(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
-        let told = told(line);
-        let words: Vec<String> = told.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        assert_eq!((words.join(" ").as_str(), told.notes.len()), (expected, notes));
+        let normalized = normalize(line);
+        let words: Vec<String> = normalized.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        assert_eq!((words.join(" ").as_str(), normalized.notes.len()), (expected, notes));
     }
 
     /// Every verb and flag of karmadactl is accepted with its value.
@@ -248,7 +252,7 @@ mod tests {
 
     /// `-n--namespace=`, `--dry-run?=` or `-A--all-namespaces`.
     fn takes(command: &Command, flag: &str) -> bool {
-        let (flag, speaks) = match flag.strip_suffix('=') {
+        let (flag, takes_value) = match flag.strip_suffix('=') {
             Some(flag) => (flag.trim_end_matches('?'), true),
             None => (flag, false),
         };
@@ -261,7 +265,7 @@ mod tests {
             let same = short.is_empty() || shorts.into_iter().any(|own| short == format!("-{own}"));
             // A switch there may be written `=true` here.
             let least = arg.get_num_args().map_or(1, |range| range.min_values());
-            same && (arg.get_action().takes_values() == speaks || !speaks && least == 0)
+            same && (arg.get_action().takes_values() == takes_value || !takes_value && least == 0)
         })
     }
 }

@@ -15,7 +15,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crowsnest_cli::reach::said;
+use crowsnest_cli::reach::reason;
 
 /// A bootstrap token `<id>.<secret>`; `Debug` hides the secret.
 #[derive(Clone)]
@@ -94,38 +94,40 @@ impl ControlPlane {
 }
 
 pub(super) async fn discover(
-    place: &str,
+    endpoint: &str,
     proxy: Option<http::Uri>,
     token: &Token,
     pins: &Pins,
 ) -> anyhow::Result<ControlPlane> {
-    let server: http::Uri = format!("https://{}", place.trim_start_matches("https://"))
+    let server: http::Uri = format!("https://{}", endpoint.trim_start_matches("https://"))
         .parse()
-        .with_context(|| format!("invalid address {place:?}: expected HOST:PORT"))?;
+        .with_context(|| format!("invalid address {endpoint:?}: expected HOST:PORT"))?;
     let mut stranger = Config::new(server.clone());
     // This response is trusted only if it is signed with the token.
     stranger.accept_invalid_certs = true;
     stranger.proxy_url.clone_from(&proxy);
-    let told = info(&Client::try_from(stranger)?, place).await?;
-    let text = signed_kubeconfig(&told, token)?;
+    let cluster_info = info(&Client::try_from(stranger)?, endpoint).await?;
+    let text = signed_kubeconfig(&cluster_info, token)?;
     let authority = authority(text, pins)?;
     let found = ControlPlane { server, authority, proxy };
-    let again = info(&Client::try_from(found.config())?, place).await?;
+    let again = info(&Client::try_from(found.config())?, endpoint).await?;
     ensure!(
         signed_kubeconfig(&again, token)? == text,
-        "the cluster-info of {place} differs over a verified connection; the first connection may have been intercepted"
+        "the cluster-info of {endpoint} differs over a verified connection; the first connection may have been intercepted"
     );
     Ok(found)
 }
 
-async fn info(client: &Client, place: &str) -> anyhow::Result<ConfigMap> {
+async fn info(client: &Client, endpoint: &str) -> anyhow::Result<ConfigMap> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
-    maps.get("cluster-info").await.map_err(|error| anyhow!("cannot read the cluster-info of {place}: {}", said(&error)))
+    maps.get("cluster-info")
+        .await
+        .map_err(|error| anyhow!("cannot read the cluster-info of {endpoint}: {}", reason(&error)))
 }
 
 /// The kubeconfig in `cluster-info`, if its signature is valid.
-fn signed_kubeconfig<'m>(told: &'m ConfigMap, token: &Token) -> anyhow::Result<&'m str> {
-    let field = |name: &str| told.data.as_ref().and_then(|data| data.get(name)).map(String::as_str);
+fn signed_kubeconfig<'m>(cluster_info: &'m ConfigMap, token: &Token) -> anyhow::Result<&'m str> {
+    let field = |name: &str| cluster_info.data.as_ref().and_then(|data| data.get(name)).map(String::as_str);
     let text = field("kubeconfig").context("the cluster-info has no kubeconfig")?;
     let signature = field(&format!("jws-kubeconfig-{}", token.id));
     let signature = signature.with_context(|| {
@@ -186,7 +188,7 @@ mod tests {
         "abcdef.0123456789abcdef".parse().unwrap()
     }
 
-    fn told(text: &str, secret: &str) -> ConfigMap {
+    fn cluster_info(text: &str, secret: &str) -> ConfigMap {
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","kid":"abcdef"}"#);
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let tag = hmac::sign(&key, format!("{header}.{}", URL_SAFE_NO_PAD.encode(text)).as_bytes());
@@ -200,11 +202,11 @@ mod tests {
 
     #[test]
     fn cluster_info_must_be_signed() {
-        assert_eq!(signed_kubeconfig(&told("hello", "0123456789abcdef"), &token()).unwrap(), "hello");
-        let error = signed_kubeconfig(&told("hello", "fedcba9876543210"), &token()).unwrap_err();
+        assert_eq!(signed_kubeconfig(&cluster_info("hello", "0123456789abcdef"), &token()).unwrap(), "hello");
+        let error = signed_kubeconfig(&cluster_info("hello", "fedcba9876543210"), &token()).unwrap_err();
         assert!(error.to_string().contains("the signature of the cluster-info is invalid"), "{error}");
         let other: Token = "zyxwvu.0123456789abcdef".parse().unwrap();
-        let error = signed_kubeconfig(&told("hello", "0123456789abcdef"), &other).unwrap_err();
+        let error = signed_kubeconfig(&cluster_info("hello", "0123456789abcdef"), &other).unwrap_err();
         assert!(error.to_string().contains("is not signed with token zyxwvu"), "{error}");
         assert_eq!(format!("{other:?}"), "zyxwvu.…");
     }

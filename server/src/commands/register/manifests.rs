@@ -110,14 +110,14 @@ impl Agent<'_> {
             command.push(format!("--cert-expiration-seconds={seconds}"));
         }
         let labels = json!({"app": AGENT});
-        let asked = |path: &str| json!({"path": path, "port": "health"});
+        let probe = |path: &str| json!({"path": path, "port": "health"});
         // The same values as in the agent's Helm chart.
         let container = json!({"name": AGENT, "image": self.image, "args": command,
             "ports": [{"name": "health", "containerPort": HEALTH}, {"name": "metrics", "containerPort": METRICS}],
-            "startupProbe": {"httpGet": asked("/livez"), "periodSeconds": 2, "failureThreshold": 60},
+            "startupProbe": {"httpGet": probe("/livez"), "periodSeconds": 2, "failureThreshold": 60},
             "livenessProbe":
-                {"httpGet": asked("/livez"), "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
-            "readinessProbe": {"httpGet": asked("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
+                {"httpGet": probe("/livez"), "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+            "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
             "volumeMounts": [{"name": "kubeconfig", "mountPath": FOLDER, "readOnly": true}]});
         let pod = json!({"serviceAccountName": ACCOUNT, "containers": [container],
             "volumes": [{"name": "kubeconfig", "secret": {"secretName": SECRET}}]});
@@ -162,10 +162,10 @@ mod tests {
         );
         assert_eq!(pod.service_account_name.as_deref(), Some("karmada-agent-sa"));
         let container = &pod.containers[0];
-        let asks = |probe: &Option<Probe>| probe.as_ref().and_then(|probe| probe.http_get.as_ref()?.path.clone());
-        assert_eq!(asks(&container.startup_probe).as_deref(), Some("/livez"));
-        assert_eq!(asks(&container.liveness_probe).as_deref(), Some("/livez"));
-        assert_eq!(asks(&container.readiness_probe).as_deref(), Some("/readyz"));
+        let path_of = |probe: &Option<Probe>| probe.as_ref().and_then(|probe| probe.http_get.as_ref()?.path.clone());
+        assert_eq!(path_of(&container.startup_probe).as_deref(), Some("/livez"));
+        assert_eq!(path_of(&container.liveness_probe).as_deref(), Some("/livez"));
+        assert_eq!(path_of(&container.readiness_probe).as_deref(), Some("/readyz"));
         let ports = container.ports.iter().flatten().map(|port| port.container_port);
         assert_eq!(ports.collect::<Vec<_>>(), [10357, 8080]);
     }

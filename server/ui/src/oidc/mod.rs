@@ -97,6 +97,11 @@ impl SignIn {
         serde_json::json!({"name": name, "login": begin.unwrap_or_else(|_| LOGIN.to_owned())})
     }
 
+    /// URL of a path of this server, and the issuer, whose ID tokens are accepted there.
+    pub(super) fn resource(&self, path: &str) -> Option<(Url, &str)> {
+        Some((self.client.redirect_url.join(path).ok()?, self.oidc.settings().issuer_url()))
+    }
+
     /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
     pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
         let gone = self.cookie(Kind::Session, "").deleted();
@@ -174,7 +179,7 @@ impl SignIn {
 
     /// Refusal for a user whom the control plane does not accept.
     fn unknown(&self, failure: &ApiError) -> Refusal {
-        let said = &failure.message;
+        let message = &failure.message;
         match code(failure) {
             StatusCode::UNAUTHORIZED => {
                 let settings = self.oidc.settings();
@@ -188,7 +193,7 @@ impl SignIn {
                 Refusal::new(StatusCode::UNAUTHORIZED, what, next)
             }
             status => {
-                let what = format!("Cannot read your identity from the control plane: {said}");
+                let what = format!("Cannot read your identity from the control plane: {message}");
                 Refusal::new(status, what, "Try again in a moment.")
             }
         }

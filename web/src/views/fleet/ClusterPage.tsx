@@ -1,6 +1,6 @@
 // One cluster: health, capacity, pending objects, and actions.
 import { useState } from 'react'
-import { Link } from 'wouter'
+import { Link, useLocation } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
@@ -14,20 +14,33 @@ import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
 import { number, since } from '../../parts/format'
 import { Modal } from '../../parts/Modal'
+import { Pill } from '../../parts/Pill'
 import { quantity, readable } from '../../api/quantity'
+import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
 import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
+import { NodeHeat } from './NodeHeat'
 import { NodeTable } from './Nodes'
-import { Heard } from './Overview'
+import { Heard } from './Heard'
 
 const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
+
+const DRAINED: Taint = { key: 'drained', effect: 'NoExecute' }
 
 /** A view that changes or unjoins the cluster after a preview. */
 const planAddress = (name: string, more: Record<string, unknown> = {}) =>
   `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...more })}`
+
+/** A draft in which a taint evicts all workloads that do not tolerate it. */
+async function drainedAddress(cluster: Cluster): Promise<string> {
+  const [{ toFragment }, { withoutServers }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
+  const draft = withoutServers({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
+  const fragment = await toFragment(print(draft))
+  return `${planAddress(cluster.metadata.name, { drained: true })}${fragment === undefined ? '' : `#${fragment}`}`
+}
 
 export function ClusterPage({ name }: { name: string }) {
   const t = useTextOf(fleetText)
@@ -48,6 +61,7 @@ export function ClusterPage({ name }: { name: string }) {
       {cluster.data && <Told cluster={cluster.data} />}
       <WaitingFor name={name} />
       <h2>{t.nodes}</h2>
+      <NodeHeat cluster={name} />
       <NodeTable q={`cluster:${name}`} />
       <h2>{t.recentEvents}</h2>
       <p>
@@ -65,7 +79,7 @@ function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster
   const where = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
   return (
     <p>
-      <b className={status.ready === 'True' ? 'good' : 'bad'}>{t.readyWords[status.ready] ?? status.ready}</b>
+      <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} />
       {status.message && ` · ${status.message}`} · {status.version} · {status.mode}
       {where && ` · ${where}`}
       {status.nodes && ` · ${t.nodesReady(status.nodes.ready, status.nodes.total)}`} · {t.freshness} <Heard seconds={status.ageSeconds} />
@@ -81,6 +95,7 @@ function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster
 
 function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | undefined; onDone: () => void }) {
   const t = useTextOf(fleetText)
+  const [, navigate] = useLocation()
   const [doing, setDoing] = useState<'cordon' | 'taints'>()
   const wish = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
   const mayPatch = useMay({ ...wish, verb: 'patch' })
@@ -99,6 +114,11 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
         {t.editTaints}
       </Control>
       {cluster && <Link href={planAddress(name)}>{t.whatIf}</Link>}
+      {cluster && (
+        <button type="button" onClick={() => void drainedAddress(cluster).then(navigate)}>
+          {t.whatIfDrained}
+        </button>
+      )}
       {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control why={t.mayNotDelete(name)}>{t.unjoin}</Control>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
       {doing === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
@@ -191,7 +211,7 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
         <p className="notice">{t.noExecute}</p>
         <Problem error={error} />
         <p className="acts">
-          <button type="submit">{t.save}</button>
+          <button type="submit" className="primary">{t.save}</button>
           <button type="button" onClick={onClose}>
             {t.cancel}
           </button>
@@ -212,7 +232,9 @@ function Told({ cluster }: { cluster: Cluster }) {
         {(status?.conditions ?? []).map((condition) => (
           <tr key={condition.type} data-condition={condition.type}>
             <th scope="row">{condition.type}</th>
-            <td className={condition.status === 'True' ? 'good' : 'bad'}>{condition.status}</td>
+            <td>
+              <Pill state={condition.status} tone={toneOfReadiness(condition.status)} />
+            </td>
             <td>{condition.reason}</td>
             <td>{since(condition.lastTransitionTime)}</td>
             <td>{condition.message}</td>

@@ -10,6 +10,7 @@ import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { age, clock, since } from '../../parts/format'
 import { Narrow } from '../../parts/Narrow'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { asking } from '../../text/asking'
@@ -265,7 +266,9 @@ function EventRow({ event }: { event: KubeEvent }) {
       <td>
         <ClusterName name={cluster} />
       </td>
-      <td className={event.type === 'Warning' ? 'bad' : undefined}>{event.type}</td>
+      <td>
+        <Pill state={event.type} tone={event.type === 'Warning' ? 'warn' : 'idle'} />
+      </td>
       <th scope="row">
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'events', namespace, name })}>{event.reason}</Link>
       </th>
@@ -280,7 +283,7 @@ function EventRow({ event }: { event: KubeEvent }) {
           <Link href={address}>{named}</Link>
         )}
       </td>
-      <td>{event.count ?? 1}</td>
+      <td className="number">{event.count ?? 1}</td>
       <td>{event.message ?? (event.note as string | undefined)}</td>
     </tr>
   )

@@ -6,7 +6,9 @@ import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
 import { Narrow } from '../../parts/Narrow'
+import { Pill } from '../../parts/Pill'
 import { quantity, readable } from '../../api/quantity'
+import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
@@ -27,13 +29,21 @@ export function Nodes() {
   )
 }
 
-export function NodeTable({ q }: { q: string }) {
-  const t = useTextOf(fleetText)
-  const whole = `kind:node ${q}`.trim()
-  const nodes = useAsk(['nodes', q], async (signal) => {
+const queryOf = (q: string) => `kind:node ${q}`.trim()
+
+/** The first nodes that match a query, and their number. */
+export function useNodes(q: string) {
+  const whole = queryOf(q)
+  return useAsk(['nodes', q], async (signal) => {
     const [found, count] = await Promise.all([objectsOf<Node>(`${whole} sort:cluster,name`, MOST, signal), counted(whole, [], signal)])
     return { found, total: count.total }
   })
+}
+
+export function NodeTable({ q }: { q: string }) {
+  const t = useTextOf(fleetText)
+  const whole = queryOf(q)
+  const nodes = useNodes(q)
   return (
     <Answer of={nodes}>
       {({ found, total }) => (
@@ -70,8 +80,8 @@ function NodeRow({ node }: { node: Node }) {
       <th scope="row">
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'nodes', name: metadata.name })}>{metadata.name}</Link>
       </th>
-      <td className={ready === 'True' ? 'good' : 'bad'}>
-        {t.readyWords[ready] ?? ready}
+      <td>
+        <Pill state={ready} tone={toneOfReadiness(ready)} text={t.readyWords[ready] ?? ready} />{' '}
         {spec?.unschedulable && <span className="chip">{t.unschedulable}</span>}
         {pressing.map(({ type, message }) => (
           <span key={type} className="chip" title={message}>
@@ -80,9 +90,9 @@ function NodeRow({ node }: { node: Node }) {
         ))}
       </td>
       <td>{status?.nodeInfo?.kubeletVersion}</td>
-      <td>{has('cpu')}</td>
-      <td>{has('memory')}</td>
-      <td>
+      <td className="number">{has('cpu')}</td>
+      <td className="number">{has('memory')}</td>
+      <td className="number">
         <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{has('pods')}</Link>
       </td>
       <td>

@@ -2,34 +2,23 @@ import { Link } from 'wouter'
 import { clusterAddress, searchAddress } from '../../api/address'
 import { clusterFacts, RESOURCES, type ClusterFacts, type Resource, type Room } from '../../api/clusters'
 import { isCordoned } from '../../api/karmada'
-import { counted } from '../../api/kube'
+import { problemsOf } from '../../api/problems'
 import type { ClusterStatus, FacetValue, FleetStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { Answer, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
-import { age, number } from '../../parts/format'
+import { number } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
 import { readable } from '../../api/quantity'
+import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
-import { fleetText, type FleetText } from '../../text/fleet'
+import { fleetText } from '../../text/fleet'
+import { Heard } from './Heard'
 
-/** Problem queries of the whole fleet, by severity. */
-const PROBLEMS: [keyof FleetText['problemNames'], string][] = [
-  ['nodes', 'kind:node -status:Ready'],
-  ['unscheduled', 'kind:resourcebinding,clusterresourcebinding is:unscheduled'],
-  ['drifted', 'kind:work is:drifted'],
-  ['conflicting', 'kind:work is:conflicting'],
-  ['evicting', 'kind:resourcebinding,clusterresourcebinding is:evicting'],
-  ['quota', 'kind:resourcebinding reason:QuotaExceeded'],
-  ['unhealthy', 'kind:resourcebinding,clusterresourcebinding health:Unhealthy'],
-  ['pods', 'kind:pod -status:Running,Completed,Succeeded'],
-  ['warnings', 'kind:event type:Warning last:<1h'],
-]
 /** Number of clusters listed with a problem. */
 const WORST = 3
-/** Age from which on a cluster's data is marked as stale: the cache receives events or bookmarks every few seconds. */
-export const STALE_AFTER = 60
 
 export function Overview() {
   const t = useTextOf(fleetText)
@@ -79,17 +68,12 @@ function Totals({ known, clusters, search }: { known: ClusterStatus[]; clusters:
 
 function Problems() {
   const t = useTextOf(fleetText)
-  const counts = useAsk(
-    ['problems'],
-    (signal) => Promise.all(PROBLEMS.map(async ([name, q]) => ({ name, q, found: await counted(q, ['cluster'], signal) }))),
-    10_000,
-  )
+  const counts = useAsk(['problems'], problemsOf, 10_000)
   return (
     <>
       <h2>{t.problems}</h2>
       <Answer of={counts}>
-        {(all) => {
-          const there = all.filter(({ found }) => found.total > 0)
+        {(there) => {
           if (there.length === 0) return <p className="empty">{t.noProblems}</p>
           return (
             <Table label={t.problems} heads={t.problemHeads}>
@@ -98,7 +82,7 @@ function Problems() {
                   <th scope="row">
                     <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
                   </th>
-                  <td>{number(found.total)}</td>
+                  <td className="number">{number(found.total)}</td>
                   <td>
                     <Where q={q} values={found.facets.cluster ?? []} />
                   </td>
@@ -143,20 +127,20 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
           <ClusterName name={status.name} />
         </Link>
       </th>
-      <td className={status.ready === 'True' ? 'good' : 'bad'} title={status.message}>
-        {t.readyWords[status.ready] ?? status.ready}
+      <td>
+        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} title={status.message} />
         {status.ready !== 'True' && status.message && <small> {status.message}</small>}
       </td>
       <td>{status.version}</td>
       <td>{status.mode}</td>
       <td>{[status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')}</td>
-      <td>{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
+      <td className="number">{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
       {RESOURCES.map((resource) => (
         <td key={resource}>
           <RoomBar label={`${t[resource]}, ${status.name}`} of={cluster?.room[resource]} resource={resource} />
         </td>
       ))}
-      <td>{number(status.objects)}</td>
+      <td className="number">{number(status.objects)}</td>
       <td>
         {cluster?.leaving && <span className="chip">{t.leaving}</span>}
         {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}
@@ -177,11 +161,4 @@ function RoomBar({ label, of, resource }: { label: string; of: Room | undefined;
   const t = useTextOf(fleetText)
   if (!of) return null
   return <Bar label={label} used={of.used} whole={of.whole} text={t.of(readable(resource, of.used), readable(resource, of.whole))} />
-}
-
-/** Age of a cluster's data, marked if it is stale. */
-export function Heard({ seconds }: { seconds: number | undefined }) {
-  const t = useTextOf(fleetText)
-  if (seconds === undefined) return <span className="bad">{t.never}</span>
-  return seconds > STALE_AFTER ? <span className="bad">{t.stale(age(seconds))}</span> : <>{t.ago(age(seconds))}</>
 }

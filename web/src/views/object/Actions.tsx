@@ -12,14 +12,17 @@ import { explain } from './explain'
 import { canRestart, canScale } from './facts'
 import { removeObject, restartObject, scaleObject, type Earnest, type Written } from './objects'
 import { isManaged } from './Overview'
+import { useView } from './state'
 
 type Action = 'scale' | 'restart' | 'delete'
 
 /** Actions on an object; forbidden ones explain why. */
 export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  const [doing, setDoing] = useState<Action>()
-  const [done, setDone] = useState<string>()
+  const [view, change] = useView()
+  // The address may name the action, so that a key in the results opens it.
+  const [doing, setDoing] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
+  const [done, setDone] = useState<Done>()
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = refTo
   const wish = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
@@ -28,6 +31,17 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const mayScale = useMay({ ...wish, verb: 'patch', subresource: 'scale' })
   const where = namespace ?? t.everywhere
   const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
+  const undo = (replicas: number) => {
+    setDone(undefined)
+    scaleObject(refTo, replicas, 'real').then(
+      () => setDone({ said: t.didDo.scale(replicas) }),
+      (error: unknown) => setDone({ said: explain(error, cluster, t), failed: true }),
+    ).finally(() => void client.invalidateQueries())
+  }
+  const close = () => {
+    setDoing(undefined)
+    if (view.do !== undefined) change({ do: undefined })
+  }
   return (
     <>
       {canScale(refTo) && (
@@ -40,20 +54,27 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
           {t.restart}
         </Control>
       )}
-      <Control why={why(mayDelete, 'delete', resource)} onClick={() => setDoing('delete')}>
+      <Control why={why(mayDelete, 'delete', resource)} className="danger" onClick={() => setDoing('delete')}>
         {t.delete}
       </Control>
-      <span role="status">{done}</span>
+      <span role="status" className={done?.failed ? 'bad' : undefined}>
+        {done?.said}
+      </span>
+      {done?.undo !== undefined && (
+        <button type="button" onClick={() => undo(done.undo ?? 0)}>
+          {t.undo}
+        </button>
+      )}
       {doing && (
         <Confirm
           key={doing}
           action={doing}
           refTo={refTo}
           object={object}
-          onClose={() => setDoing(undefined)}
-          onDone={(said) => {
-            setDoing(undefined)
-            setDone(said)
+          onClose={close}
+          onDone={(after) => {
+            close()
+            setDone(after)
             void client.invalidateQueries()
           }}
         />
@@ -62,11 +83,19 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   )
 }
 
+/** The last action. */
+interface Done {
+  said: string
+  /** The number of replicas before it: scaling can be undone, since nothing else has changed. */
+  undo?: number
+  failed?: boolean
+}
+
 interface ConfirmProps {
   action: Action
   refTo: ObjectRef
   object: KubeObject
-  onDone: (said: string) => void
+  onDone: (done: Done) => void
   onClose: () => void
 }
 
@@ -111,7 +140,7 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
           if (asked.at !== 'agreed' || sending) return
           setSending(true)
           run('real').then(
-            () => onDone(t.didDo[action](replicas)),
+            () => onDone({ said: t.didDo[action](replicas), ...(action === 'scale' && replicas !== now && { undo: now }) }),
             (error: unknown) => {
               setSending(false)
               setProblem(explain(error, cluster, t))
@@ -145,7 +174,7 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
           ))}
         {problem && <p role="alert">{problem}</p>}
         <p className="tools">
-          <Control type="submit" why={asked.at === 'agreed' ? undefined : asked.at === 'asking' ? t.asking : asked.why}>
+          <Control type="submit" className={action === 'delete' ? 'danger' : 'primary'} why={asked.at === 'agreed' ? undefined : asked.at === 'asking' ? t.asking : asked.why}>
             {t.doIt[action]}
           </Control>
           <button type="button" onClick={onClose}>

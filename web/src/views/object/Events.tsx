@@ -3,6 +3,8 @@ import { clusterRoot, getJson, reported, type ObjectRef } from '../../api/client
 import { patiently } from '../../api/kube'
 import type { KubeEvent, KubeObject } from '../../api/types'
 import { since } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
+import { Skeleton } from '../../parts/Skeleton'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
@@ -22,7 +24,7 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
     refetchInterval: 5_000,
   })
   if (reported(events.error) !== undefined) return <p role="alert">{explain(events.error, cluster, t)}</p>
-  if (!events.data) return <p className="empty">{t.loading}</p>
+  if (!events.data) return <Skeleton />
   if (events.data.items.length === 0) return <p className="empty">{t.noEvents}</p>
   const sorted = [...events.data.items].sort((a, b) => (last(b) ?? '').localeCompare(last(a) ?? ''))
   return (
@@ -30,9 +32,11 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
       {sorted.map((event) => (
         <tr key={event.metadata.uid}>
           <td title={last(event)}>{since(last(event))}</td>
-          <td className={event.type === 'Warning' ? 'bad' : undefined}>{event.type}</td>
+          <td>
+            <Pill state={event.type} tone={event.type === 'Warning' ? 'warn' : 'idle'} />
+          </td>
           <td>{event.reason}</td>
-          <td>{event.count ?? 1}</td>
+          <td className="number">{event.count ?? 1}</td>
           <td>{event.source?.component ?? event.reportingComponent}</td>
           <td>{event.message}</td>
         </tr>

@@ -1,30 +1,45 @@
-import { useQuery } from '@tanstack/react-query'
-import { lazy, Suspense, type ReactNode } from 'react'
-import { getJson, reported, type ObjectRef } from '../../api/client'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { lazy, Suspense, useState, type ReactNode } from 'react'
+import { getJson, groupOf, reported, type ObjectRef } from '../../api/client'
 import type { FacetValue, KubeObject } from '../../api/types'
+import { useMay } from '../../api/useMay'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
+import { Control } from '../../parts/Control'
 import { Differences } from '../../parts/Differences'
 import { age, since } from '../../parts/format'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
+import { historyText } from '../../text/history'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { asked, dotted, isNoise, isSecret, readHistory, readVersion, withoutValues, type Diff } from './objects'
+import { asked, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
+import { managerAt, summaryOf, withoutSecrets } from './summary'
 import { useView } from './state'
 
+const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.Restore })))
 const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
 
 /** Cached revisions of an object, differences between two of them, and from the same object in another cluster. */
-export function History({ refTo }: { refTo: ObjectRef }) {
+export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObject | undefined }) {
   const t = useTextOf(texts)
+  const own = useTextOf(historyText)
+  const client = useQueryClient()
+  const [restoring, setRestoring] = useState<number>()
+  const [isRestored, setIsRestored] = useState(false)
+  const { cluster, resource, namespace, name } = refTo
+  const may = useMay({ cluster, verb: object ? 'update' : 'create', group: groupOf(refTo.apiVersion), resource, namespace, name })
+  const whyNot = isSecret(refTo) ? own.noValues : may ? undefined : t.mayNot(object ? 'update' : 'create', resource, namespace ?? t.everywhere, cluster)
   const [view, change] = useView()
   const history = useQuery({
     queryKey: ['history', refTo],
     queryFn: ({ signal }) => readHistory(refTo, signal),
     refetchInterval: 10_000,
   })
-  const versions = history.data?.versions ?? []
+  const all = history.data?.versions ?? []
+  const spec = ofSpec(all)
+  const withStatus = view.versions === 'all'
+  const versions = withStatus ? all : spec
   // A revision is identified by its first seq; the latest stays selected as latest.
   const seqOf = (nth: number) => (versions[nth]?.until === undefined ? 'now' : String(versions[nth]?.seq))
   const to = view.to ?? (versions.length > 0 ? seqOf(0) : undefined)
@@ -34,14 +49,17 @@ export function History({ refTo }: { refTo: ObjectRef }) {
       {reported(history.error) !== undefined && <p role="alert">{explain(history.error, refTo.cluster, t)}</p>}
       {history.data && <p className="notice">{t.keptFor(age(history.data.keptForSeconds))}</p>}
       {versions.length > 0 && (
-        <Table caption label={t.versions} heads={t.versionColumns}>
+        <Table caption label={t.versions} heads={[...t.versionColumns.slice(0, 3), own.change, ...t.versionColumns.slice(3)]}>
           {versions.map((version, nth) => (
-            <tr key={version.seq}>
+            <tr key={version.seq} className="moment">
               <th scope="row">
                 {version.until === undefined ? t.now : version.deleted ? t.deletedThen : version.resourceVersion}
               </th>
               <td title={version.from}>{t.ago(since(version.from))}</td>
               <td>{version.generation || ''}</td>
+              <td>
+                <Summary refTo={refTo} version={version} before={versions[nth + 1]} object={object} />
+              </td>
               <td>
                 <input type="radio" name="from" aria-label={t.compareFrom(version.resourceVersion)} checked={!view.with && from === seqOf(nth)} onChange={() => change({ from: seqOf(nth), with: undefined })} />
               </td>
@@ -51,11 +69,38 @@ export function History({ refTo }: { refTo: ObjectRef }) {
               <td>
                 <button type="button" aria-pressed={view.show === String(version.seq)} onClick={() => change({ show: view.show === String(version.seq) ? undefined : String(version.seq) })}>
                   {t.manifest}
-                </button>
+                </button>{' '}
+                {version.until !== undefined && (
+                  <Control why={whyNot} onClick={() => (setIsRestored(false), setRestoring(version.seq))}>
+                    {own.restore}
+                  </Control>
+                )}
               </td>
             </tr>
           ))}
         </Table>
+      )}
+      <p role="status">{isRestored ? own.restored : ''}</p>
+      {restoring !== undefined && (
+        <Suspense fallback={null}>
+          <Restore
+            refTo={refTo}
+            seq={restoring}
+            onClose={() => setRestoring(undefined)}
+            onDone={() => {
+              setRestoring(undefined)
+              setIsRestored(true)
+              void client.invalidateQueries()
+            }}
+          />
+        </Suspense>
+      )}
+      {spec.length < all.length && (
+        <p className="tools">
+          <label className="option">
+            <input type="checkbox" checked={withStatus} onChange={(event) => change({ versions: event.target.checked ? 'all' : undefined })} /> {t.statusVersions(all.length - spec.length)}
+          </label>
+        </p>
       )}
       {view.show && <Shown refTo={refTo} seq={view.show} />}
       <Elsewhere refTo={refTo} chosen={view.with} onChoose={(cluster) => change({ with: cluster })} />
@@ -71,6 +116,26 @@ export function History({ refTo }: { refTo: ObjectRef }) {
       ) : (
         history.data && <p className="empty">{t.oneVersion}</p>
       )}
+    </>
+  )
+}
+
+/** What the version changed, in one line, and by which field manager if that is known. */
+function Summary({ refTo, version, before, object }: { refTo: ObjectRef; version: Version; before: Version | undefined; object: KubeObject | undefined }) {
+  const t = useTextOf(historyText)
+  const isCurrent = version.until === undefined
+  const parameters = before && `from=${before.seq}&to=${isCurrent ? 'now' : version.seq}`
+  const diff = useQuery({
+    queryKey: ['summary', refTo, parameters, isCurrent && version.seq],
+    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${asked(refTo)}&${parameters ?? ''}`, signal),
+    enabled: parameters !== undefined,
+    staleTime: Infinity,
+  })
+  if (!diff.data) return null
+  const by = isCurrent ? managerAt(object, version.from) : undefined
+  return (
+    <>
+      {summaryOf(isSecret(refTo) ? withoutSecrets(diff.data.differences) : diff.data.differences, t)} {by !== undefined && t.by(by)}
     </>
   )
 }

@@ -1,22 +1,16 @@
-import { memo, useCallback, useLayoutEffect, useMemo, useRef, useState } from 'react'
+import { useCallback, useMemo, useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
-import { parseJson, printJson } from '../../api/json'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
-import { useCopied } from '../../parts/flash'
-import { colour } from '../../parts/format'
-import { reveal, step, visible } from '../../parts/window'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { containers, podsOf } from './facts'
-import { nameOf, type LogLine, type LogSource, type Ring } from './ring'
+import { Lines } from './LogLines'
+import type { Ring } from './ring'
 import { useView } from './state'
 import { download, useLogs, type Told, type Wish } from './useLogs'
 
-const ROW = 20
-/** Characters of a line shown in its row; the full line is shown below. */
-const SHOWN = 1_000
 const SINCE = ['5m', '15m', '1h', '6h', '1d', '7d']
 
 /** The query for the logs of a view; undefined: the object has no known pods. */
@@ -58,7 +52,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
           event.preventDefault()
           const form = new FormData(event.currentTarget)
           const text = (name: string) => String(form.get(name) ?? '') || undefined
-          change({ include: text('include'), exclude: text('exclude') })
+          change({ include: text('include'), exclude: text('exclude'), mark: text('mark') })
         }}
       >
         <label>
@@ -84,6 +78,9 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         </label>
         <label>
           {t.exclude} <input name="exclude" key={view.exclude} defaultValue={view.exclude} placeholder={t.regex} size={14} spellCheck={false} autoComplete="off" />
+        </label>
+        <label>
+          {t.highlight} <input name="mark" key={`mark ${view.mark}`} defaultValue={view.mark} size={14} spellCheck={false} autoComplete="off" />
         </label>
         <button type="submit">{t.filter}</button>
       </form>
@@ -111,7 +108,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
       </p>
       {problem && <p role="alert">{problem}</p>}
       <Said told={told} ring={ring} />
-      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} onChoose={choose} />
+      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
     </>
   )
 }
@@ -142,168 +139,4 @@ function Said({ told, ring }: { told: Told; ring: Ring }) {
       ))}
     </>
   )
-}
-
-interface LinesProps {
-  ring: Ring
-  /** Version of the ring, incremented on change. */
-  drawn: number
-  following: boolean
-  /** The line in the address. */
-  linked: string | undefined
-  chosen: string | undefined
-  timestamps: boolean
-  onChoose: (name: string | undefined) => void
-}
-
-/** The visible lines. At the end the view follows new lines; elsewhere it stays. */
-function Lines({ ring, drawn, following, linked, chosen, timestamps, onChoose }: LinesProps) {
-  const t = useTextOf(texts)
-  const box = useRef<HTMLDivElement>(null)
-  const [place, setPlace] = useState({ top: 0, height: 600 })
-  const [atEnd, setAtEnd] = useState(linked === undefined)
-  /** The first visible line and its place at the last rendering: lines are dropped and inserted before it. */
-  const anchor = useRef<{ line: LogLine; place: number }>(undefined)
-  const sought = useRef(linked)
-  const selected = useMemo(() => (chosen === undefined ? undefined : ring.findLast((line) => nameOf(line) === chosen)), [chosen, ring, drawn])
-
-  const hold = (shown: HTMLDivElement) => {
-    const place = Math.floor(shown.scrollTop / ROW)
-    const line = ring.at(place)
-    anchor.current = line && { line, place }
-  }
-  const measure = () => {
-    const shown = box.current
-    if (!shown) return
-    hold(shown)
-    setPlace({ top: shown.scrollTop, height: shown.clientHeight })
-    setAtEnd(shown.scrollHeight - shown.scrollTop - shown.clientHeight < ROW)
-  }
-  useLayoutEffect(() => {
-    const shown = box.current
-    if (!shown) return
-    const { line, place: held = 0 } = anchor.current ?? {}
-    if (sought.current !== undefined && selected) {
-      sought.current = undefined
-      shown.scrollTop = Math.max(0, ring.placeOf(selected) * ROW - shown.clientHeight / 2)
-    } else if (atEnd) shown.scrollTop = shown.scrollHeight
-    else if (line) shown.scrollTop += (ring.placeOf(line) - held) * ROW
-    hold(shown)
-    setPlace({ top: shown.scrollTop, height: shown.clientHeight })
-  }, [drawn, ring])
-
-  const { first, last } = visible(place.top, place.height, ROW, ring.length)
-  const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => ring.at(first + nth)).filter((line) => line !== undefined)
-  const move = (event: React.KeyboardEvent) => {
-    const shown = box.current
-    if (!shown || event.ctrlKey || event.metaKey || event.altKey) return
-    if (event.key === 'Escape') return onChoose(undefined)
-    const now = selected ? ring.placeOf(selected) : ring.length
-    const to = step(event.key, now, ring.length, Math.max(1, Math.floor(shown.clientHeight / ROW) - 2))
-    const line = to === undefined ? undefined : ring.at(to)
-    if (to === undefined || !line) return
-    event.preventDefault()
-    event.stopPropagation()
-    onChoose(nameOf(line))
-    shown.scrollTop = reveal(to, shown.scrollTop, shown.clientHeight, ROW, 0)
-  }
-  return (
-    <>
-      {linked !== undefined && chosen === linked && !selected && <p className="notice">{t.lineIsNotThere}</p>}
-      <div
-        className={`log${timestamps ? ' timed' : ''}`}
-        ref={box}
-        role="listbox"
-        aria-label={t.log}
-        tabIndex={0}
-        aria-activedescendant={selected && rows.includes(selected) ? `line-${selected.nth}` : undefined}
-        onScroll={measure}
-        onKeyDown={move}
-      >
-        <div role="presentation" className="lines" style={{ height: ring.length * ROW }}>
-          {rows.map((line, nth) => (
-            <Row key={line.nth} line={line} top={(first + nth) * ROW} chosen={line === selected} timestamps={timestamps} onChoose={onChoose} />
-          ))}
-        </div>
-      </div>
-      {ring.length === 0 && <p className="empty">{t.noLines}</p>}
-      {!atEnd && (
-        <p className="tools">
-          <button
-            type="button"
-            onClick={() => {
-              setAtEnd(true)
-              box.current?.scrollTo(0, box.current.scrollHeight)
-            }}
-          >
-            {following ? t.toEndAndFollow : t.toEnd}
-          </button>
-        </p>
-      )}
-      {selected && <Whole line={selected} onClose={() => onChoose(undefined)} />}
-    </>
-  )
-}
-
-interface RowProps {
-  line: LogLine
-  top: number
-  chosen: boolean
-  timestamps: boolean
-  onChoose: (name: string) => void
-}
-
-const Row = memo(function Row({ line, top, chosen, timestamps, onChoose }: RowProps) {
-  const { source, text, time } = line
-  return (
-    <div role="option" aria-selected={chosen} id={`line-${line.nth}`} className="line" style={{ top }} onClick={() => onChoose(nameOf(line))}>
-      <Source source={source} />
-      {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
-      <code>{text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text}</code>
-    </div>
-  )
-})
-
-/** The source of a line: cluster with colour and shape, pod with its colour. */
-function Source({ source: { cluster, pod, container, namespace } }: { source: LogSource }) {
-  return (
-    <span className="source" title={`${cluster} ${namespace}/${pod} ${container}`}>
-      <ClusterName name={cluster} />
-      <span className="pod" style={{ borderLeftColor: colour(`${cluster}/${pod}`) }}>
-        {pod} {container}
-      </span>
-    </span>
-  )
-}
-
-/** A selected line in full, with its address. */
-function Whole({ line, onClose }: { line: LogLine; onClose: () => void }) {
-  const t = useTextOf(texts)
-  const [copied, copy] = useCopied()
-  const { source, text, time, cut } = line
-  return (
-    <section className="whole" aria-label={t.chosenLine}>
-      <p className="tools">
-        <ClusterName name={source.cluster} /> {source.namespace}/{source.pod} {source.container} <time>{time}</time>
-        <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
-          {copied !== undefined ? t.copied : t.copyLink}
-        </Control>
-        <button type="button" onClick={onClose}>
-          {t.close}
-        </button>
-      </p>
-      <pre tabIndex={0}>{readable(text)}</pre>
-      {cut && <p className="notice">{t.lineWasCut}</p>}
-    </section>
-  )
-}
-
-/** JSON formatted on several lines; other text unchanged. */
-function readable(text: string): string {
-  if (!/^\s*[{[]/.test(text)) return text
-  try {
-    return printJson(parseJson(text), 2)
-  } catch {
-    return text
-  }
 }

@@ -1,12 +1,13 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
-import { CONTROL_PLANE, isKind, type ObjectRef } from '../../api/client'
+import { CONTROL_PLANE, isKind, type ObjectRef, qualified } from '../../api/client'
 import { involvedAddress, involvedOf } from '../../api/involved'
 import { isTold } from '../../api/journal'
 import { resourceOf } from '../../api/kinds'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
@@ -41,7 +42,7 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
         {ownerReferences.map((owner) => {
           const resource = resourceOf(owner.apiVersion, owner.kind)
           const there = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : refTo.namespace, name: owner.name }
-          const q = `kind:${owner.kind} name:=${owner.name} cluster:=${refTo.cluster}`
+          const q = `kind:${qualified(owner.kind, owner.apiVersion)} name:=${owner.name} cluster:=${refTo.cluster}`
           return (
             <div key={`${owner.kind}/${owner.name}`}>
               <dt>{t.owner}</dt>
@@ -122,8 +123,8 @@ function Conditions({ conditions }: { conditions: Condition[] }) {
       {conditions.map(({ type, status, good, reason, message, since: from }) => (
         <tr key={type}>
           <th scope="row">{type}</th>
-          <td className={good === undefined ? undefined : good ? 'good' : 'bad'}>
-            {good === undefined ? '?' : good ? '✓' : '✗'} {status}
+          <td>
+            <Pill state={status} tone={good === undefined ? 'warn' : good ? 'good' : 'bad'} />
           </td>
           <td>{reason}</td>
           <td>{message}</td>
@@ -148,11 +149,10 @@ function Containers({ containers }: { containers: Container[] }) {
               {image}
             </Link>
           </td>
-          <td className={ready === undefined ? undefined : ready ? 'good' : 'bad'}>
-            {ready === undefined ? '' : ready ? '✓ ' : '✗ '}
-            {state}
+          <td>
+            <Pill state={state} tone={ready === undefined ? 'idle' : ready ? 'good' : 'bad'} />
           </td>
-          <td>{restarts}</td>
+          <td className="number">{restarts}</td>
           <td>{ports.join(', ')}</td>
           <td>{requests}</td>
           <td>{limits}</td>

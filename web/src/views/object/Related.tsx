@@ -5,9 +5,12 @@ import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, reported, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
+import { Dependents } from './Dependents'
+import { isSide, SIDES } from './reached'
 import { explain } from './explain'
 import { arrange, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { asked } from './objects'
@@ -19,6 +22,7 @@ const DEPTH = '2'
 export function Related({ refTo }: { refTo: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useView()
+  const side = isSide(view.side) ? view.side : undefined
   const depth = view.depth ?? DEPTH
   const listed = view.as === 'list'
   const graph = useQuery({
@@ -26,10 +30,33 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
     queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${asked(refTo)}&depth=${encodeURIComponent(depth)}`, signal),
     placeholderData: (previous) => previous,
     refetchInterval: 10_000,
+    enabled: side === undefined,
   })
+  const sides = (
+    <label>
+      {t.show}{' '}
+      <select value={side ?? ''} onChange={(event) => change({ side: event.target.value || undefined })}>
+        <option value="">{t.neighbours}</option>
+        {SIDES.map((one) => (
+          <option key={one} value={one}>
+            {t.sides[one]}
+          </option>
+        ))}
+      </select>
+    </label>
+  )
+  if (side !== undefined) {
+    return (
+      <>
+        <p className="tools">{sides}</p>
+        <Dependents refTo={refTo} side={side} />
+      </>
+    )
+  }
   return (
     <>
       <p className="tools">
+        {sides}
         <label>
           {t.steps}{' '}
           <select value={depth} onChange={(event) => change({ depth: event.target.value })}>
@@ -212,7 +239,9 @@ function Rows({ label, graph: { nodes, edges }, shown }: { label: string; graph:
           <td>
             <ClusterName name={node.cluster} />
           </td>
-          <td>{[node.status, node.ready].filter(Boolean).join(' ')}</td>
+          <td>
+            <Pill state={node.status} /> {node.ready}
+          </td>
           <td>
             <ul className="relations">
               {related(nth, edges).map(({ word, other }) => (

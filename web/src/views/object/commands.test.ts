@@ -11,7 +11,7 @@ it.each([
   ['yaml', {}, {}, ['kubectl --context member1 -n shop get deployments.v1.apps/web -o yaml', 'crowsnest get deployments.apps/web -n shop --cluster member1 -o yaml']],
   ['yaml', {}, { edit: 'true' }, ['kubectl --context member1 -n shop edit deployments.v1.apps/web', 'crowsnest get deployments.apps/web -n shop --cluster member1 -o yaml']],
   ['yaml', { cluster: CONTROL_PLANE }, { managed: 'true' }, ['kubectl -n shop get deployments.v1.apps/web -o yaml --show-managed-fields']],
-  ['events', {}, {}, ['kubectl --context member1 -n shop get events --field-selector=involvedObject.uid=u1', "crowsnest search 'kind:event about:deployment/shop/web cluster:=member1'"]],
+  ['events', {}, {}, ['kubectl --context member1 -n shop get events --field-selector=involvedObject.uid=u1', "crowsnest search 'kind:event about:deployment.apps/shop/web cluster:=member1'"]],
   ['history', {}, { from: '3', to: 'now' }, [
     "kubectl get --raw '/apis/search.crowsnest.io/v1alpha1/history?cluster=member1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web'",
     "kubectl get --raw '/apis/search.crowsnest.io/v1alpha1/diff?cluster=member1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web&from=3&to=now'",

@@ -1,6 +1,7 @@
 // Terminal commands for a view: kubectl, and crowsnest where it can do more.
 import type { Tab } from '../../api/address'
-import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
+import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef, qualified } from '../../api/client'
+import { explanationPath, nameOf } from '../../api/propagation'
 import { API } from '../../api/useSearch'
 import { asked } from './objects'
 
@@ -37,12 +38,13 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
   const kubectl = words('kubectl', clusterRoot(cluster) && flag('--context', cluster), flag('-n', namespace))
   const raw = (path: string): Command => ({ tool: 'kubectl', text: words('kubectl get --raw', quote(`${API}/${path}`)) })
   const here = words(flag('-n', namespace), !own && flag('--cluster', cluster))
-  const reference = [kind.toLowerCase(), namespace, name].filter(Boolean).join('/')
+  const kindOf = qualified(kind.toLowerCase(), ref.apiVersion)
+  const reference = [kindOf, namespace, name].filter(Boolean).join('/')
   switch (tab) {
     case 'overview':
       return [
         { tool: 'kubectl', text: `${kubectl} describe ${typed}` },
-        { tool: 'crowsnest', text: words('crowsnest search', quote(`kind:${kind.toLowerCase()} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
+        { tool: 'crowsnest', text: words('crowsnest search', quote(`kind:${kindOf} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
       ]
     case 'yaml':
       return [
@@ -59,6 +61,15 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
         raw(`graph?${asked(ref)}${view.depth ? `&depth=${view.depth}` : ''}`),
         { tool: 'crowsnest', text: `crowsnest search ${quote(`related:${reference} cluster:=${cluster}${view.depth ? ` depth:${view.depth}` : ''}`)}` },
       ]
+    case 'placement':
+    case 'topology':
+    case 'drift': {
+      const template = { apiVersion: ref.apiVersion, resource, namespace, name }
+      return [
+        { tool: 'kubectl', text: words('kubectl get --raw', quote(explanationPath(template))) },
+        { tool: 'crowsnest', text: words('crowsnest explain', nameOf(template).replace(':', '/'), flag('-n', namespace)) },
+      ]
+    }
     case 'history': {
       if (view.with) return [raw(`diff?${asked(ref)}&with=${encodeURIComponent(view.with)}`)]
       const between = ['from', 'to'].filter((end) => view[end]).map((end) => `&${end}=${view[end]}`)

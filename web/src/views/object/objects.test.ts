@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { parameters, type Wish } from './useLogs'
-import { asked, dotted, isNoise, readWarnings, withoutValues } from './objects'
+import { asked, dotted, isNoise, ofSpec, readWarnings, withoutValues } from './objects'
 
 it('values of a Secret are removed', () => {
   const applied = 'kubectl.kubernetes.io/last-applied-configuration'
@@ -36,4 +36,16 @@ it.each([
   ['again, after an interruption', { ...wish, tail: '5' }, '2026-01-01T00:00:10Z', { sinceTime: '2026-01-01T00:00:10Z', follow: 'true' }],
 ] as [string, Wish, string | undefined, Record<string, string>][])('logs: %s', (_, wanted, again, expected) => {
   expect(Object.fromEntries(new URLSearchParams(parameters(wanted, again)))).toEqual({ q: 'kind:pod', maxStreams: '100', ...expected })
+})
+
+it('versions of one generation are one change of the spec', () => {
+  const version = (seq: number, generation: number) => ({ seq, generation, resourceVersion: String(seq), from: `at ${seq}`, until: `at ${seq + 1}` })
+  const versions = [version(9, 3), version(8, 3), version(7, 2), version(6, 2), version(5, 1)]
+  expect(ofSpec(versions).map(({ seq, generation, from }) => [seq, generation, from])).toEqual([
+    [9, 3, 'at 8'],
+    [7, 2, 'at 6'],
+    [5, 1, 'at 5'],
+  ])
+  // Kinds without a generation.
+  expect(ofSpec([version(2, 0), version(1, 0)])).toHaveLength(2)
 })

@@ -24,6 +24,21 @@ export interface Version {
   deleted?: boolean
 }
 
+/**
+ * Versions with changes of the spec, newest first: one per generation, which is the last version of it and began with the first. Kinds
+ * without a generation have all versions.
+ */
+export function ofSpec(versions: readonly Version[]): Version[] {
+  const found: Version[] = []
+  for (const version of versions) {
+    const newer = found.at(-1)
+    const isSame = newer !== undefined && version.generation !== 0 && version.generation === newer.generation && newer.deleted === version.deleted
+    if (isSame) found[found.length - 1] = { ...newer, from: version.from }
+    else found.push(version)
+  }
+  return found
+}
+
 export interface History {
   versions: Version[]
   keptForSeconds: number
@@ -94,6 +109,10 @@ export function readWarnings(header: string | null): string[] {
 /** Replaces the whole object; unknown fields are refused, and an outdated version as well (409). */
 export const replaceObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
   send('PUT', `${objectPath(ref)}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
+
+/** Creates an object of this name; it must not exist. */
+export const createObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
+  send('POST', `${objectPath({ ...ref, name: '' }).replace(/\/$/, '')}?fieldManager=crowsnest-ui&fieldValidation=Strict`, earnest, yaml, 'application/yaml')
 
 /** Deletes the displayed object only, by its UID. */
 export const removeObject = (ref: ObjectRef, uid: string | undefined, earnest: Earnest) => {

@@ -1,19 +1,26 @@
 import { expect, it } from 'vitest'
+import { PLACEMENT_TABS } from './placement'
 import { tabShown, tabsOf } from './tabs'
 
-const DEPLOYMENT = tabsOf({ journal: true, logs: true, terminal: false })
-const CONFIG_MAP = tabsOf({ journal: false, logs: false, terminal: false })
+const TEMPLATE = tabsOf({ placement: PLACEMENT_TABS, journal: true, logs: true, terminal: false })
+const CONFIG_MAP = tabsOf({ placement: [], journal: false, logs: false, terminal: false })
 
 it('an object has the tabs that apply to it', () => {
-  expect(DEPLOYMENT).toEqual(['overview', 'yaml', 'events', 'related', 'history', 'journal', 'logs'])
-  expect(tabsOf({ journal: false, logs: true, terminal: true }).at(-1)).toBe('terminal')
+  expect(TEMPLATE).toEqual(['overview', 'placement', 'topology', 'drift', 'yaml', 'events', 'related', 'history', 'journal', 'logs'])
+  expect(CONFIG_MAP).toEqual(['overview', 'yaml', 'events', 'related', 'history'])
+  expect(tabsOf({ placement: [], journal: false, logs: true, terminal: true }).at(-1)).toBe('terminal')
 })
 
-it('the overview is shown for a tab that the object does not have', () => {
-  expect(tabShown('terminal', DEPLOYMENT, true)).toBe('overview')
-  expect(tabShown('terminal', DEPLOYMENT, false)).toBe('overview')
-  expect(tabShown('logs', CONFIG_MAP, true)).toBe('overview')
-  expect(tabShown('logs', DEPLOYMENT, true)).toBe('logs')
-  expect(tabShown('journal', CONFIG_MAP, false)).toBe('journal')
-  expect(tabShown('journal', CONFIG_MAP, true)).toBe('overview')
+it.each([
+  ['terminal', TEMPLATE, true, 'overview'],
+  ['terminal', TEMPLATE, false, 'overview'],
+  ['logs', CONFIG_MAP, true, 'overview'],
+  ['logs', TEMPLATE, true, 'logs'],
+  ['journal', CONFIG_MAP, false, 'journal'],
+  ['journal', CONFIG_MAP, true, 'overview'],
+  ['drift', CONFIG_MAP, false, 'drift'],
+  ['drift', CONFIG_MAP, true, 'overview'],
+  ['drift', TEMPLATE, true, 'drift'],
+] as const)('of %s and %j, loaded: %s, %s is shown', (named, tabs, loaded, shown) => {
+  expect(tabShown(named, tabs, loaded)).toBe(shown)
 })

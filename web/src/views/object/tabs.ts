@@ -1,7 +1,10 @@
 // Tabs of an object.
-import type { Tab } from '../../api/address'
+import { TABS, type Tab } from '../../api/address'
+import { PLACEMENT_TABS, type PlacementTab } from './placement'
 
 interface Has {
+  /** Tabs of its propagation. */
+  placement: readonly PlacementTab[]
   /** The object is moved by policies, so it has a journal. */
   journal: boolean
   /** Its pods are known. */
@@ -10,11 +13,15 @@ interface Has {
   terminal: boolean
 }
 
-export function tabsOf({ journal, logs, terminal }: Has): Tab[] {
-  return ['overview', 'yaml', 'events', 'related', 'history', ...(journal ? (['journal'] as const) : []), ...(logs ? (['logs'] as const) : []), ...(terminal ? (['terminal'] as const) : [])]
+const isOfPlacement = (tab: Tab): tab is PlacementTab => (PLACEMENT_TABS as readonly Tab[]).includes(tab)
+
+/** The tabs that apply to an object, in their usual order. */
+export function tabsOf({ placement, journal, logs, terminal }: Has): Tab[] {
+  const optional: Partial<Record<Tab, boolean>> = { journal, logs, terminal }
+  return TABS.filter((tab) => (isOfPlacement(tab) ? placement.includes(tab) : (optional[tab] ?? true)))
 }
 
-/** The tab of an address; the overview if the object does not have it. Until the object is `loaded`, it may still have a journal. */
+/** The tab of an address; the overview if the object does not have it. Until the object is `loaded`, it is not known what it has. */
 export function tabShown(tab: Tab, tabs: readonly Tab[], loaded: boolean): Tab {
-  return tabs.includes(tab) || (tab === 'journal' && !loaded) ? tab : 'overview'
+  return tabs.includes(tab) || (!loaded && (tab === 'journal' || isOfPlacement(tab))) ? tab : 'overview'
 }

@@ -6,6 +6,7 @@ import { templateAddress } from '../../api/propagation'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Narrow } from '../../parts/Narrow'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
@@ -77,14 +78,12 @@ function BindingRow({ binding: { spec, status, metadata } }: { binding: Binding 
           </Link>
         ))}
       </td>
-      <td className={scheduled?.status === 'True' ? 'good' : 'bad'} title={scheduled?.message}>
-        {scheduled?.status === 'True' ? t.yes : (scheduled?.reason ?? t.no)}
+      <td>
+        <Pill state={scheduled?.status === 'True' ? t.scheduled : (scheduled?.reason ?? t.notScheduled)} tone={scheduled?.status === 'True' ? 'good' : scheduled ? 'bad' : 'busy'} title={scheduled?.message} />
       </td>
       <td>
         {[...new Set(health.values())].filter(Boolean).map((word) => (
-          <span key={word} className={`chip ${word === 'Unhealthy' ? 'bad' : ''}`}>
-            {word}
-          </span>
+          <Pill key={word} state={word} />
         ))}
       </td>
     </tr>

@@ -1,10 +1,9 @@
 // Desired and live state of an object in a cluster, field by field, with the managers of fields that differ.
 import { lazy, Suspense } from 'react'
 import { Link } from 'wouter'
-import { objectAddress, writeAddress } from '../../api/address'
+import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
 import { driftOf, type Differing } from '../../api/drift'
-import type { Named } from '../../api/karmada'
 import { getObject, patiently } from '../../api/kube'
 import { plan, type Template } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
@@ -12,12 +11,14 @@ import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Value } from '../../parts/Differences'
 import { since } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
 import { withoutServers } from '../../parts/manifest'
 import { Table } from '../../parts/Table'
 import { print } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { asking } from '../../text/asking'
 import { steerText } from '../../text/steer'
+import './steer.css'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
@@ -38,7 +39,15 @@ async function wantedOf(template: Template, signal: AbortSignal): Promise<Wanted
   return wanted.sort((a, b) => a.name.localeCompare(b.name))
 }
 
-export function Drift({ template, named, cluster }: { template: Template; named: Named; cluster: string | undefined }) {
+interface DriftProps {
+  template: Template
+  /** The shown cluster; absent: the first one. */
+  cluster: string | undefined
+  /** The address of this view for a cluster. */
+  hrefOf: (cluster: string) => string
+}
+
+export function Drift({ template, cluster, hrefOf }: DriftProps) {
   const t = useTextOf(steerText)
   const wanted = useAsk(['wanted', template], (signal) => wantedOf(template, signal), 10_000)
   return (
@@ -53,7 +62,7 @@ export function Drift({ template, named, cluster }: { template: Template; named:
                 <Link
                   key={name}
                   className="chip"
-                  href={`/drift${writeAddress({ ...named, resource: named.kind ? undefined : template.resource, cluster: name })}`}
+                  href={hrefOf(name)}
                   replace
                   aria-current={name === shown.name ? 'page' : undefined}
                 >
@@ -93,8 +102,8 @@ function Compared({ cluster, wanted, live }: { cluster: string; wanted: KubeObje
   const { differing, added } = driftOf(wanted, live)
   return (
     <>
-      <p role="status" className={differing.length === 0 ? 'good' : 'bad'}>
-        {differing.length === 0 ? t.same : t.fieldsDiffer(differing.length)}
+      <p role="status">
+        <Pill state={differing.length === 0 ? t.same : t.fieldsDiffer(differing.length)} tone={differing.length === 0 ? 'good' : 'bad'} />
       </p>
       {differing.length > 0 && <Fields label={t.driftOf(cluster)} fields={differing} />}
       <details>

@@ -10,6 +10,7 @@ import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { age, since } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
@@ -114,7 +115,7 @@ function Breaker({ all, down, clusters }: Doubtful) {
   const state = halted ? 'halted' : down >= 2 && part > MANY ? 'slow' : 'calm'
   return (
     <p data-breaker={state}>
-      <b className={state === 'calm' ? 'good' : 'bad'}>{t.breakerSays(down, all)}</b>{' '}
+      <Pill state={t.breakerSays(down, all)} tone={state === 'calm' ? (down === 0 ? 'good' : 'warn') : 'bad'} />{' '}
       {state === 'halted' ? t.breakerHalted : state === 'slow' ? t.breakerSlow : t.breakerCalm} <small className="why">{t.breakerNote}</small>
     </p>
   )

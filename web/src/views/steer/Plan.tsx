@@ -147,7 +147,7 @@ function Bench({ begun, stored }: { begun: string; stored: KubeObject | undefine
         <Control why={whyNotAsk} onClick={() => void ask()}>
           {asked.busy ? t.asking : t.ask}
         </Control>
-        <Control why={whyNotApply} onClick={() => void apply()}>
+        <Control why={whyNotApply} className="primary" onClick={() => void apply()}>
           {applied.busy ? t.applying : t.apply}
         </Control>
         <CopyLink text={text} />
@@ -351,7 +351,7 @@ function ForGood({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
         <label>
           {t.typeName(refTo.name)} <input type="text" autoComplete="off" spellCheck={false} value={typed} onChange={(event) => setTyped(event.target.value)} />
         </label>
-        <Control type="submit" why={may ? (typed === refTo.name ? undefined : t.typeFirst) : t.mayNot('delete', refTo.resource, where)}>
+        <Control type="submit" className="danger" why={may ? (typed === refTo.name ? undefined : t.typeFirst) : t.mayNot('delete', refTo.resource, where)}>
           {t.deleteFor}
         </Control>
       </p>

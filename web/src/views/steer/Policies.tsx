@@ -48,7 +48,9 @@ export function Policies() {
       <Answer of={policies}>
         {({ found, total }) =>
           found.length === 0 ? (
-            <p className="empty">{t.noPolicies}</p>
+            <p className="empty box">
+              {t.noPolicies} <Link href={`/plan${writeAddress({ new: kind || 'PropagationPolicy' })}`}>{t.createFirst}</Link>
+            </p>
           ) : (
             <>
               <p className="notice">

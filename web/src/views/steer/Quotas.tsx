@@ -15,6 +15,7 @@ import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { EventTable } from '../fleet/Events'
 import { TemplateLink, useBindings } from './Bindings'
+import { uncounted } from './uncounted'
 
 const MOST = 100
 
@@ -33,7 +34,9 @@ export function Quotas() {
       <Answer of={quotas}>
         {(found) =>
           found.length === 0 ? (
-            <p className="empty">{t.noQuotas}</p>
+            <p className="empty box">
+              {t.noQuotas} <Link href="/plan?new=FederatedResourceQuota">{t.createFirst}</Link>
+            </p>
           ) : (
             <div className="cards">
               {found.map((quota) => (
@@ -51,8 +54,9 @@ export function Quotas() {
   )
 }
 
-function Card({ quota: { metadata, spec, status } }: { quota: Quota }) {
+function Card({ quota }: { quota: Quota }) {
   const t = useTextOf(steerText)
+  const { metadata, spec, status } = quota
   const { namespace, name } = metadata
   const inClusters = status?.aggregatedStatus ?? []
   return (
@@ -64,6 +68,11 @@ function Card({ quota: { metadata, spec, status } }: { quota: Quota }) {
       </h3>
       <p className="mid">{t.overall}</p>
       <Bars of={name} hard={spec.overall} used={status?.overallUsed} />
+      {uncounted(quota).map(({ resource, more }) => (
+        <p key={resource} className="notice">
+          {t.uncounted(resource, readable(resource, more))}
+        </p>
+      ))}
       {(spec.staticAssignments ?? []).length > 0 && <p className="mid">{t.assigned}</p>}
       {spec.staticAssignments?.map(({ clusterName, hard }) => (
         <div key={clusterName}>

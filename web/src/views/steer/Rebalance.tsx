@@ -12,6 +12,7 @@ import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
 import { since } from '../../parts/format'
 import { Narrow } from '../../parts/Narrow'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
@@ -118,7 +119,7 @@ function Create({ workloads, onDone }: { workloads: Named[]; onDone: () => void 
         <Control why={none} onClick={ask}>
           {t.ask}
         </Control>
-        <Control why={may ? none : t.mayNotRebalance} onClick={create}>
+        <Control why={may ? none : t.mayNotRebalance} className="primary" onClick={create}>
           {t.create}
         </Control>
       </div>
@@ -149,8 +150,8 @@ function Results({ found }: { found: Rebalancer[] }) {
               <td>
                 <TemplateLink of={workload} />
               </td>
-              <td className={seen?.result === 'Failed' ? 'bad' : seen?.result ? 'good' : undefined}>
-                {seen?.result ?? t.running} {seen?.reason}
+              <td>
+                <Pill state={seen?.result ?? t.running} tone={seen?.result === 'Failed' ? 'bad' : seen?.result ? 'good' : 'busy'} /> {seen?.reason}
               </td>
               <td>{since(status?.finishTime)}</td>
             </tr>

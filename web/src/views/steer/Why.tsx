@@ -2,14 +2,16 @@
 import { Link } from 'wouter'
 import { clusterAddress, objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
-import { explain, nameOf, policyAddress, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Waiting } from '../../api/propagation'
+import { explain, nameOf, policyAddress, templateAddress, type ClusterReport, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Waiting } from '../../api/propagation'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
 import { number, since } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
+import { fitOf } from './fit'
 
 export function useExplanation(template: Template) {
   return useAsk(['explain', template], (signal) => explain(template, signal), 3_000)
@@ -88,9 +90,9 @@ function Summary({ told: { policy, binding } }: { told: Explanation }) {
               <dt>{t.requiredBy}</dt>
               <dd>
                 {binding.requiredBy?.map((one) => (
-                  <span key={`${one.kind}/${one.name}`} className="chip">
+                  <Link key={`${one.kind}/${one.name}`} className="chip" href={templateAddress('why', one)}>
                     {one.kind} {one.name}
-                  </span>
+                  </Link>
                 ))}
               </dd>
             </>
@@ -134,7 +136,9 @@ function PolicyReports({ policies }: { policies: PolicyReport[] }) {
             </th>
             <td>{policy.priority}</td>
             <td>{policy.selectsBy}</td>
-            <td className={won ? 'good' : undefined}>{won ? t.won : t.lost}</td>
+            <td>
+              <Pill state={won ? t.won : t.lost} tone={won ? 'good' : 'idle'} />
+            </td>
             <td>{policy.message}</td>
           </tr>
         )
@@ -163,12 +167,11 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
                     <ClusterName name={cluster.name} />
                   </Link>
                 </th>
-                <td className={cluster.rejected ? 'bad' : 'good'}>
-                  {cluster.rejected ? t.keptOut(cluster.rejected.filter) : t.fits}
-                  {cluster.rejected && <div className="mid">{cluster.rejected.reason}</div>}
+                <td>
+                  <Fits of={cluster} />
                 </td>
-                <td>{cluster.rejected ? '' : cluster.score}</td>
-                <td>{cluster.estimate && number(cluster.estimate.replicas)}</td>
+                <td className="number">{cluster.rejected ? '' : cluster.score}</td>
+                <td className="number">{cluster.estimate && number(cluster.estimate.replicas)}</td>
                 <td>{cluster.estimate?.boundBy && (t.bounds[cluster.estimate.boundBy] ?? cluster.estimate.boundBy)}</td>
                 <td>{cluster.rejected ? '' : cluster.selected ? t.yes : t.no}</td>
                 <td>{cluster.replicas}</td>
@@ -177,6 +180,18 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
           </Table>
         </div>
       ))}
+    </>
+  )
+}
+
+/** A cluster fits, does not, or fits only until a taint evicts. */
+function Fits({ of }: { of: ClusterReport }) {
+  const t = useTextOf(steerText)
+  const { state, why, tone } = fitOf(of)
+  return (
+    <>
+      <Pill state={state ?? (tone === 'warn' ? t.evicted : t.fits)} tone={tone} />
+      {why !== undefined && <div className="mid">{of.rejected ? why : t.untolerated(why)}</div>}
     </>
   )
 }
@@ -195,8 +210,12 @@ function Targets({ targets }: { targets: Target[] }) {
           </th>
           <td>{t.placed[placed]}</td>
           <td>{replicas}</td>
-          <td className={applied ? 'good' : 'bad'}>{applied ? t.there : t.notThere}</td>
-          <td className={health === 'Unhealthy' ? 'bad' : undefined}>{health}</td>
+          <td>
+            <Pill state={applied ? t.there : t.notThere} tone={applied ? 'good' : 'bad'} />
+          </td>
+          <td>
+            <Pill state={health} />
+          </td>
           <td>
             {work && (
               <Link href={objectAddress({ cluster: CONTROL_PLANE, apiVersion: work.apiVersion, resource: 'works', namespace: work.namespace, name: work.name })}>{work.name}</Link>

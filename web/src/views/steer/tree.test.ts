@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Explanation } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 import { healthOf, layout, owned, stepTo, treeOf } from './tree'
@@ -71,4 +71,33 @@ test.each([
   ['Ready,SchedulingDisabled', 'good'],
 ] as const)('%s is %s', (status, health) => {
   expect(healthOf(status)).toBe(health)
+})
+
+describe('a cluster in the topology', () => {
+  const clusterOf = (ready: string, waiting: Explanation['waiting'] = []) => {
+    const member = owned({ nodes: [hit('Deployment', 'web', { ready })], edges: [] }, () => true)
+    return treeOf({ ...explanation, waiting }, new Map([['m1', member]])).children[0]!.children[0]!
+  }
+
+  test.each([
+    ['7/7', [], '7/7', 'good', undefined],
+    ['4/7', [], '4/7', 'bad', undefined],
+    // A copy that still has the replicas of an earlier state.
+    ['4/4', [], '4/7', 'bad', undefined],
+    ['7/7', [{ cause: 'DispatchingSuspended', message: '' }], '7/7', 'unknown', 'suspended'],
+    ['7/7', [{ cause: 'DispatchingSuspended', cluster: 'm2', message: '' }], '7/7', 'good', undefined],
+    ['7/7', [{ cause: 'ApplyFailed', cluster: 'm1', message: '' }], '7/7', 'good', 'failing'],
+  ] as const)('with %s ready and %j has %s, is %s, and its edge is %s', (ready, waiting, note, health, edge) => {
+    expect(clusterOf(ready, [...waiting])).toMatchObject({ note, health, edge })
+  })
+})
+
+test('the policy is between the template and its binding', () => {
+  const policy = { kind: 'PropagationPolicy', namespace: 'shop', name: 'web' }
+  const root = treeOf({ ...explanation, policy }, new Map())
+  expect(root.children.map(({ kind, policy: own }) => [kind, own])).toEqual([['PropagationPolicy', policy]])
+  expect(root.children[0]!.children.map(({ id }) => id)).toEqual(['binding'])
+  // Before there is a binding.
+  const { binding: _none, ...unbound } = explanation
+  expect(treeOf({ ...unbound, policy, targets: [] }, new Map()).children[0]!.health).toBe('unknown')
 })

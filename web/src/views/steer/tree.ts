@@ -1,6 +1,6 @@
 // The topology of a template as a positioned tree: template, binding, clusters, objects, pods. Pure.
-import { isKind } from '../../api/client'
-import type { Explanation, Target } from '../../api/propagation'
+import { isKind, qualified } from '../../api/client'
+import type { Explanation, PolicyName, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 
 export type Health = 'good' | 'bad' | 'unknown'
@@ -12,6 +12,9 @@ export interface TreeNode {
   cluster?: string | undefined
   note?: string | undefined
   health: Health
+  /** The edge to it: what is sent along it does not arrive. */
+  edge?: 'suspended' | 'failing' | undefined
+  policy?: PolicyName | undefined
   /** Its link. */
   object?: Hit | undefined
   query?: string | undefined
@@ -82,7 +85,7 @@ function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
       name: `${members.length} × ${status || 'Pod'}`,
       cluster: parent.cluster,
       health: healthOf(status),
-      query: `kind:pod cluster:${parent.cluster}${where} status:"${status}" owner:${parent.kind.toLowerCase()}/${parent.name} depth:2`,
+      query: `kind:pod cluster:${parent.cluster}${where} status:"${status}" owner:${qualified(parent.kind.toLowerCase(), parent.apiVersion)}/${parent.name} depth:2`,
       children: [],
     })),
   ]
@@ -91,31 +94,54 @@ function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
 /** An old ReplicaSet of a rollout. */
 const emptyReplicaSet = ({ object, children }: TreeNode) => object !== undefined && isKind(object, 'apps', 'ReplicaSet') && children.length === 0 && /^0\/0$|^$/.test(object.ready ?? '')
 
+/** A copy that the member reports as healthy may still have fewer replicas than are wanted, and a suspended one may be outdated. */
+function healthOfTarget({ applied, health, replicas }: Target, member: TreeNode | undefined, suspended: boolean): Health {
+  const live = member?.object?.ready?.split('/')[0]
+  if (!applied || health === 'Unhealthy' || (replicas !== undefined && live !== undefined && Number(live) < replicas)) return 'bad'
+  return suspended || health !== 'Healthy' ? 'unknown' : 'good'
+}
+
 /** The whole tree; member objects are given by cluster name. */
 export function treeOf(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {
-  const { template, binding, targets } = explanation
+  const { template, policy, binding, targets, waiting } = explanation
+  const suspendedEverywhere = waiting.some(({ cause, cluster }) => SUSPENDED.test(cause) && cluster === undefined)
   const target = (one: Target): TreeNode => {
     const member = members.get(one.cluster)
+    const suspended = suspendedEverywhere || waiting.some(({ cause, cluster }) => SUSPENDED.test(cause) && cluster === one.cluster)
+    const failing = !one.applied || waiting.some(({ cause, cluster }) => FAILING.has(cause) && cluster === one.cluster)
     return {
       id: `cluster ${one.cluster}`,
       kind: 'Cluster',
       name: one.cluster,
       cluster: one.cluster,
-      note: one.placed === 'Scheduled' ? (one.replicas === undefined ? '' : `× ${one.replicas}`) : one.placed,
-      health: !one.applied || one.health === 'Unhealthy' ? 'bad' : one.health === 'Healthy' ? 'good' : 'unknown',
+      note: one.placed === 'Scheduled' ? counts(member?.object?.ready, one.replicas) : one.placed,
+      edge: suspended ? 'suspended' : failing ? 'failing' : undefined,
+      health: healthOfTarget(one, member, suspended),
       children: member ? [member] : [],
     }
   }
   const clusters = targets.map(target)
+  const bound: TreeNode[] = binding
+    ? [{ id: 'binding', kind: binding.kind, name: binding.name, health: targets.length === 0 ? 'bad' : worst(clusters), note: `× ${binding.replicas}`, children: clusters }]
+    : []
   return {
     id: 'template',
     kind: template.kind,
     name: template.name,
     health: worst(clusters),
-    children: binding
-      ? [{ id: 'binding', kind: binding.kind, name: binding.name, health: targets.length === 0 ? 'bad' : worst(clusters), note: `× ${binding.replicas}`, children: clusters }]
-      : [],
+    children: policy ? [{ id: 'policy', kind: policy.kind, name: policy.name, health: worst(bound), policy, children: bound }] : bound,
   }
+}
+
+/** Causes of blockers that stop the way to a cluster, or show that it fails. */
+const SUSPENDED = /Suspended$/
+const FAILING = new Set(['ApplyFailed', 'OverrideFailed', 'KindNotServed', 'ClusterNotReady', 'ClusterLeaving', 'ClusterMissing'])
+
+/** Live and wanted replicas: `2/4`. */
+function counts(ready: string | undefined, replicas: number | undefined): string {
+  if (replicas === undefined) return ''
+  const live = ready?.split('/')[0]
+  return live === undefined ? `× ${replicas}` : `${live}/${replicas}`
 }
 
 function worst(nodes: TreeNode[]): Health {

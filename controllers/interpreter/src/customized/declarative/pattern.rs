@@ -127,9 +127,9 @@ struct Matcher<'a> {
 }
 
 impl Matcher<'_> {
-    /// The byte of the pattern at `place`, or zero after the end, as in C.
-    fn code(&self, place: usize) -> u8 {
-        self.pattern.get(place).copied().unwrap_or_default()
+    /// The byte of the pattern at `index`, or zero after the end, as in C.
+    fn code(&self, index: usize) -> u8 {
+        self.pattern.get(index).copied().unwrap_or_default()
     }
 
     fn finished(&self) -> Result<Vec<Capture>> {
@@ -270,12 +270,12 @@ impl Matcher<'_> {
             return Ok(None);
         }
         let mut open = 1;
-        for (place, byte) in self.subject.iter().enumerate().skip(s + 1) {
+        for (index, byte) in self.subject.iter().enumerate().skip(s + 1) {
             self.budget.step()?;
             if *byte == end {
                 open -= 1;
                 if open == 0 {
-                    return Ok(Some(place + 1));
+                    return Ok(Some(index + 1));
                 }
             } else if *byte == begin {
                 open += 1;
@@ -290,7 +290,7 @@ impl Matcher<'_> {
             return Err(PatternError::NoFrontier);
         }
         let after = self.class_end(p)?;
-        let byte = |place: Option<usize>| place.and_then(|place| self.subject.get(place)).copied().unwrap_or_default();
+        let byte = |index: Option<usize>| index.and_then(|index| self.subject.get(index)).copied().unwrap_or_default();
         let begins =
             !self.is_in_set(byte(s.checked_sub(1)), p, after - 1)? && self.is_in_set(byte(Some(s)), p, after - 1)?;
         Ok(begins.then_some(after))

@@ -33,7 +33,7 @@ fn own(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String>
     let Some(found) = found.map_err(|error| error.to_string())? else { return Ok(Vec::new()) };
     let mut results = vec![(found.start + 1).to_string(), found.end.to_string()];
     results.extend(found.captures.iter().map(|capture| match capture {
-        Capture::Position(place) => (place + 1).to_string(),
+        Capture::Position(position) => (position + 1).to_string(),
         Capture::Text(start, end) => String::from_utf8_lossy(&subject[*start..*end]).into_owned(),
     }));
     Ok(results)

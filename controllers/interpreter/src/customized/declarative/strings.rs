@@ -74,11 +74,11 @@ impl Search {
 }
 
 fn results(lua: &Lua, subject: &LuaString, found: &Match) -> mlua::Result<MultiValue> {
-    let number = |place: usize| Value::Number(place as f64);
+    let number = |position: usize| Value::Number(position as f64);
     let mut results = vec![Value::Nil, number(found.start + 1), number(found.end)];
     for capture in &found.captures {
         results.push(match capture {
-            Capture::Position(place) => number(place + 1),
+            Capture::Position(position) => number(position + 1),
             Capture::Text(start, end) => {
                 Value::String(lua.create_string(subject.as_bytes().get(*start..*end).unwrap_or_default())?)
             }

@@ -119,6 +119,14 @@ fn aggregated_status_and_dependencies() {
     let aggregated = aggregate(script, &json!({"kind": "Gadget"}), &items).expect("an object");
     assert_eq!(aggregated, json!({"kind": "Gadget", "status": {"ready": 3}}));
 
+    // Empty lists are those of the template.
+    let template = json!({"kind": "Gadget", "status": {"inventory": {"entries": []}}});
+    let kept = "function AggregateStatus(obj, items) return obj end";
+    let replaced = "function AggregateStatus(obj, items) obj.status = {inventory = {entries = {}}} return obj end";
+    for script in [kept, replaced] {
+        assert_eq!(aggregate(script, &template, &items).expect("an object"), template);
+    }
+
     let containers = json!([{"envFrom": [{"secretRef": {"name": "s"}}]}]);
     let pod = json!({"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}});
     let secret = |namespace: &str| json!([{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": "s"}]);

@@ -255,11 +255,11 @@ impl ResultReader<'_> {
 
     /// Values of the references at the current path. A list on the path contributes the values of all its items.
     fn values_at_path(&self) -> Vec<&Json> {
-        let mut places: Vec<&Json> = self.references.to_vec();
+        let mut values: Vec<&Json> = self.references.to_vec();
         for step in &self.path {
-            places = places
+            values = values
                 .into_iter()
-                .flat_map(|place| match (step, place) {
+                .flat_map(|value| match (step, value) {
                     (Step::Field(key), Json::Object(fields)) => Vec::from_iter(fields.get(key)),
                     (Step::Item, Json::Array(items)) => items.iter().collect(),
                     _ => Vec::new(),
@@ -267,7 +267,7 @@ impl ResultReader<'_> {
                 .take(MAX_POSITIONS)
                 .collect();
         }
-        places
+        values
     }
 }
 

@@ -13,7 +13,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as HttpError};
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
-use kube::client::ConfigExt;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
@@ -72,14 +71,14 @@ pub enum CallError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum WebhookAddress {
     Url { authority: String },
     Service(ServiceReference),
 }
 
 /// A client for one webhook.
 pub(super) struct Caller {
-    place: Place,
+    address: WebhookAddress,
     path: String,
     client: HttpsClient,
 }
@@ -87,7 +86,7 @@ pub(super) struct Caller {
 impl Caller {
     /// Builds a client without connecting. If both are given, the service takes precedence over the URL.
     pub fn new(config: &WebhookClientConfig) -> Result<Self, ConfigError> {
-        let (place, path) = match (&config.service, &config.url) {
+        let (address, path) = match (&config.service, &config.url) {
             (Some(service), _) => {
                 let port = service.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
                 let reference = ServiceReference {
@@ -95,27 +94,27 @@ impl Caller {
                     name: service.name.clone(),
                     port: port.unwrap_or(HTTPS_PORT),
                 };
-                (Place::Service(reference), service.path.clone().unwrap_or_default())
+                (WebhookAddress::Service(reference), service.path.clone().unwrap_or_default())
             }
             (None, Some(url)) => {
                 let wrong = |why: String| ConfigError::Url(format!("parse {url:?}: {why}"));
                 let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(error.to_string()))?;
                 let authority = uri.authority().ok_or_else(|| wrong("no host in URL".to_owned()))?.to_string();
-                (Place::Url { authority }, uri.path().to_owned())
+                (WebhookAddress::Url { authority }, uri.path().to_owned())
             }
             (None, None) => return Err(ConfigError::NoPlace),
         };
         let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
-        let client = client(bundle, &place)?;
-        Ok(Caller { place, path: normalized(&path), client })
+        let client = client(bundle, &address)?;
+        Ok(Caller { address, path: normalized(&path), client })
     }
 
     /// Posts a request and returns the response body, within the timeout.
     pub async fn post(&self, services: &dyn Services, body: Vec<u8>, timeout: Duration) -> Result<Value, CallError> {
         let query = format!("timeout={}s", timeout.as_secs());
-        let host = match &self.place {
-            Place::Url { authority } => authority.clone(),
-            Place::Service(service) => format!("{}:{}", service.server_name(), service.port),
+        let host = match &self.address {
+            WebhookAddress::Url { authority } => authority.clone(),
+            WebhookAddress::Service(service) => format!("{}:{}", service.server_name(), service.port),
         };
         let shown = format!("https://{host}{}?{query}", self.path);
         match tokio::time::timeout(timeout, self.exchange(services, body, &host, &query, &shown)).await {
@@ -132,9 +131,9 @@ impl Caller {
         query: &str,
         shown: &str,
     ) -> Result<Value, CallError> {
-        let address = match &self.place {
-            Place::Url { authority } => authority.clone(),
-            Place::Service(service) => resolve(services, service)
+        let address = match &self.address {
+            WebhookAddress::Url { authority } => authority.clone(),
+            WebhookAddress::Service(service) => resolve(services, service)
                 .await
                 .map_err(|source| CallError::Service { url: shown.to_owned(), source })?,
         };
@@ -170,7 +169,7 @@ async fn resolve(services: &dyn Services, service: &ServiceReference) -> Result<
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
+fn client(ca_bundle: &[u8], address: &WebhookAddress) -> Result<HttpsClient, ConfigError> {
     let mut config = kube::Config::new(Uri::from_static("https://webhook"));
     if !ca_bundle.is_empty() {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(ca_bundle).collect();
@@ -180,7 +179,7 @@ fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
         }
         config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
     }
-    let tls = config.rustls_client_config().map_err(|error| ConfigError::Tls(error.to_string()))?;
+    let tls = tls::kube_client_config(&config).map_err(|error| ConfigError::Tls(error.to_string()))?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -189,9 +188,9 @@ fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
     tcp.set_keepalive_interval(Some(PROBE_EVERY));
     tcp.set_keepalive_retries(Some(PROBES));
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-    let connector = match place {
-        Place::Url { .. } => builder.enable_http1().wrap_connector(tcp),
-        Place::Service(service) => {
+    let connector = match address {
+        WebhookAddress::Url { .. } => builder.enable_http1().wrap_connector(tcp),
+        WebhookAddress::Service(service) => {
             let name =
                 ServerName::try_from(service.server_name()).map_err(|error| ConfigError::Tls(error.to_string()))?;
             builder.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1().wrap_connector(tcp)

@@ -170,15 +170,15 @@ mod tests {
     /// Reads a response for every operation.
     fn readings(response: Value) -> Result<Value, String> {
         let answer = OperationResponse::read("u", json!({"response": response})).map_err(|error| error.to_string())?;
-        let said = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
+        let or_error = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
         let text = |patch: Option<Vec<u8>>| json!(patch.map(|patch| String::from_utf8(patch).expect("text")));
         Ok(json!({
-            "replicas": said(answer.clone().replicas().map(|told| json!(told))),
-            "components": said(answer.clone().components().map(|told| json!(told))),
-            "dependencies": said(answer.clone().dependencies().map(|told| json!(told))),
-            "status": said(answer.clone().status()),
-            "healthy": said(answer.clone().healthy().map(Value::from)),
-            "patch": said(answer.patch().map(text)),
+            "replicas": or_error(answer.clone().replicas().map(|value| json!(value))),
+            "components": or_error(answer.clone().components().map(|value| json!(value))),
+            "dependencies": or_error(answer.clone().dependencies().map(|value| json!(value))),
+            "status": or_error(answer.clone().status()),
+            "healthy": or_error(answer.clone().healthy().map(Value::from)),
+            "patch": or_error(answer.patch().map(text)),
         }))
     }
 

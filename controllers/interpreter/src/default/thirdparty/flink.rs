@@ -42,14 +42,14 @@ fn job_managers(template: &Value) -> Result<i32, RuleError> {
 
 /// The requested number, or as many as the job's parallelism needs at its slots per task manager.
 fn task_managers(template: &Value) -> Result<i32, RuleError> {
-    let asked = number(given(template, &["spec", TASK_MANAGER, "replicas"]));
+    let requested = number(given(template, &["spec", TASK_MANAGER, "replicas"]));
     let parallelism = number(given(template, &["spec", "job", "parallelism"]));
     let slots = number(given(template, &["spec", "flinkConfiguration", "taskmanager.numberOfTaskSlots"]));
     let filled = match (parallelism, slots.filter(|slots| *slots != 0.0)) {
         (Some(parallelism), Some(slots)) => (parallelism / slots).ceil(),
         _ => 1.0,
     };
-    whole(asked.unwrap_or(filled), &["spec", TASK_MANAGER, "replicas"])
+    whole(requested.unwrap_or(filled), &["spec", TASK_MANAGER, "replicas"])
 }
 
 /// Job managers and task managers in total. Each replica is assumed to need the larger requests of both.

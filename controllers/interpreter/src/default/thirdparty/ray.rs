@@ -250,7 +250,7 @@ fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<Stri
     put(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
     let generations = reported(members).map(|status| count(status, &["observedGeneration"]));
     put(&mut status, "observedGeneration", Some(generations.max().unwrap_or_default().max(0)));
-    let is_down = reported(members).any(|status| status.get("serviceStatus").is_some_and(|said| said == ""));
+    let is_down = reported(members).any(|status| status.get("serviceStatus").is_some_and(|status| status == ""));
     put(&mut status, "serviceStatus", Some(if is_down { "" } else { "Running" }));
     if let Some(mut active) = first(members, "activeServiceStatus").cloned() {
         set(&mut active, &["applicationStatuses"], applications(members));

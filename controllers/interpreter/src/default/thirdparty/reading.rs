@@ -90,8 +90,8 @@ fn drop_nulls(value: Value) -> Value {
 fn drop_blanks(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let told = fields.into_iter().filter(|(_, value)| !is_blank(value));
-            Value::Object(told.map(|(key, value)| (key, drop_blanks(value))).collect())
+            let remaining = fields.into_iter().filter(|(_, value)| !is_blank(value));
+            Value::Object(remaining.map(|(key, value)| (key, drop_blanks(value))).collect())
         }
         Value::Array(items) => {
             Value::Array(items.into_iter().filter(|item| !is_blank(item)).map(drop_blanks).collect())

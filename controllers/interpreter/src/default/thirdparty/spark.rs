@@ -49,11 +49,11 @@ fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
 
 /// The requested number, or with dynamic allocation at least the initial and minimum number.
 fn executors(template: &Value) -> Result<i32, RuleError> {
-    let asked = replicas_or(template, &["spec", "executor", "instances"], 1)?;
+    let instances = replicas_or(template, &["spec", "executor", "instances"], 1)?;
     let allocation = |field| replicas_or(template, &["spec", "dynamicAllocation", field], 1);
     match given(template, &["spec", "dynamicAllocation", "enabled"]) {
-        None | Some(Value::Bool(false)) => Ok(asked),
-        Some(_) => Ok(asked.max(allocation("initialExecutors")?).max(allocation("minExecutors")?)),
+        None | Some(Value::Bool(false)) => Ok(instances),
+        Some(_) => Ok(instances.max(allocation("initialExecutors")?).max(allocation("minExecutors")?)),
     }
 }
 
@@ -111,17 +111,17 @@ impl Memory {
 
 /// Requested memory plus overhead, in the smaller of the two units.
 fn memory(role: &Value, factor: f64) -> Result<String, RuleError> {
-    let asked = Memory::parse(given(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
+    let requested = Memory::parse(given(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
     let overhead = match given(role, &["memoryOverhead"]) {
         Some(overhead) => Memory::parse(overhead.as_str().unwrap_or_default())?,
         None => {
-            let unit = asked.unit.min(LEAST_OVERHEAD.unit);
-            let share = Memory { amount: asked.amount * factor, unit: asked.unit };
+            let unit = requested.unit.min(LEAST_OVERHEAD.unit);
+            let share = Memory { amount: requested.amount * factor, unit: requested.unit };
             Memory { amount: share.within(unit).max(LEAST_OVERHEAD.within(unit)), unit }
         }
     };
-    let unit = asked.unit.min(overhead.unit);
-    Ok(format!("{:.6}{}", asked.within(unit) + overhead.within(unit), UNITS[unit].0))
+    let unit = requested.unit.min(overhead.unit);
+    Ok(format!("{:.6}{}", requested.within(unit) + overhead.within(unit), UNITS[unit].0))
 }
 
 /// In increasing order of severity.

@@ -123,10 +123,10 @@ pub(super) fn is_true(condition: &Value, kind: &str) -> bool {
 /// A condition with its times. If the template has the same condition already, the times are kept.
 pub(super) fn dated(template: &Value, mut condition: Value, now: &str) -> Value {
     const TIMES: [&str; 2] = ["lastProbeTime", "lastTransitionTime"];
-    let said = |known: &&Value| {
+    let is_same = |known: &&Value| {
         ["type", "status", "reason", "message"].iter().all(|field| known.get(field) == condition.get(field))
     };
-    let known = list(template, &["status", "conditions"]).find(said);
+    let known = list(template, &["status", "conditions"]).find(is_same);
     let times = TIMES.map(|field| known.and_then(|known| known.get(field)).cloned().unwrap_or_else(|| json!(now)));
     for (field, time) in TIMES.into_iter().zip(times) {
         unstructured::set(&mut condition, &[field], time);

@@ -108,7 +108,7 @@ fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Va
     let known = given(template, &["status", "state"]).filter(|known| {
         [("phase", phase), ("reason", reason), ("message", message.as_str())]
             .into_iter()
-            .all(|(field, said)| text(known, &[field]) == said)
+            .all(|(field, expected)| text(known, &[field]) == expected)
     });
     let time = known.and_then(|known| known.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
     Some(json!({"phase": phase, "reason": reason, "message": message, "lastTransitionTime": time}))

@@ -53,7 +53,7 @@ fn status_releases_reservations(
     #[case] expected: (i64, i64),
 ) {
     let mut ledger = promised(Duration::ZERO);
-    let freed = ledger.told(&key(1), generation, &spec(6, "1", clusters), &status(items));
+    let freed = ledger.observe_status(&key(1), generation, &spec(6, "1", clusters), &status(items));
     assert_eq!((ledger.promised("a"), ledger.promised("b")), expected);
     assert_eq!(freed, expected != (4, 2));
 }
@@ -67,11 +67,11 @@ fn scaling_up_reserves_only_additional_replicas() {
     ledger.written(&key(1), 3);
     assert_eq!(ledger.promised("a"), 3);
     // The status does not report the new replicas yet.
-    ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &healthy);
+    ledger.observe_status(&key(1), 3, &spec(7, "1", &[("a", 7)]), &healthy);
     assert_eq!(ledger.promised("a"), 3);
-    ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Unhealthy", Some(5))]));
+    ledger.observe_status(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Unhealthy", Some(5))]));
     assert_eq!(ledger.promised("a"), 2);
-    ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Healthy", None)]));
+    ledger.observe_status(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Healthy", None)]));
     assert_eq!(ledger.promised("a"), 0);
     assert!(!ledger.has(&key(1)));
 }
@@ -138,12 +138,12 @@ fn feature_gate_disables_reservations() {
 fn burst_of_decisions_does_not_overcommit() {
     let (facts, known) = (cluster("a", "8"), known(&["4", "4"]));
     let mut ledger = Ledger::new(Gates::all());
-    let remembered = EstimateCache::default();
+    let cache = EstimateCache::default();
     let mut given = 0;
     for number in 0..20 {
         let spec = spec(3, "1", &[]);
         let rooms = vec![ledger.room(&facts, &known, &key(number))];
-        let estimator = Estimator { rooms, remembered: &remembered };
+        let estimator = Estimator { rooms, cache: &cache };
         let fits = estimator.replicas(&[0], spec.replica_requirements.as_ref())[0].expect("known");
         if fits >= 3 {
             given += 3;
@@ -247,13 +247,13 @@ proptest! {
                     let ready = ready.map(i32::from);
                     let spec = spec(total(model.clusters), "1", &Model::targets(model.clusters));
                     let items: Vec<_> = CLUSTERS.into_iter().zip(ready).map(|(name, ready)| (name, "Unhealthy", Some(ready))).collect();
-                    ledger.told(&id, model.generation, &spec, &status(&items));
+                    ledger.observe_status(&id, model.generation, &spec, &status(&items));
                     let missing: [i32; 3] = std::array::from_fn(|nth| (model.clusters[nth] - ready[nth]).max(0));
                     model.kept = std::array::from_fn(|nth| model.kept[nth].min(missing[nth]));
                 }
                 Step::Healthy(nth) => {
                     let spec = spec(total(model.clusters), "1", &Model::targets(model.clusters));
-                    ledger.told(&id, model.generation, &spec, &status(&[(CLUSTERS[usize::from(nth)], "Healthy", None)]));
+                    ledger.observe_status(&id, model.generation, &spec, &status(&[(CLUSTERS[usize::from(nth)], "Healthy", None)]));
                     model.kept[usize::from(nth)] = 0;
                 }
                 Step::Gone => {
@@ -291,19 +291,19 @@ proptest! {
     #[test]
     fn estimates_are_cached_only_while_rooms_are_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
         let facts = CLUSTERS.map(|name| cluster(name, "12"));
-        let (mut ledger, remembered) = (Ledger::new(Gates::all()), EstimateCache::default());
+        let (mut ledger, cache) = (Ledger::new(Gates::all()), EstimateCache::default());
         let known = known(&["4", "4", "4"]);
         for (nth, number, replicas) in steps {
             let given = targets(&[(CLUSTERS[nth], replicas)]);
             ledger.promise(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
             ledger.written(&key(number), 1);
             let rooms: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.room(facts, &known, &key(9))).collect();
-            let estimator = Estimator { rooms: rooms.clone(), remembered: &remembered };
+            let estimator = Estimator { rooms: rooms.clone(), cache: &cache };
             let spec = spec(1, "1500m", &[]);
             let ask = EstimateRequest::replicas(spec.replica_requirements.as_ref());
             for among in [vec![0, 1, 2], vec![nth]] {
                 let expected: Vec<Option<i32>> =
-                    among.iter().map(|place| i32::try_from(rooms[*place].fits(&ask)).ok()).collect();
+                    among.iter().map(|index| i32::try_from(rooms[*index].fits(&ask)).ok()).collect();
                 prop_assert_eq!(estimator.replicas(&among, spec.replica_requirements.as_ref()), expected);
             }
         }

@@ -88,7 +88,7 @@ fn entries_of_an_eviction_are_chained() {
         to: &to,
         trigger: Some(Trigger::ReplicasChanged),
         nothing: None,
-        asked_by: None,
+        requested_by: None,
     };
     let rescheduled = rescheduled(&bound, &moved).expect("it moved");
     assert_eq!(rescheduled.cause.previous.as_ref(), Some(&evicted[0].id));
@@ -183,7 +183,7 @@ fn moves_and_their_triggers(
     let (binding, before, to) = (binding(), spec(from, tasks), spec(to, json!([])).clusters);
     let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
     let trigger = Some(trigger);
-    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
+    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, requested_by: None };
     let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved);
     let entries: Vec<Entry> = entry.into_iter().collect();
     let summaries: Vec<_> =
@@ -199,7 +199,7 @@ fn old_evictions_are_not_a_cause() {
     let to = spec(&["m2", "m3"], json!([])).clusters;
     let status = status(json!({"lastScheduledTime": "2026-01-01T10:05:06Z"}));
     let trigger = Some(Trigger::Reconcile);
-    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
+    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, requested_by: None };
     let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved).expect("it moved");
     assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: the fitting clusters changed");
 }
@@ -209,7 +209,7 @@ fn no_fitting_cluster_is_a_warning() {
     let (binding, before) = (binding(), spec(&["m1:2"], json!([])));
     let status = status(json!({}));
     let (trigger, nothing) = (Some(Trigger::PlacementChanged), Some("0/3 clusters are available"));
-    let moved = Move { before: &before, status: &status, to: &[], trigger, nothing, asked_by: None };
+    let moved = Move { before: &before, status: &status, to: &[], trigger, nothing, requested_by: None };
     let entry = rescheduled(&BindingChange::of(&binding, &before, at(NOW)), &moved).expect("it moved");
     let message = "Rescheduled from m1:2 to no cluster: 0/3 clusters are available (its placement changed)";
     assert_eq!((entry.message.as_str(), entry.is_warning), (message, true));
@@ -224,9 +224,9 @@ fn descheduling_is_the_cause_of_the_move() {
     assert_eq!((taken.cluster.as_str(), &taken.effect), ("m1", &json!({"taken": [{"cluster": "m1", "replicas": 2}]})));
     let to = spec(&["m1:1", "m2:3"], json!([])).clusters;
     let (status, trigger) = (status(json!({})), Some(Trigger::ReplicasChanged));
-    let asked_by = Some(taken.id.as_str());
+    let requested_by = Some(taken.id.as_str());
     let from = spec(&["m1:2", "m2:2"], json!([]));
-    let moved = Move { before: &from, status: &status, to: &to, trigger, nothing: None, asked_by };
+    let moved = Move { before: &from, status: &status, to: &to, trigger, nothing: None, requested_by };
     let entry = rescheduled(&bound, &moved).expect("it moved");
     assert_eq!((entry.cause.text.as_str(), entry.cause.previous), ("it was descheduled", Some(taken.id)));
 }

@@ -387,8 +387,8 @@ fn is_simple(key: &str) -> bool {
 fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
     for entry in fields {
-        let place = ordered.partition_point(|known| natural(known.0, entry.0) != Ordering::Greater);
-        ordered.insert(place, entry);
+        let index = ordered.partition_point(|known| natural(known.0, entry.0) != Ordering::Greater);
+        ordered.insert(index, entry);
     }
     ordered
 }

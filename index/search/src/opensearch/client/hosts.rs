@@ -1,10 +1,10 @@
 //! Health of the nodes: which one a request is sent to next.
 
-use super::pauses::Pauses;
+use crowsnest_component_base::retry::Backoff;
 use std::time::{Duration, Instant};
 
 /// Backoff after which a failed node is tried in turn again.
-const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Nodes with their recent failures. Requests are distributed round-robin over the healthy ones.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ impl Hosts {
 
     pub fn failed(&mut self, host: usize, now: Instant) {
         let health = &mut self.hosts[host];
-        health.retry_at = Some(now + PAUSES.after(health.failures, 1.0));
         health.failures = health.failures.saturating_add(1);
+        health.retry_at = Some(now + BACKOFF.delay(health.failures));
     }
 
     pub fn answered(&mut self, host: usize) {

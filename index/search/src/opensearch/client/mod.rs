@@ -1,7 +1,7 @@
 //! Requests to the nodes of an engine.
 //!
 //! A request is sent to a healthy node, or to others if it is unreachable. Answers are bounded, redirects are refused, and
-//! credentials are read again when their files change. No request is repeated on the same node here: pauses and
+//! credentials are read again when their files change. No request is repeated on the same node here: backoff and
 //! repetition belong to the caller. All requests may be sent twice: writes carry external versions.
 
 mod credentials;
@@ -9,7 +9,6 @@ mod detect;
 mod error;
 mod hosts;
 mod options;
-mod pauses;
 mod resolver;
 mod secret;
 mod session;
@@ -19,7 +18,6 @@ pub use detect::{Content, Distribution, Engine, Found, SUPPORTED, Version};
 pub(crate) use error::ErrorBody;
 pub use error::{ClientError, Fault};
 pub use options::{Address, ClientOptions, ProxyChoice};
-pub use pauses::Pauses;
 pub use secret::Secret;
 
 use arc_swap::{ArcSwap, ArcSwapOption};

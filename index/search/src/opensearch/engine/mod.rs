@@ -77,7 +77,7 @@ struct OpenSearchEngine {
     metrics: Arc<Metrics>,
     /// Reads manifests where path terms are incomplete.
     examiner: Examiner,
-    remembered: Mutex<LruCache<(Instant, u128), Arc<Examined>>>,
+    examined_cache: Mutex<LruCache<(Instant, u128), Arc<Examined>>>,
 }
 
 /// A condition within the rights of a caller.
@@ -185,7 +185,7 @@ impl OpenSearchEngine {
     ) -> Result<Arc<Examined>, Failure> {
         let unsure = Condition { rights: rights.clone(), matches: unsure, incomplete: false, notices: BTreeSet::new() };
         let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", unsure.filter()).as_bytes()));
-        if let Some(known) = self.remembered.lock().get(&key) {
+        if let Some(known) = self.examined_cache.lock().get(&key) {
             return Ok(Arc::clone(known));
         }
         let mut candidates = Lookup::default();
@@ -194,7 +194,7 @@ impl OpenSearchEngine {
         let mut examined = examined.map_err(Failure::Store)?;
         examined.cut |= candidates.incomplete;
         let examined = Arc::new(examined);
-        self.remembered.lock().put(key, Arc::clone(&examined));
+        self.examined_cache.lock().put(key, Arc::clone(&examined));
         Ok(examined)
     }
 

@@ -56,7 +56,7 @@ pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Err
         size: measured,
         metrics,
         examiner,
-        remembered: Mutex::new(LruCache::new(REMEMBERED)),
+        examined_cache: Mutex::new(LruCache::new(REMEMBERED)),
     };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());

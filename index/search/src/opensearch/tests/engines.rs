@@ -160,7 +160,7 @@ impl Fleet {
 
     /// Score of a hit by direct evaluation.
     fn score(&self, hit: &Ranked, matches: &Match) -> f32 {
-        let document = &self.corpus.documents[hit.place.id as usize - 1].1;
+        let document = &self.corpus.documents[hit.position.id as usize - 1].1;
         DocumentEvaluator::new(document).score(matches)
     }
 
@@ -189,7 +189,7 @@ impl Fleet {
             counts: &[],
             timeout: Duration::from_secs(60),
         };
-        let ids = self.pages(&search, KEEP, usize::MAX).iter().map(|hit| hit.place.id).collect();
+        let ids = self.pages(&search, KEEP, usize::MAX).iter().map(|hit| hit.position.id).collect();
         known.examined = Some(Arc::new(self.examined(matches, &ids)));
         let second = translate(matches, &known).unwrap();
         (second.query, second.notices)
@@ -199,7 +199,7 @@ impl Fleet {
     fn pages(&self, search: &Search<'_>, size: usize, limit: usize) -> Vec<Ranked> {
         let mut hits: Vec<Ranked> = Vec::new();
         loop {
-            let after = hits.last().map(|hit| hit.place.clone());
+            let after = hits.last().map(|hit| hit.position.clone());
             let page = self.search(&Search { after: after.as_ref(), keep: size, counts: &[], ..*search });
             hits.extend(page.hits);
             if !page.more || hits.len() >= limit {
@@ -217,7 +217,7 @@ fn counted(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
 
 /// Places of hits in the order.
 fn places(hits: &[Ranked]) -> Vec<(Vec<Rank>, String, u64)> {
-    hits.iter().map(|hit| (hit.place.ranks.clone(), hit.place.name.clone(), hit.place.id)).collect()
+    hits.iter().map(|hit| (hit.position.ranks.clone(), hit.position.name.clone(), hit.position.id)).collect()
 }
 
 /// Differences between both answers to one query.
@@ -232,7 +232,7 @@ fn differences(
     let query = parse(text, &Limits::default()).unwrap();
     let planned = plan(&query, &world());
     let has_changes = planned.matches.contains(&|part| matches!(part, Match::Changed(_)));
-    if planned.asked != TimeScope::Now || has_changes {
+    if planned.scope != TimeScope::Now || has_changes {
         return Vec::new();
     }
     let matches = block_on(resolve(planned.matches, &mut fleet.readable())).unwrap();
@@ -262,7 +262,7 @@ fn differences(
     };
     let answer = fleet.search(&search);
     let mut wrong = Vec::new();
-    let ids = |hits: &[Ranked]| hits.iter().map(|hit| hit.place.id).collect::<BTreeSet<_>>();
+    let ids = |hits: &[Ranked]| hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>();
     if ids(&answer.hits) != ids(&expected.hits) || answer.total != expected.total {
         let (has, lacks) = (ids(&answer.hits), ids(&expected.hits));
         let name = |id: &u64| fleet.corpus.documents[*id as usize - 1].0.clone();

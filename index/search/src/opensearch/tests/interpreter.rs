@@ -142,6 +142,6 @@ fn phrase(words: &[String], texts: &[Vec<Vec<String>>], begins: bool) -> bool {
         if begins && nth + 1 == words.len() { term.starts_with(&words[nth]) } else { *term == words[nth] }
     };
     let at =
-        |window: &[Vec<String>]| window.iter().enumerate().all(|(nth, place)| place.iter().any(|term| fits(nth, term)));
+        |window: &[Vec<String>]| window.iter().enumerate().all(|(nth, terms)| terms.iter().any(|term| fits(nth, term)));
     !words.is_empty() && texts.iter().any(|text| text.windows(words.len()).any(at))
 }

@@ -21,7 +21,8 @@ pub use progress::{DeadLetter, Progress, State};
 pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
 
 use crate::opensearch::bulk::{BulkLimits, Marker};
-use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
+use crate::opensearch::client::{Client, ClientError, Fault};
+use crowsnest_component_base::retry::{Backoff, jitter};
 use index::{Indices, Put, Target};
 use parking_lot::Mutex;
 use plan::{Behind, Origin};
@@ -38,6 +39,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of the document whose version is the position.
 const PROGRESS: &str = "crowsnest-progress";
+/// Range of the factor that varies delays between attempts.
+pub const JITTER: (f64, f64) = (0.5, 1.0);
 
 /// Settings of a writer.
 #[derive(Debug, Clone)]
@@ -50,7 +53,7 @@ pub struct WriterOptions {
     /// Maximum number of bulk requests at the same time.
     pub at_once: usize,
     pub batch: BatchBounds,
-    pub pauses: Pauses,
+    pub backoff: Backoff,
     /// The index behind the alias is checked again after this time.
     pub check_every: Duration,
     /// Maximum number of dead letters kept.
@@ -73,7 +76,7 @@ impl WriterOptions {
             limits: BulkLimits { bytes: 5 << 20, items: 500 },
             at_once: 2,
             batch: BatchBounds { changes: 2000, bytes: 32 << 20 },
-            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
             check_every: Duration::from_secs(30),
             dead_letters: 100,
             elected: watch::channel(true).1,
@@ -359,6 +362,6 @@ impl<S: ChangeSource> Account for Writer<S> {
     }
 
     fn pause(&self, failures: u32) -> Duration {
-        self.options.pauses.after(failures, rand::random())
+        jitter(self.options.backoff.delay(failures.saturating_add(1)), JITTER, rand::random())
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Turn {
     elected: watch::Receiver<bool>,
-    patience: Duration,
+    timeout: Duration,
     /// Position that was read last.
     position: u64,
     /// Time since which the position has not advanced although there are newer changes.
@@ -18,10 +18,10 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// `patience`: time without observed progress after which a process that is not elected writes, too. The elected one may
+    /// `timeout`: time without observed progress after which a process that is not elected writes, too. The elected one may
     /// use another backend, or lack a connection to the engine.
-    pub fn new(elected: watch::Receiver<bool>, patience: Duration, now: Instant) -> Self {
-        Self { elected, patience, position: 0, since: now, substitutes: false }
+    pub fn new(elected: watch::Receiver<bool>, timeout: Duration, now: Instant) -> Self {
+        Self { elected, timeout, position: 0, since: now, substitutes: false }
     }
 
     pub fn writes(&self) -> bool {
@@ -38,7 +38,7 @@ impl Turn {
 
     /// Records that no position could be read.
     pub fn wait(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.since) >= self.patience && !self.writes() {
+        if now.saturating_duration_since(self.since) >= self.timeout && !self.writes() {
             tracing::warn!(
                 "the elected replica made no observed progress: this replica writes to the search engine, too"
             );

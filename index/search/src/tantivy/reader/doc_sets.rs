@@ -33,7 +33,7 @@ const MOST_EXPANSIONS: u32 = 1 << 14;
 pub struct PreparedQuery<'q> {
     matches: &'q Match,
     columns: &'q Columns,
-    remembered: &'q FilterCache,
+    filters: &'q FilterCache,
     permitted: &'q PermittedMemory,
     /// Query number.
     number: u64,
@@ -83,9 +83,9 @@ impl<'q> PreparedQuery<'q> {
         Self {
             matches,
             columns: &text.columns,
-            remembered: &text.remembered,
+            filters: &text.filters,
             permitted: &text.permitted,
-            number: text.remembered.question(),
+            number: text.filters.question(),
             patterns,
             sets: Mutex::default(),
             deadline,
@@ -105,22 +105,22 @@ impl<'q> PreparedQuery<'q> {
         rights: &Mutex<CallerRights>,
     ) -> Result<SegmentMatches, EvaluationError> {
         let parts = &segment.parts;
-        let mut asking = self.asking(parts);
-        let docs = asking.docs(self.matches)?;
+        let mut evaluator = self.evaluator(parts);
+        let docs = evaluator.docs(self.matches)?;
         if docs.is_none() {
             return Ok(SegmentMatches { permitted: Permitted::nothing(), docs, scored: Vec::new() });
         }
         let permitted = permitted(parts, values, rights, self.permitted);
         let docs = segment.living(all_of(&[docs, permitted.docs.clone()]));
-        Ok(SegmentMatches { docs, permitted, scored: asking.scored })
+        Ok(SegmentMatches { docs, permitted, scored: evaluator.scored })
     }
 
     /// Evaluates one condition to cache its result.
-    pub fn look_up(&self, parts: &Parts, asked: FilterKey) -> Result<(), EvaluationError> {
-        self.asking(parts).remembered(asked).map(drop)
+    pub fn look_up(&self, parts: &Parts, filter: FilterKey) -> Result<(), EvaluationError> {
+        self.evaluator(parts).cached(filter).map(drop)
     }
 
-    fn asking<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
+    fn evaluator<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
         Asking { question: self, parts, scored: Vec::new(), negated: false }
     }
 }
@@ -152,16 +152,16 @@ impl Asking<'_> {
             }
             Match::Number(number, from, to) => self.range(*number, *from, *to),
             Match::Content(chunks) => self.prefixes(columns.content, chunks),
-            Match::Message(chunks) => self.said(chunks),
+            Match::Message(chunks) => self.messages_with(chunks),
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
-                let looks = || TermPredicate::Matches(pattern.clone());
-                let whole = [Word::Name, Word::Anything].map(|word| self.terms(columns.word(word), looks()));
+                let predicate = || TermPredicate::Matches(pattern.clone());
+                let whole = [Word::Name, Word::Anything].map(|word| self.terms(columns.word(word), predicate()));
                 let mut whole = whole.into_iter().collect::<Result<Vec<_>, _>>()?;
                 if pattern.contains('/') {
-                    whole.push(self.terms(columns.word(Word::Qualified), looks())?);
+                    whole.push(self.terms(columns.word(Word::Qualified), predicate())?);
                 }
-                let inside = self.terms(columns.content, looks())?;
+                let inside = self.terms(columns.content, predicate())?;
                 Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
@@ -239,7 +239,7 @@ impl Asking<'_> {
             (self.terms(name, TermPredicate::Is(word.to_lowercase()))?, NAME_EXACT),
             (self.terms(name, TermPredicate::Begins(word.to_owned()))?, NAME_PREFIX),
             (any_of(&anything), ANYTHING),
-            (self.said(&chunks)?, MESSAGE),
+            (self.messages_with(&chunks)?, MESSAGE),
             (self.prefixes(columns.content, &chunks)?, CONTENT),
         ];
         Ok(self.scoring(parts))
@@ -269,12 +269,12 @@ impl Asking<'_> {
     }
 
     /// Chunks in sequence in a message; the last one is a prefix unless it is very short.
-    fn said(&self, chunks: &[String]) -> Result<DocSet, EvaluationError> {
+    fn messages_with(&self, chunks: &[String]) -> Result<DocSet, EvaluationError> {
         let field = self.question.columns.message;
         match chunks {
             // Terms are not that long.
             [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(DocSet::none()),
-            [_, _, ..] => match self.remembered(FilterKey::Said(field, chunks.to_vec())) {
+            [_, _, ..] => match self.cached(FilterKey::Said(field, chunks.to_vec())) {
                 // If the prefix has too many expansions, only the presence of all chunks is checked.
                 Err(EvaluationError::Failed(TantivyError::InvalidArgument(_))) => {
                     let widely = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
@@ -295,44 +295,44 @@ impl Asking<'_> {
                 self.terms(self.question.columns.word(Word::Has), TermPredicate::Is(number.name().to_owned()))
             }
             (from, to) => {
-                let asked = FilterKey::Between(self.question.columns.number(number), from, to);
+                let filter = FilterKey::Between(self.question.columns.number(number), from, to);
                 match number {
                     // Ranges relative to the current time are not cached.
-                    Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&asked),
-                    _ => self.remembered(asked),
+                    Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&filter),
+                    _ => self.cached(filter),
                 }
             }
         }
     }
 
-    fn terms(&self, field: Field, looks: TermPredicate) -> Result<DocSet, EvaluationError> {
-        self.remembered(FilterKey::Terms(field, looks))
+    fn terms(&self, field: Field, predicate: TermPredicate) -> Result<DocSet, EvaluationError> {
+        self.cached(FilterKey::Terms(field, predicate))
     }
 
-    fn remembered(&self, asked: FilterKey) -> Result<DocSet, EvaluationError> {
-        let key = (self.parts.reader.segment_id(), asked);
-        if let Some(docs) = self.question.remembered.get(self.question.number, &key) {
+    fn cached(&self, filter: FilterKey) -> Result<DocSet, EvaluationError> {
+        let key = (self.parts.reader.segment_id(), filter);
+        if let Some(docs) = self.question.filters.get(self.question.number, &key) {
             return Ok(docs);
         }
         let docs = self.find(&key.1)?;
-        self.question.remembered.insert(key, docs.clone());
+        self.question.filters.insert(key, docs.clone());
         Ok(docs)
     }
 
-    fn find(&self, asked: &FilterKey) -> Result<DocSet, EvaluationError> {
-        match asked {
+    fn find(&self, filter: &FilterKey) -> Result<DocSet, EvaluationError> {
+        match filter {
             FilterKey::Terms(field, TermPredicate::Contains(part))
                 if *field == self.question.columns.word(Word::Name) =>
             {
                 Ok(self.parts.names.containing(part))
             }
-            FilterKey::Terms(field, looks) => {
-                let regex = if let TermPredicate::Matches(pattern) = looks {
+            FilterKey::Terms(field, predicate) => {
+                let regex = if let TermPredicate::Matches(pattern) = predicate {
                     self.question.patterns.get(pattern)
                 } else {
                     None
                 };
-                with_terms(&self.parts.reader, *field, looks, regex, self.question.deadline)
+                with_terms(&self.parts.reader, *field, predicate, regex, self.question.deadline)
             }
             FilterKey::Between(field, from, to) => {
                 let bound = |value: Option<i64>| match value {

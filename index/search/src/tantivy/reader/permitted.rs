@@ -218,9 +218,9 @@ mod tests {
         )
     }
 
-    fn apply(rights: &Rights, cluster: &str, object: &Value, happened: ChangeKind) {
+    fn apply(rights: &Rights, cluster: &str, object: &Value, change: ChangeKind) {
         let object = stored(cluster, 1, object);
-        rights.apply(&object.record, &object.body, happened);
+        rights.apply(&object.record, &object.body, change);
     }
 
     #[test]
@@ -233,25 +233,25 @@ mod tests {
         }
         let mut made = 0;
         // Number of objects that ann may read, and of new decisions.
-        let mut asked = || {
+        let mut seen_and_decided = || {
             let seen = seen(&text, &text.permitted, &rights, "ann").len();
             let before = std::mem::replace(&mut made, metrics.verdicts.get());
             (seen, made - before)
         };
         let (all, of_one) = (everywhere().count() as u64, everywhere().count() as u64 / 3);
-        assert_eq!(asked(), (6, all));
-        assert_eq!(asked(), (6, 0));
+        assert_eq!(seen_and_decided(), (6, all));
+        assert_eq!(seen_and_decided(), (6, 0));
         // Concerns another user.
         apply(&rights, "member1", &binding("shop", "bob", "bob"), ChangeKind::Added);
-        assert_eq!(asked(), (6, 0));
+        assert_eq!(seen_and_decided(), (6, 0));
         apply(&rights, "member1", &binding("shop", "ann", "ann"), ChangeKind::Deleted);
-        assert_eq!(asked(), (4, of_one));
+        assert_eq!(seen_and_decided(), (4, of_one));
         apply(&rights, "member2", &role("shop", &["pods", "services"], &[]), ChangeKind::Modified);
-        assert_eq!(asked(), (6, of_one));
+        assert_eq!(seen_and_decided(), (6, of_one));
         // A cluster without documents.
         apply(&rights, "member9", &role("shop", &["pods"], &[]), ChangeKind::Added);
         apply(&rights, "member9", &binding("shop", "ann", "ann"), ChangeKind::Added);
-        assert_eq!(asked(), (6, 0));
+        assert_eq!(seen_and_decided(), (6, 0));
     }
 
     /// A change of the rules of a cluster.
@@ -264,8 +264,8 @@ mod tests {
         let roles = (namespace.clone(), resources, names).prop_map(|(namespace, of, names)| role(namespace, of, names));
         let bindings = (namespace, prop::sample::select(vec!["one", "two"]), subject)
             .prop_map(|(namespace, name, subject)| binding(namespace, name, subject));
-        let happened = prop::sample::select(vec![ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted]);
-        (prop::sample::select(CLUSTERS.to_vec()), prop_oneof![roles, bindings], happened)
+        let change = prop::sample::select(vec![ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted]);
+        (prop::sample::select(CLUSTERS.to_vec()), prop_oneof![roles, bindings], change)
     }
 
     proptest! {
@@ -276,11 +276,11 @@ mod tests {
         fn cached_decisions_equal_new_ones(steps in prop::collection::vec((step(), any::<(bool, bool)>()), 1..24)) {
             let (text, rights) = (indexed(), Arc::new(Rights::default()));
             let mut there: HashMap<(&str, String), Value> = HashMap::new();
-            for ((cluster, object, happened), (by_ann, by_bob)) in steps {
-                apply(&rights, cluster, &object, happened);
+            for ((cluster, object, change), (by_ann, by_bob)) in steps {
+                apply(&rights, cluster, &object, change);
                 let metadata = &object["metadata"];
                 let key = (cluster, format!("{}/{}/{}", object["kind"], metadata["namespace"], metadata["name"]));
-                match happened {
+                match change {
                     ChangeKind::Deleted => drop(there.remove(&key)),
                     _ => drop(there.insert(key, object)),
                 }

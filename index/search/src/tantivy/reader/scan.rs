@@ -53,7 +53,7 @@ struct Next {
 impl Ord for Next {
     /// Reversed, so that the heap's maximum is the next hit.
     fn cmp(&self, other: &Self) -> Ordering {
-        compare(&other.hit.place, &self.hit.place, &self.sort).then_with(|| other.run.cmp(&self.run))
+        compare(&other.hit.position, &self.hit.position, &self.sort).then_with(|| other.run.cmp(&self.run))
     }
 }
 

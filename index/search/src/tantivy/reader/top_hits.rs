@@ -2,7 +2,7 @@
 
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Facet;
-use crate::plan::sort::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
+use crate::plan::sort::{MOST_COLUMNS, OfCluster, Rank, Ranked, Sort, SortBy, SortPosition};
 use crate::tantivy::doc_set::{DocSet, all_of, without};
 use crate::tantivy::segments::Parts;
 use crate::tantivy::values::{NONE, Values};
@@ -40,15 +40,15 @@ impl OfClusters {
         texts.sort_unstable();
         texts.dedup();
         let names = values.of(Facet::Cluster);
-        let place = |number: u32| {
+        let ordinal = |number: u32| {
             let text = known.get(&**names.text(number)?)?;
             texts.iter().position(|other| other == text).map(|at| at as u64)
         };
-        let places = (0..u32::try_from(names.end()).unwrap_or(NONE)).map(place).collect();
+        let places = (0..u32::try_from(names.end()).unwrap_or(NONE)).map(ordinal).collect();
         Self { texts, places }
     }
 
-    fn place(&self, cluster: u32) -> Option<u64> {
+    fn ordinal(&self, cluster: u32) -> Option<u64> {
         self.places.get(cluster as usize).copied().flatten()
     }
 }
@@ -269,9 +269,9 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// Converts a global position to a bound in this segment.
-    fn bound(&self, place: &Place) -> tantivy::Result<Candidate> {
+    fn bound(&self, cursor: &SortPosition) -> tantivy::Result<Candidate> {
         let mut rank = [(false, 0); MOST_COLUMNS];
-        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&place.ranks) {
+        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&cursor.ranks) {
             *into = match (column, value) {
                 (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!ordered(*score))),
                 (SortColumn::Number(_), Rank::Number(Some(number))) => directed(numbered(*number), *descending),
@@ -280,20 +280,20 @@ impl<'s> TopHitsCollector<'s> {
                 }
                 (SortColumn::Cluster(of), Rank::Text(Some(text))) => {
                     // A removed value falls between two others.
-                    let place = match of.texts.binary_search(text) {
+                    let bound = match of.texts.binary_search(text) {
                         Ok(at) => doubled(at as u64),
                         Err(next) => 2 * next as u64,
                     };
-                    directed(place, *descending)
+                    directed(bound, *descending)
                 }
                 _ => (true, 0),
             };
         }
-        let name = match self.parts.names.search(&place.name) {
+        let name = match self.parts.names.search(&cursor.name) {
             Ok(ordinal) => doubled(ordinal.into()),
             Err(next) => 2 * u64::from(next),
         };
-        Ok(Candidate { rank, name, id: place.id, doc: DocId::MAX, score: u32::MAX })
+        Ok(Candidate { rank, name, id: cursor.id, doc: DocId::MAX, score: u32::MAX })
     }
 
     fn rank(&self, doc: DocId, score: Score) -> [Inside; MOST_COLUMNS] {
@@ -307,7 +307,7 @@ impl<'s> TopHitsCollector<'s> {
                     first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
                 }
                 SortColumn::Cluster(of) => {
-                    of.place(self.cluster(doc)).map(|place| directed(doubled(place), *descending))
+                    of.ordinal(self.cluster(doc)).map(|ordinal| directed(doubled(ordinal), *descending))
                 }
             };
             *into = value.unwrap_or((true, 0));
@@ -334,13 +334,13 @@ impl<'s> TopHitsCollector<'s> {
                 SortColumn::Number(column) => Rank::Number(column.first(*doc)),
                 SortColumn::Text(_) => Rank::Text(texts.get(doc).cloned()),
                 SortColumn::Cluster(of) => {
-                    let place = of.place(self.cluster(*doc));
-                    Rank::Text(place.and_then(|place| of.texts.get(place as usize).cloned()))
+                    let ordinal = of.ordinal(self.cluster(*doc));
+                    Rank::Text(ordinal.and_then(|ordinal| of.texts.get(ordinal as usize).cloned()))
                 }
             });
             let name = self.parts.names.get(self.parts.column(Facet::Name).first(*doc));
-            let place = Place { ranks: ranks.collect(), name: name.unwrap_or_default().to_owned(), id: *id };
-            Ranked { place, score: *score, past: None }
+            let position = SortPosition { ranks: ranks.collect(), name: name.unwrap_or_default().to_owned(), id: *id };
+            Ranked { position, score: *score, past: None }
         };
         Ok(docs.iter().map(hit).collect())
     }

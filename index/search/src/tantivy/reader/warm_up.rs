@@ -37,8 +37,8 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
     // Renumbering values does not affect the terms of a segment.
     let there: HashSet<SegmentId> = left.iter().map(|(segment, _)| *segment).collect();
     let segments = gone.iter().map(|(segment, _)| *segment).filter(|segment| !there.contains(segment));
-    let (callers, mut asked) = (text.permitted.forget(rights, &gone), text.remembered.forget(&segments.collect()));
-    asked.truncate(MOST_ASKED);
+    let (callers, mut filters) = (text.permitted.forget(rights, &gone), text.filters.forget(&segments.collect()));
+    filters.truncate(MOST_ASKED);
     let deadline = Instant::now() + WITHIN;
     let mut new: Vec<&Segment> = next.segments.iter().filter(|segment| !known.contains(&segment.parts.id())).collect();
     // Largest segments first, because they take the most time.
@@ -61,15 +61,15 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
             }
         }
     }
-    let pattern = |asked: &FilterKey| {
-        if let FilterKey::Terms(_, TermPredicate::Matches(pattern)) = asked { Some(pattern.clone()) } else { None }
+    let pattern = |filter: &FilterKey| {
+        if let FilterKey::Terms(_, TermPredicate::Matches(pattern)) = filter { Some(pattern.clone()) } else { None }
     };
     let nothing = Match::None;
-    let question = PreparedQuery::with(&nothing, asked.iter().filter_map(pattern).collect(), text, deadline);
-    for asked in asked {
+    let question = PreparedQuery::with(&nothing, filters.iter().filter_map(pattern).collect(), text, deadline);
+    for filter in filters {
         for segment in &new {
             // An error is returned to the next search that uses the filter.
-            if question.look_up(&segment.parts, asked.clone()).is_err() && Instant::now() > deadline {
+            if question.look_up(&segment.parts, filter.clone()).is_err() && Instant::now() > deadline {
                 return;
             }
         }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(docs.len(whole.parts.max_doc()), before.total);
         assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(EvaluationError::Late)));
         assert_eq!(gathered(), before);
-        assert!(text.remembered.forget(&parts.into_iter().collect()).is_empty(), "removed segments are evicted");
+        assert!(text.filters.forget(&parts.into_iter().collect()).is_empty(), "removed segments are evicted");
         assert!(text.permitted.get(&rights.of(&UserInfo::new("eve", ["staff"])), whole.parts.id()).is_none());
     }
 }

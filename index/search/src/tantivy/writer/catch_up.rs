@@ -1,7 +1,7 @@
 //! Reads from the store what the tail no longer has.
 
 use super::{Pending, REPLAY, TextFollower};
-use crate::tantivy::{Pace, merges};
+use crate::tantivy::{MergeMode, merges};
 use crowsnest_store::{Error, OUTAGE_RETRY, Replayed, Seq};
 use std::sync::atomic::Ordering;
 use tantivy::IndexWriter;
@@ -77,7 +77,7 @@ impl TextFollower {
                 pending.indexed_until = Some(since);
             }
             self.throttle(runtime, stop);
-            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
+            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.commit_policy.longest());
             if pending.changes >= self.commit_changes || waited {
                 self.commit(writer, pending)?;
             }
@@ -100,7 +100,7 @@ impl TextFollower {
         *pending = Pending::default();
         self.payload.seq = 0;
         self.seen.store(0, Ordering::Relaxed);
-        writer.set_merge_policy(merges(Pace::Filling));
+        writer.set_merge_policy(merges(MergeMode::Filling));
         (self.empty_at, self.rebuild) = (latest, Some(built));
         Ok(())
     }

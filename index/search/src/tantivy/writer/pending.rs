@@ -1,5 +1,6 @@
 //! Changes between two commits.
 
+use super::commit_policy::Uncommitted;
 use crowsnest_store::record::{Change, Seq};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +29,11 @@ impl Pending {
         let now = Instant::now();
         self.since.get_or_insert(now);
         self.last = Some(now);
+    }
+
+    /// State for the commit policy; `lag` is the number of changes that were not received yet.
+    pub fn uncommitted(&self, lag: u64) -> Uncommitted {
+        Uncommitted { changes: self.changes, lag, since: self.since, last: self.last }
     }
 
     pub fn hold(&mut self, change: Arc<Change>) {

@@ -1,6 +1,7 @@
 //! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
 //! plane; [`crowsnest_search::saved_search`] decides which users see and change one.
 
+mod admission;
 mod body;
 
 use futures::future::BoxFuture;
@@ -20,10 +21,12 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
+use admission::Admitted;
 use body::{Patch, Sent, list_options, write_options};
 
 use super::openapi::{FAILURES, ROOT, named, of};
 use super::{API_VERSION, NAME as GROUP};
+use crate::admission::with_warnings;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, flag, list, object, responses, status, text};
 use crate::resource::{Call, Definition, Paths, Resource};
@@ -66,9 +69,11 @@ impl Resource for SavedSearches {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let query = context.query();
-            let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
+            let admitted = Admitted::new(server, context);
+            let (api, caller) = (Api::all(server.control_plane.clone()), &context.user);
+            let saved = Saved { api, caller, admitted: Some(&admitted) };
             let method = request.method().clone();
-            match (&method, context.name()) {
+            let answer = match (&method, context.name()) {
                 _ if context.attributes.here.verb == "watch" => {
                     Err(ApiError::method_not_supported(GROUP, PLURAL, "watch"))
                 }
@@ -90,7 +95,8 @@ impl Resource for SavedSearches {
                     saved.delete(name, body::deletion(request, query).await?).await
                 }
                 _ => Err(ApiError::method_not_allowed()),
-            }
+            };
+            with_warnings(answer, &admitted.into_warnings())
         })
     }
 }
@@ -139,7 +145,7 @@ pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let saved = Saved { api: Api::all(control_plane.clone()), caller };
+    let saved = Saved { api: Api::all(control_plane.clone()), caller, admitted: None };
     let all = saved.all_visible().await?.into_iter();
     Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
 }
@@ -147,6 +153,8 @@ pub(super) async fn scopes(
 struct Saved<'r> {
     api: Api<StoredSearch>,
     caller: &'r UserInfo,
+    /// Admission of writes; `None` for reads.
+    admitted: Option<&'r Admitted<'r>>,
 }
 
 /// An error of the control plane with the name of this group.
@@ -249,6 +257,9 @@ impl Saved<'_> {
         let mut saved = StoredSearch { spec, ..StoredSearch::default() };
         sent.metadata.apply_to(&mut saved.metadata);
         saved.metadata.name = Some(name);
+        if let Some(admitted) = self.admitted {
+            saved = admitted.write(saved, None, options).await?;
+        }
         let saved = self.api.create(&post_params(options), &saved).await.map_err(upstream)?;
         Ok(reply(StatusCode::CREATED, &shown(&saved)))
     }
@@ -282,8 +293,12 @@ impl Saved<'_> {
         options: &WriteOptions,
     ) -> Result<StoredSearch, ApiError> {
         sent.check_name(name)?;
+        let before = saved.clone();
         saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
         sent.metadata.apply_to(&mut saved.metadata);
+        if let Some(admitted) = self.admitted {
+            saved = admitted.write(saved, Some(&before), options).await?;
+        }
         self.api.replace(&path_segment(name), &post_params(options), &saved).await.map_err(upstream)
     }
 
@@ -293,7 +308,10 @@ impl Saved<'_> {
         let preconditions = params.preconditions.get_or_insert_default();
         let known = recorded(&saved, MIGRATED_UID);
         let foreign = preconditions.uid.take().filter(|uid| known != Some(uid.as_str()));
-        preconditions.uid = foreign.or(saved.metadata.uid);
+        preconditions.uid = foreign.or_else(|| saved.metadata.uid.clone());
+        if let Some(admitted) = self.admitted {
+            admitted.delete(&saved, &params).await?;
+        }
         self.api.delete(&path_segment(name), &params).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});

@@ -98,6 +98,22 @@ async fn each_write_changes_its_own_part(
     server.stop().await.unwrap();
 }
 
+/// A refused status leaves the spec in the same body unwritten.
+#[rstest]
+#[tokio::test]
+async fn refused_writes_of_the_status_write_nothing(#[values(JSON, MERGE, STRATEGIC)] content_type: &str) {
+    let server = with_cluster().await;
+    let method = if content_type == JSON { "PUT" } else { "PATCH" };
+    let spec = json!({"syncMode": "Push", "region": "west"});
+    let kind = kind("clusters");
+    let sent = body(&kind, content_type, &spec, &json!({"conditions": "none"}), &json!({}));
+    let (code, refused) = super::call(&server, method, "/clusters/m1/status", content_type, &sent).await;
+    assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")), "{refused}");
+    let (_, found) = super::call(&server, "GET", "/clusters/m1", JSON, &Value::Null).await;
+    assert_eq!(found["spec"]["region"], "east", "{found}");
+    server.stop().await.unwrap();
+}
+
 /// A read needs the right to read only, even if its request carries a patch.
 #[rstest]
 #[tokio::test]

@@ -240,11 +240,11 @@ async fn apply_creates_for_callers_who_may_create() {
     let (code, answer) = apply("/clusters/m3", plain("m3")).await;
     let why = "clusters.cluster.karmada.io \"m3\" is forbidden: User \"patcher\" cannot create resource \"clusters\" in API group \"cluster.karmada.io\" at the cluster scope";
     assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
-    // A write of the status with a spec writes the Cluster first.
+    // The status of a missing Cluster cannot be written, even with a spec.
     let mut with_status = plain("m3");
     with_status["status"] = json!({"kubernetesVersion": "v1.36.0"});
     let (code, answer) = apply("/clusters/m3/status", with_status).await;
-    assert_eq!(code, 403, "{answer}");
+    assert_eq!(code, 404, "{answer}");
     assert_eq!(scene.admin("GET", "/clusters/m3", JSON, &Value::Null).await.0, 404);
     let (code, answer) = apply("/clusters/m1", plain("m1")).await;
     assert_eq!((code, &answer["spec"]["region"]), (200, &json!("west")), "{answer}");

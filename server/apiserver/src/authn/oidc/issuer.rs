@@ -80,7 +80,7 @@ pub struct Issuer {
     url: String,
     http: reqwest::Client,
     published: ArcSwapOption<IssuerDocuments>,
-    asked: Mutex<Asked>,
+    attempts: Mutex<Asked>,
 }
 
 impl Issuer {
@@ -94,7 +94,7 @@ impl Issuer {
             .timeout(TIMEOUT)
             .build()
             .map_err(IssuerError::Client)?;
-        Ok(Self { url: url.to_owned(), http, published: ArcSwapOption::empty(), asked: Mutex::default() })
+        Ok(Self { url: url.to_owned(), http, published: ArcSwapOption::empty(), attempts: Mutex::default() })
     }
 
     /// Client for the issuer's other endpoints; it trusts the same authority.
@@ -108,15 +108,15 @@ impl Issuer {
             Some(published) if published.at.elapsed() < KEEP => Ok(published),
             // One caller refreshes. Meanwhile, and if the issuer does not respond, the others use the cached
             // documents.
-            Some(old) => match self.asked.try_lock() {
-                Ok(mut asked) => Ok(self.ask(&mut asked).await.unwrap_or(old)),
+            Some(old) => match self.attempts.try_lock() {
+                Ok(mut attempts) => Ok(self.ask(&mut attempts).await.unwrap_or(old)),
                 Err(_) => Ok(old),
             },
             None => {
-                let mut asked = self.asked.lock().await;
+                let mut attempts = self.attempts.lock().await;
                 match self.published.load_full() {
                     Some(published) => Ok(published),
-                    None => self.ask(&mut asked).await,
+                    None => self.ask(&mut attempts).await,
                 }
             }
         }
@@ -127,21 +127,21 @@ impl Issuer {
         &self,
         seen: &Arc<IssuerDocuments>,
     ) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        let mut asked = self.asked.lock().await;
+        let mut attempts = self.attempts.lock().await;
         if let Some(now) = self.published.load_full()
             && !Arc::ptr_eq(&now, seen)
         {
             return Ok(now);
         }
-        if asked.for_keys.is_some_and(|at| at.elapsed() < PAUSE) {
+        if attempts.for_keys.is_some_and(|at| at.elapsed() < PAUSE) {
             return Ok(Arc::clone(seen));
         }
-        asked.for_keys = Some(Instant::now());
-        self.ask(&mut asked).await
+        attempts.for_keys = Some(Instant::now());
+        self.ask(&mut attempts).await
     }
 
-    async fn ask(&self, asked: &mut Asked) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        if let Some((at, why)) = &asked.in_vain
+    async fn ask(&self, attempts: &mut Asked) -> Result<Arc<IssuerDocuments>, IssuerError> {
+        if let Some((at, why)) = &attempts.in_vain
             && at.elapsed() < PAUSE
         {
             return Err(IssuerError::Lately { why: why.clone() });
@@ -150,13 +150,13 @@ impl Issuer {
             Ok(published) => {
                 let published = Arc::new(published);
                 self.published.store(Some(Arc::clone(&published)));
-                asked.in_vain = None;
+                attempts.in_vain = None;
                 Ok(published)
             }
             Err(error) => {
                 let why = whole(&error);
                 tracing::warn!(why, "cannot fetch the documents of the OpenID Connect issuer");
-                asked.in_vain = Some((Instant::now(), why));
+                attempts.in_vain = Some((Instant::now(), why));
                 Err(error)
             }
         }

@@ -206,7 +206,7 @@ impl PruneArgs {
     }
 
     async fn wait_for(&self, writing: &Writing<'_>, gone: &[String]) -> anyhow::Result<()> {
-        let looks = async {
+        let polling = async {
             for path in gone {
                 while reach::find(writing.client, None, path).await?.is_some() {
                     tokio::time::sleep(BETWEEN_LOOKS).await;
@@ -214,7 +214,7 @@ impl PruneArgs {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(self.timeout, looks).await.unwrap_or_else(|_| {
+        tokio::time::timeout(self.timeout, polling).await.unwrap_or_else(|_| {
             Err(anyhow!("timed out after {} s waiting for deletion; remaining finalizers:", self.timeout.as_secs()))
         })
     }
@@ -239,7 +239,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct Asked {
+    struct TestArgs {
         #[arg(short = 'l', long)]
         selector: Option<String>,
         #[command(flatten)]
@@ -254,8 +254,8 @@ mod tests {
     #[case("--prune", Err("requires a label selector (-l KEY=VALUE) or --all"))]
     #[case("--all", Err("--all requires --prune"))]
     fn prune_requires_a_selection(#[case] line: &str, #[case] expected: Result<bool, &str>) {
-        let asked = Asked::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap();
-        match (asked.prune.wanted(asked.selector.as_deref()), expected) {
+        let args = TestArgs::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap();
+        match (args.prune.wanted(args.selector.as_deref()), expected) {
             (Ok(wanted), Ok(expected)) => assert_eq!(wanted, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (wanted, _) => panic!("{line}: {wanted:?}"),

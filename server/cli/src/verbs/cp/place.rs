@@ -91,14 +91,14 @@ mod tests {
     #[case("", "a path is missing")]
     fn places_are_parsed(#[case] text: &str, #[case] expected: &str) {
         let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
-        let told = match text.parse::<CopyEndpoint>() {
+        let outcome = match text.parse::<CopyEndpoint>() {
             Ok(CopyEndpoint::Local(path)) => format!("here {}", path.display()),
             Ok(CopyEndpoint::Remote(Remote { cluster, namespace, pod, path })) => {
                 format!("{} {} {pod} {path}", or(cluster), or(namespace))
             }
             Err(error) => error,
         };
-        assert!(told.contains(expected), "{told}");
+        assert!(outcome.contains(expected), "{outcome}");
     }
 
     #[rstest::rstest]

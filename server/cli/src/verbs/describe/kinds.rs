@@ -36,7 +36,7 @@ const LIMITS: &str = "limitranges";
 const SECRETS: &str = "secrets";
 
 /// Describes an object of a known kind below its name; false for other kinds.
-pub(super) fn told(sheet: &mut Sheet, object: &Value, related: &Related, now: jiff::Timestamp) -> bool {
+pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &Related, now: jiff::Timestamp) -> bool {
     match kind(object) {
         ("", "Pod") => pods::pod(sheet, object, now),
         ("apps", "Deployment") => workloads::deployment(sheet, object, related),

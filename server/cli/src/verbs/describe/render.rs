@@ -18,11 +18,11 @@ pub(super) fn description(
     sheet.say(0, "Name", text(object, "/metadata/name"));
     sheet.maybe(0, "Namespace", &object["metadata"]["namespace"]);
     sheet.say(0, "Cluster", cluster.unwrap_or("<control plane>"));
-    if !kinds::told(&mut sheet, object, related, now) {
+    if !kinds::describe_kind(&mut sheet, object, related, now) {
         unknown(&mut sheet, object);
     }
     if let Some(events) = events {
-        told(&mut sheet, events, now);
+        add_events(&mut sheet, events, now);
     }
     sheet.written()
 }
@@ -138,7 +138,7 @@ pub(crate) fn age(event: &Value, now: jiff::Timestamp) -> String {
     }
 }
 
-fn told(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff::Timestamp) {
+fn add_events(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff::Timestamp) {
     let events = match events {
         Ok(events) if events.is_empty() => return sheet.say(0, "Events", NONE),
         Ok(events) => events,
@@ -167,8 +167,8 @@ mod tests {
                 "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z", "message": "Back-off\n"}),
         ]);
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
-        let told = description(&object, Some("member1"), &Related::new(), Some(&events), now);
-        assert_eq!(told, include_str!("unknown.txt"));
+        let output = description(&object, Some("member1"), &Related::new(), Some(&events), now);
+        assert_eq!(output, include_str!("unknown.txt"));
     }
 
     #[rstest::rstest]

@@ -9,7 +9,7 @@ pub(super) const NONE: &str = "<none>";
 struct Line {
     indent: usize,
     label: String,
-    said: Option<String>,
+    value: Option<String>,
 }
 
 #[derive(Default)]
@@ -18,8 +18,8 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    pub(super) fn say(&mut self, indent: usize, label: &str, said: impl Into<String>) {
-        self.lines.push(Line { indent, label: label.to_owned(), said: Some(said.into()) });
+    pub(super) fn say(&mut self, indent: usize, label: &str, value: impl Into<String>) {
+        self.lines.push(Line { indent, label: label.to_owned(), value: Some(value.into()) });
     }
 
     /// Adds a label unless the value is empty.
@@ -31,17 +31,17 @@ impl Sheet {
 
     /// Adds the heading of an indented block.
     pub(super) fn head(&mut self, indent: usize, label: &str) {
-        self.lines.push(Line { indent, label: label.to_owned(), said: None });
+        self.lines.push(Line { indent, label: label.to_owned(), value: None });
     }
 
     /// Adds a line without a label.
-    pub(super) fn line(&mut self, indent: usize, said: impl Into<String>) {
-        self.lines.push(Line { indent, label: String::new(), said: Some(said.into()) });
+    pub(super) fn line(&mut self, indent: usize, value: impl Into<String>) {
+        self.lines.push(Line { indent, label: String::new(), value: Some(value.into()) });
     }
 
     /// Adds a label with several values, one per line.
-    pub(super) fn list(&mut self, indent: usize, label: &str, said: &[String]) {
-        self.say(indent, label, if said.is_empty() { NONE.to_owned() } else { said.join("\n") });
+    pub(super) fn list(&mut self, indent: usize, label: &str, value: &[String]) {
+        self.say(indent, label, if value.is_empty() { NONE.to_owned() } else { value.join("\n") });
     }
 
     /// Adds key-value pairs, one per line, with the label before the first.
@@ -73,7 +73,7 @@ impl Sheet {
         let mut written = String::new();
         let mut rest = self.lines.as_slice();
         while let Some(first) = rest.first() {
-            let is_alone = |line: &Line| line.said.is_none() || line.label.is_empty();
+            let is_alone = |line: &Line| line.value.is_none() || line.label.is_empty();
             let together = rest.iter().take_while(|line| !is_alone(line)).count().max(1);
             let (block, after) = rest.split_at(together);
             rest = after;
@@ -85,8 +85,8 @@ impl Sheet {
             for line in block {
                 let begin = format!("{}{}:", " ".repeat(line.indent), line.label);
                 let below = format!("\n{}", " ".repeat(width + 2));
-                let said = line.said.as_deref().unwrap_or_default().trim_end().replace('\n', &below);
-                written.push_str(format!("{begin:<width$}  {said}").trim_end());
+                let value = line.value.as_deref().unwrap_or_default().trim_end().replace('\n', &below);
+                written.push_str(format!("{begin:<width$}  {value}").trim_end());
                 written.push('\n');
             }
         }
@@ -97,9 +97,11 @@ impl Sheet {
 impl Line {
     fn alone(&self) -> String {
         let indent = " ".repeat(self.indent);
-        match &self.said {
+        match &self.value {
             None => format!("{indent}{}:\n", self.label),
-            Some(said) => format!("{indent}{said}").replace('\n', &format!("\n{indent}")).trim_end().to_owned() + "\n",
+            Some(value) => {
+                format!("{indent}{value}").replace('\n', &format!("\n{indent}")).trim_end().to_owned() + "\n"
+            }
         }
     }
 }

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 /// Metadata that API servers set; never part of the desired state.
 const OF_SERVERS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+/// Prefix of labels and annotations that name the Work of an object.
+const OF_WORKS: &str = "work.karmada.io/";
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 /// Keys that identify the items of lists, in order of precedence.
 const KEYS: [&str; 8] = ["name", "mountPath", "containerPort", "port", "key", "type", "ip", "topologyKey"];
@@ -22,6 +24,16 @@ pub(super) fn neutral(object: &Value, status: bool) -> Value {
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
                 annotations.remove(CACHED_FROM);
             }
+        }
+    }
+    pruned(&object)
+}
+
+/// An object without the labels and annotations that name its Work, which differ in each cluster.
+pub(super) fn without_cluster(mut object: Value) -> Value {
+    for key in ["labels", "annotations"] {
+        if let Some(entries) = object.pointer_mut(&format!("/metadata/{key}")).and_then(Value::as_object_mut) {
+            entries.retain(|name, _| !name.starts_with(OF_WORKS));
         }
     }
     pruned(&object)
@@ -128,6 +140,19 @@ mod tests {
     fn differences(#[case] live: Value, #[case] desired: Value, #[case] same: bool) {
         let desired = wanted(&desired);
         assert_eq!(within(&live, &desired) == desired, same, "{}", within(&live, &desired));
+    }
+
+    #[test]
+    fn works_are_no_difference_between_clusters() {
+        let of = |cluster: &str| {
+            let work = json!({"work.karmada.io/namespace": cluster, "work.karmada.io/name": "web"});
+            without_cluster(
+                json!({"metadata": {"name": "web", "labels": {"work.karmada.io/permanent-id": cluster, "app": "web"},
+                "annotations": work}}),
+            )
+        };
+        assert_eq!(of("m1"), json!({"metadata": {"name": "web", "labels": {"app": "web"}}}));
+        assert_eq!(of("m1"), of("m2"));
     }
 
     #[test]

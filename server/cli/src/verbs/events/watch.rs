@@ -76,11 +76,11 @@ fn news(name: &str, data: &Value) -> anyhow::Result<News> {
 type Waiting = BTreeMap<String, u8>;
 
 /// Removes events that were printed or read `TRIES` times. Pure.
-fn answered(waiting: &mut Waiting, asked: &[String], printed: &[Value]) {
+fn answered(waiting: &mut Waiting, uids: &[String], printed: &[Value]) {
     for event in printed {
         waiting.remove(text(event, "/metadata/uid"));
     }
-    for uid in asked {
+    for uid in uids {
         if let Some(tries) = waiting.get_mut(uid) {
             *tries += 1;
         }
@@ -132,12 +132,12 @@ impl Watched<'_> {
 
     /// Reads and prints the next batch of changed events.
     async fn print_some(&mut self, waiting: &mut Waiting) -> anyhow::Result<()> {
-        let asked: Vec<String> = waiting.keys().take(MOST).cloned().collect();
-        let query = format!("kind:event uid:{}", asked.join(","));
-        let events = export(self.client, &query, asked.len().max(1)).await?;
+        let uids: Vec<String> = waiting.keys().take(MOST).cloned().collect();
+        let query = format!("kind:event uid:{}", uids.join(","));
+        let events = export(self.client, &query, uids.len().max(1)).await?;
         let events = self.unknown(events);
         self.write(&mut terminal::stdout(), &events, jiff::Timestamp::now())?;
-        answered(waiting, &asked, &events);
+        answered(waiting, &uids, &events);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Asked {
+    struct TestArgs {
         #[command(flatten)]
         events: EventsArgs,
     }
@@ -211,7 +211,7 @@ mod tests {
 
     #[tokio::test]
     async fn events_are_printed_once_per_version() {
-        let args = Asked::parse_from(["events", "-A", "-w"]).events;
+        let args = TestArgs::parse_from(["events", "-A", "-w"]).events;
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();
         let (known, widths) = (BTreeMap::new(), Widths::default());
@@ -224,8 +224,9 @@ mod tests {
         };
         let mut out = Vec::new();
         let now = "2026-01-01T00:09:00Z".parse().unwrap();
-        for told in [vec![event("2", "2", 5), event("1", "1", 4)], vec![event("1", "1", 4)], vec![event("1", "3", 8)]] {
-            let events = watched.unknown(told);
+        for batch in [vec![event("2", "2", 5), event("1", "1", 4)], vec![event("1", "1", 4)], vec![event("1", "3", 8)]]
+        {
+            let events = watched.unknown(batch);
             watched.write(&mut out, &events, now).unwrap();
         }
         let out = String::from_utf8(out).unwrap();

@@ -18,12 +18,12 @@ const KINDS: &str = "x-kubernetes-group-version-kind";
 
 /// A kind and the path of one of its fields.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct FieldPath {
     pub(super) kind: Kind,
     pub(super) path: Vec<String>,
 }
 
-impl Asked {
+impl FieldPath {
     /// Resolves `pods.spec.containers` or `deployments.apps.spec`, optionally in a given API version.
     pub(super) fn of(words: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
         let mut served = served.clone();
@@ -66,8 +66,8 @@ pub(super) struct Field<'d> {
 }
 
 /// Finds the field in the document.
-pub(super) fn field<'d>(document: &'d Value, asked: &'d Asked) -> anyhow::Result<Field<'d>> {
-    let kind = &asked.kind;
+pub(super) fn field<'d>(document: &'d Value, target: &'d FieldPath) -> anyhow::Result<Field<'d>> {
+    let kind = &target.kind;
     let is_it = |schema: &&Value| {
         list(schema, KINDS).iter().any(|one| {
             text(one, "/group") == &*kind.gvr.group
@@ -81,10 +81,10 @@ pub(super) fn field<'d>(document: &'d Value, asked: &'d Asked) -> anyhow::Result
         bail!("the OpenAPI document does not describe {} {}", kind.gvr.api_version(), kind.kind)
     };
     let (mut name, mut used) = (None, schema);
-    for (at, word) in asked.path.iter().enumerate() {
+    for (at, word) in target.path.iter().enumerate() {
         let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == word) else {
             let known: Vec<&str> = properties(document, schema).into_iter().map(|(name, _)| name.as_str()).collect();
-            let of = [&[kind.gvr.resource.to_string()][..], &asked.path[..at]].concat().join(".");
+            let of = [&[kind.gvr.resource.to_string()][..], &target.path[..at]].concat().join(".");
             match known.is_empty() {
                 true => bail!("field {word:?} does not exist: {of} has no fields"),
                 false => bail!("field {word:?} does not exist: {of} has {}", known.join(", ")),
@@ -164,9 +164,9 @@ impl Field<'_> {
         }
         writeln!(out, "DESCRIPTION:")?;
         let (used, own) = (text(self.used, "/description"), text(self.schema, "/description"));
-        let told = if own.is_empty() || own == used { used.to_owned() } else { format!("{used}\n{own}") };
-        let told = if told.trim().is_empty() { "<empty>".to_owned() } else { told };
-        wrapped(out, 4, &told)?;
+        let description = if own.is_empty() || own == used { used.to_owned() } else { format!("{used}\n{own}") };
+        let description = if description.trim().is_empty() { "<empty>".to_owned() } else { description };
+        wrapped(out, 4, &description)?;
         self.choices(out, 4, self.used)?;
         let fields = properties(self.document, self.schema);
         if fields.is_empty() {
@@ -186,9 +186,10 @@ impl Field<'_> {
             }
             self.line(out, 2, self.schema, name, field)?;
             self.choices(out, 4, field)?;
-            let told = text(field, "/description");
-            let told = if told.is_empty() { text(resolved(self.document, field), "/description") } else { told };
-            wrapped(out, 4, if told.is_empty() { "<no description>" } else { told })?;
+            let description = text(field, "/description");
+            let description =
+                if description.is_empty() { text(resolved(self.document, field), "/description") } else { description };
+            wrapped(out, 4, if description.is_empty() { "<no description>" } else { description })?;
         }
         Ok(())
     }
@@ -232,8 +233,8 @@ fn named(document: &Value, schema: &Value) -> String {
     }
 }
 
-fn wrapped(out: &mut dyn Write, indent: usize, told: &str) -> io::Result<()> {
-    for paragraph in told.lines() {
+fn wrapped(out: &mut dyn Write, indent: usize, text: &str) -> io::Result<()> {
+    for paragraph in text.lines() {
         let mut line = String::new();
         for word in paragraph.split_whitespace() {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
@@ -275,10 +276,10 @@ mod tests {
         ApiResources { resources: vec![resource("v1", true), resource("v1beta1", false)], stale: BTreeSet::new() }
     }
 
-    fn told(words: &str, recursive: bool) -> Result<String, String> {
+    fn render_field(words: &str, recursive: bool) -> Result<String, String> {
         let document: Value = serde_saphyr::from_str(include_str!("schema.yaml")).unwrap();
-        let asked = Asked::of(words, None, &served()).map_err(|error| error.to_string())?;
-        let field = field(&document, &asked).map_err(|error| error.to_string())?;
+        let target = FieldPath::of(words, None, &served()).map_err(|error| error.to_string())?;
+        let field = field(&document, &target).map_err(|error| error.to_string())?;
         let mut out = Vec::new();
         field.render(&mut out, recursive).unwrap();
         Ok(String::from_utf8(out).unwrap())
@@ -289,8 +290,8 @@ mod tests {
     #[case::field("boat.example.io.spec.crew", false, include_str!("schema.crew.txt"))]
     #[case::all("boats", true, include_str!("schema.all.txt"))]
     fn kinds_and_fields_match_their_golden(#[case] words: &str, #[case] recursive: bool, #[case] expected: &str) {
-        let told = told(words, recursive).unwrap();
-        assert_eq!(told, expected, "{told}");
+        let output = render_field(words, recursive).unwrap();
+        assert_eq!(output, expected, "{output}");
     }
 
     #[rstest::rstest]
@@ -298,14 +299,15 @@ mod tests {
     #[case("boats.spec.sails", "field \"sails\" does not exist: boats.spec has anchor, crew, flags")]
     #[case("boats.kind.x", "field \"x\" does not exist: boats.kind has no fields")]
     fn unknown_kinds_and_fields_are_reported(#[case] words: &str, #[case] expected: &str) {
-        let error = told(words, false).unwrap_err();
+        let error = render_field(words, false).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]
     fn api_version_is_respected() {
-        let version =
-            |said: Option<&str>| Asked::of("boats", said, &served()).map(|asked| asked.kind.gvr.api_version());
+        let version = |requested: Option<&str>| {
+            FieldPath::of("boats", requested, &served()).map(|target| target.kind.gvr.api_version())
+        };
         assert_eq!(version(None).unwrap(), "example.io/v1");
         assert_eq!(version(Some("example.io/v1beta1")).unwrap(), "example.io/v1beta1");
         assert!(version(Some("example.io/v2")).unwrap_err().to_string().contains("\"boats\" in example.io/v2"));

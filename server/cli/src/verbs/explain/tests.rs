@@ -4,9 +4,9 @@ use super::*;
 use crowsnest_apimachinery::names::Gvr;
 
 fn shown(explanation: &str) -> String {
-    let told: Value = serde_saphyr::from_str(explanation).unwrap();
+    let explanation: Value = serde_saphyr::from_str(explanation).unwrap();
     let mut out = Vec::new();
-    render(&mut out, &told).unwrap();
+    render(&mut out, &explanation).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -103,10 +103,10 @@ impl Question {
         if let Some(name) = name {
             path.push_str(&format!("/{}", path_segment(name)));
         }
-        let said = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
-        let said = said.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
-        let said = said.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
-        let query = query_string(said.chain(more.iter().copied()));
+        let parameters = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
+        let parameters = parameters.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+        let parameters = parameters.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
+        let query = query_string(parameters.chain(more.iter().copied()));
         if query.is_empty() { path } else { format!("{path}?{query}") }
     }
 
@@ -125,7 +125,7 @@ impl Question {
 
     /// Requests all pages from one source.
     pub(super) async fn ask(&self, source: &Source) -> Result<Answer, kube::Error> {
-        let mut answer = Answer::default();
+        let mut response = Answer::default();
         let mut token = String::new();
         loop {
             let path = match (&self.name, token.as_str()) {
@@ -136,14 +136,14 @@ impl Question {
             let (page, headers) = get(&source.client, &path, self.accept()).await?;
             let metadata = |field: &str| page.pointer(&format!("/metadata/{field}"));
             token = metadata("continue").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if answer.pages.is_empty() {
-                answer.version = metadata("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-                answer.incomplete = metadata("incompleteClusters").and_then(Value::as_array).map_or(0, Vec::len);
-                answer.warnings = warnings(&headers);
+            if response.pages.is_empty() {
+                response.version = metadata("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+                response.incomplete = metadata("incompleteClusters").and_then(Value::as_array).map_or(0, Vec::len);
+                response.warnings = warnings(&headers);
             }
-            answer.pages.push(page);
+            response.pages.push(page);
             if token.is_empty() || self.name.is_some() {
-                return Ok(answer);
+                return Ok(response);
             }
         }
     }
@@ -152,12 +152,12 @@ impl Question {
     pub(super) async fn ask_all(&self, sources: &[Source]) -> Vec<Result<Answer, kube::Error>> {
         let answered = &Cell::new(0_usize);
         let ask = |source| async move {
-            let said = self.ask(source).await;
+            let result = self.ask(source).await;
             answered.set(answered.get() + 1);
-            said
+            result
         };
-        let asked = futures::stream::iter(sources).map(ask).buffered(AT_ONCE).collect();
-        waiting::with_spinner(|| format!("{}/{} clusters answered", answered.get(), sources.len()), asked).await
+        let requests = futures::stream::iter(sources).map(ask).buffered(AT_ONCE).collect();
+        waiting::with_spinner(|| format!("{}/{} clusters answered", answered.get(), sources.len()), requests).await
     }
 }
 
@@ -176,8 +176,8 @@ pub(crate) async fn answered(client: &kube::Client, request: Request<Body>) -> R
         return Ok((page, parts.headers));
     }
     let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
-        let said = String::from_utf8_lossy(&body);
-        Status::failure(said.trim(), parts.status.canonical_reason().unwrap_or_default())
+        let message = String::from_utf8_lossy(&body);
+        Status::failure(message.trim(), parts.status.canonical_reason().unwrap_or_default())
     });
     Err(kube::Error::Api(status.with_code(parts.status.as_u16()).boxed()))
 }
@@ -238,8 +238,8 @@ mod tests {
     #[case::of_one_api_server("12345", false)]
     #[case::none("", false)]
     fn composite_versions_are_recognized(#[case] version: &str, #[case] expected: bool) {
-        let answer = Answer { version: version.to_owned(), ..Answer::default() };
-        assert_eq!(answer.is_of_the_fleet(), expected);
+        let response = Answer { version: version.to_owned(), ..Answer::default() };
+        assert_eq!(response.is_of_the_fleet(), expected);
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
     #[test]
     fn objects_have_kind_and_cluster() {
         let list = json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web"}}]});
-        let answer = Answer { pages: vec![list], ..Answer::default() };
+        let response = Answer { pages: vec![list], ..Answer::default() };
         let expected = json!({"kind": "Pod", "apiVersion": "v1",
             "metadata": {"name": "web", "annotations": {"resource.karmada.io/cached-from-cluster": "m1"}}});
-        assert_eq!(answer.objects(Some("m1")), [expected]);
+        assert_eq!(response.objects(Some("m1")), [expected]);
     }
 }

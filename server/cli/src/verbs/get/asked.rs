@@ -8,14 +8,14 @@ use crate::object::{same_namespace, text, versioned};
 
 /// A kind and optionally the name of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct RequestedObject {
     pub(super) word: String,
     pub(super) name: Option<String>,
     /// The namespace from a manifest.
     pub(super) namespace: Option<String>,
 }
 
-impl Asked {
+impl RequestedObject {
     fn of(word: &str, name: Option<&str>) -> Self {
         Self { word: word.to_owned(), name: name.map(str::to_owned), namespace: None }
     }
@@ -38,42 +38,42 @@ impl Asked {
 
 impl GetArgs {
     /// The objects to display, from the command line or from files.
-    pub(super) async fn wanted(&self) -> anyhow::Result<Vec<Asked>> {
+    pub(super) async fn wanted(&self) -> anyhow::Result<Vec<RequestedObject>> {
         if self.sources.is_empty() {
-            return self.asked();
+            return self.parse_arguments();
         }
         if self.all_namespaces {
             bail!("-A requires a KIND, not files");
         }
         let objects = self.sources.objects().await?;
-        let asked = objects.iter().map(|object| Asked::of_object(object, self.namespace.as_deref()));
-        self.checked(asked.collect::<anyhow::Result<_>>()?)
+        let requested = objects.iter().map(|object| RequestedObject::of_object(object, self.namespace.as_deref()));
+        self.checked(requested.collect::<anyhow::Result<_>>()?)
     }
 
     /// Parses the arguments of the command line.
-    pub(super) fn asked(&self) -> anyhow::Result<Vec<Asked>> {
+    pub(super) fn parse_arguments(&self) -> anyhow::Result<Vec<RequestedObject>> {
         let kind = self.kind.as_deref().unwrap_or_default();
-        let asked: Vec<Asked> = match kind.contains('/') {
+        let requested: Vec<RequestedObject> = match kind.contains('/') {
             true => {
                 let all = std::iter::once(kind).chain(self.name.iter().map(String::as_str));
-                all.map(Asked::both).collect::<anyhow::Result<_>>()?
+                all.map(RequestedObject::both).collect::<anyhow::Result<_>>()?
             }
             false => {
                 let of = |kind: &str| match self.name.as_slice() {
-                    [] => vec![Asked::of(kind, None)],
-                    names => names.iter().map(|name| Asked::of(kind, Some(name))).collect(),
+                    [] => vec![RequestedObject::of(kind, None)],
+                    names => names.iter().map(|name| RequestedObject::of(kind, Some(name))).collect(),
                 };
                 kind.split(',').filter(|kind| !kind.is_empty()).flat_map(of).collect()
             }
         };
-        self.checked(asked)
+        self.checked(requested)
     }
 
-    fn checked(&self, asked: Vec<Asked>) -> anyhow::Result<Vec<Asked>> {
+    fn checked(&self, requested: Vec<RequestedObject>) -> anyhow::Result<Vec<RequestedObject>> {
         if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
             bail!("-s karmada reads the control plane only and cannot be used with --clusters; use -s all for both");
         }
-        for name in asked.iter().filter_map(|asked| asked.name.as_ref()) {
+        for name in requested.iter().filter_map(|object| object.name.as_ref()) {
             match name {
                 name if name.is_empty() || name.contains('/') => bail!("invalid object name {name:?}"),
                 _ if self.all_namespaces => {
@@ -85,7 +85,7 @@ impl GetArgs {
                 _ => {}
             }
         }
-        match asked.as_slice() {
+        match requested.as_slice() {
             [] => bail!(
                 "{:?} names no kind; `crowsnest api-resources` lists them",
                 self.kind.as_deref().unwrap_or_default()
@@ -95,7 +95,7 @@ impl GetArgs {
                 bail!("--output-watch-events requires --watch or --watch-only")
             }
             _ if self.show_labels && !self.as_table() => bail!("--show-labels can only be used with table output"),
-            _ => Ok(asked),
+            _ => Ok(requested),
         }
     }
 }

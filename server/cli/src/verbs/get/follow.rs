@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Told;
+use super::Responses;
 use super::ask::{Answer, Question, Source, marked};
 use super::shown::Shown;
 use super::table::{Column, Table};
@@ -45,28 +45,28 @@ enum Line {
 }
 
 /// Prints events until all watches have ended.
-pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -> anyhow::Result<ExitCode> {
+pub(super) async fn follow(question: &Question, responses: &Responses, mut shown: Shown) -> anyhow::Result<ExitCode> {
     let (sender, mut events) = mpsc::channel(WAITING);
     let mut watches = JoinSet::new();
-    for source in &told.sources {
-        let known = told.answers.iter().find(|(answered, _)| answered.cluster == source.cluster);
-        let version = known.map(|(_, answer)| answer.version.clone());
+    for source in &responses.sources {
+        let known = responses.answers.iter().find(|(answered, _)| answered.cluster == source.cluster);
+        let version = known.map(|(_, response)| response.version.clone());
         watches.spawn(watch(question.clone(), source.clone(), version, sender.clone()));
     }
     drop(sender);
     let mut columns: BTreeMap<Option<String>, Vec<Column>> = BTreeMap::new();
-    for (source, answer) in &told.answers {
-        if let Some(page) = answer.pages.first().filter(|_| question.as_table) {
+    for (source, response) in &responses.answers {
+        if let Some(page) = response.pages.first().filter(|_| question.as_table) {
             let table = Table::read(page, source.cluster.as_deref(), &[], &shown.beside, jiff::Timestamp::now());
             columns.insert(source.cluster.clone(), table.columns);
         }
     }
     let mut why = None;
     while let Some((cluster, event)) = events.recv().await {
-        let whom = cluster.as_deref().unwrap_or("the fleet");
+        let source_name = cluster.as_deref().unwrap_or("the fleet");
         shown.now = jiff::Timestamp::now();
         match event {
-            Event::Anew(answer) => shown.add(cluster.as_deref(), &answer),
+            Event::Anew(response) => shown.add(cluster.as_deref(), &response),
             Event::Object(what, object) if question.as_table => {
                 let known = columns.entry(cluster.clone()).or_default();
                 let table = Table::read(&object, cluster.as_deref(), known, &shown.beside, shown.now);
@@ -74,9 +74,9 @@ pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -
                 *known = table.columns;
             }
             Event::Object(what, object) => shown.document(&what, marked(object, cluster.as_deref())),
-            Event::Broke(text) => writeln!(terminal::stderr(), "note: {whom}: {text}; reconnecting")?,
+            Event::Broke(text) => writeln!(terminal::stderr(), "note: {source_name}: {text}; reconnecting")?,
             Event::Ended(text) => {
-                writeln!(terminal::stderr(), "warning: {whom}: {text}")?;
+                writeln!(terminal::stderr(), "warning: {source_name}: {text}")?;
                 why = Some(text);
             }
         }
@@ -91,7 +91,7 @@ type Events = mpsc::Sender<(Option<String>, Event)>;
 
 /// Watches one source until it is refused or the receiver is dropped.
 async fn watch(question: Question, source: Source, mut version: Option<String>, events: Events) {
-    let tell = |event| events.send((source.cluster.clone(), event));
+    let send = |event| events.send((source.cluster.clone(), event));
     let mut pauses = Pauses::default();
     loop {
         let began = tokio::time::Instant::now();
@@ -103,9 +103,9 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
                 ended
             }
             None => match question.ask(&source).await {
-                Ok(answer) => {
-                    version = Some(answer.version.clone());
-                    if tell(Event::Anew(answer)).await.is_err() {
+                Ok(response) => {
+                    version = Some(response.version.clone());
+                    if send(Event::Anew(response)).await.is_err() {
                         return;
                     }
                     continue;
@@ -113,22 +113,22 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
                 Err(error) => Err(End::of(error)),
             },
         };
-        let told = match ended {
+        let sent = match ended {
             // API servers end watches regularly.
             Ok(()) => Ok(()),
             Err(End::Expired) => {
                 version = None;
-                tell(Event::Broke("the resource version expired; listing again".to_owned())).await
+                send(Event::Broke("the resource version expired; listing again".to_owned())).await
             }
-            Err(End::Broke(why)) => tell(Event::Broke(why)).await,
+            Err(End::Broke(why)) => send(Event::Broke(why)).await,
             Err(End::Refused(why)) => {
                 // The receiver was dropped, so the reason is not needed.
-                let _ = tell(Event::Ended(why)).await;
+                let _ = send(Event::Ended(why)).await;
                 return;
             }
             Err(End::Unheard) => return,
         };
-        if told.is_err() {
+        if sent.is_err() {
             return;
         }
         tokio::time::sleep(pauses.next(began.elapsed())).await;
@@ -145,11 +145,11 @@ enum End {
 
 impl End {
     fn of(error: kube::Error) -> Self {
-        let said = reach::said(&error);
+        let reason = reach::reason(&error);
         match error {
             kube::Error::Api(status) if status.code == 410 => Self::Expired,
-            kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 404 | 405) => Self::Refused(said),
-            _ => Self::Broke(said),
+            kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 404 | 405) => Self::Refused(reason),
+            _ => Self::Broke(reason),
         }
     }
 }
@@ -168,8 +168,8 @@ async fn stream(question: &Question, source: &Source, version: &mut String, even
         };
         match read(&line, version) {
             Line::Object(what, object) => {
-                let told = events.send((source.cluster.clone(), Event::Object(what, object))).await;
-                told.map_err(|_| End::Unheard)?;
+                let sent = events.send((source.cluster.clone(), Event::Object(what, object))).await;
+                sent.map_err(|_| End::Unheard)?;
             }
             Line::Bookmark => {}
             Line::Expired => return Err(End::Expired),
@@ -193,10 +193,10 @@ fn read(line: &str, version: &mut String) -> Line {
         };
     }
     // For tables, the version is that of the list or of the row's object.
-    let said =
+    let resource_version =
         text(&object, "/rows/0/object/metadata/resourceVersion").or_else(|| text(&object, "/metadata/resourceVersion"));
-    if let Some(said) = said.filter(|said| !said.is_empty()) {
-        *version = said;
+    if let Some(resource_version) = resource_version.filter(|resource_version| !resource_version.is_empty()) {
+        *version = resource_version;
     }
     if kind == "BOOKMARK" { Line::Bookmark } else { Line::Object(kind, object) }
 }

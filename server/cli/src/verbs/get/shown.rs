@@ -67,17 +67,17 @@ impl Shown {
     }
 
     /// Adds a response, as if its objects were added now.
-    pub(super) fn add(&mut self, cluster: Option<&str>, answer: &Answer) {
+    pub(super) fn add(&mut self, cluster: Option<&str>, response: &Answer) {
         match self.output {
             None | Some(Format::Wide) => {
                 let mut columns = Vec::new();
-                for page in &answer.pages {
+                for page in &response.pages {
                     let table = Table::read(page, cluster, &columns, &self.beside, self.now);
                     self.table(&table, ADDED);
                     columns = table.columns;
                 }
             }
-            _ => answer.objects(cluster).into_iter().for_each(|object| self.document(ADDED, object)),
+            _ => response.objects(cluster).into_iter().for_each(|object| self.document(ADDED, object)),
         }
     }
 
@@ -120,8 +120,8 @@ impl Shown {
 
     /// JSON and YAML omit managedFields unless requested.
     fn without_managed_fields(&self, mut object: Value) -> Value {
-        let told = matches!(self.output, Some(Format::Json | Format::Yaml | Format::Kyaml));
-        if told
+        let is_document = matches!(self.output, Some(Format::Json | Format::Yaml | Format::Kyaml));
+        if is_document
             && !self.managed_fields
             && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         {

@@ -39,16 +39,16 @@ impl Table {
     /// fleet-wide proxy, whose rows contain the cluster. Tables of a watch without columns use the columns of the
     /// previous table.
     pub(super) fn read(
-        answer: &Value,
+        response: &Value,
         cluster: Option<&str>,
         before: &[Column],
         beside: &Beside,
         now: jiff::Timestamp,
     ) -> Self {
-        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        if answer.get("kind").and_then(Value::as_str) != Some("Table") {
-            let objects = answer.get("items").and_then(Value::as_array);
-            let objects = objects.map_or_else(|| std::slice::from_ref(answer), Vec::as_slice);
+        let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if response.get("kind").and_then(Value::as_str) != Some("Table") {
+            let objects = response.get("items").and_then(Value::as_array);
+            let objects = objects.map_or_else(|| std::slice::from_ref(response), Vec::as_slice);
             return Self::of_objects(objects, cluster, beside, now);
         }
         let mut columns: Vec<Column> = list("columnDefinitions").iter().map(column).collect();
@@ -195,7 +195,7 @@ mod tests {
 
     fn printed(answers: &[(Option<&str>, Value)], namespaces: bool, wide: bool) -> Vec<String> {
         let tables: Vec<Table> =
-            answers.iter().map(|(of, answer)| Table::read(answer, *of, &[], &Beside::default(), NOW)).collect();
+            answers.iter().map(|(of, response)| Table::read(response, *of, &[], &Beside::default(), NOW)).collect();
         let layout = Layout { namespaces, wide, ..Layout::default() }.of(&tables[0].columns);
         let rows = tables.iter().flat_map(|table| table.rows.iter().map(|row| layout.row(&table.columns, row, "")));
         std::iter::once(layout.head()).chain(rows).map(|row| row.join(" ")).collect()
@@ -225,7 +225,7 @@ mod tests {
         );
         assert_eq!(printed(&[(None, whole.clone())], false, false), ["NAME CLUSTER AGE", "web m1 5s", "web m2 <none>"]);
         // Only the first table of a watch has columns.
-        let read = |answer: &Value, before: &[Column]| Table::read(answer, None, before, &Beside::default(), NOW);
+        let read = |response: &Value, before: &[Column]| Table::read(response, None, before, &Beside::default(), NOW);
         let first = read(&whole, &[]);
         let later = read(&table(&[], vec![json!(["web", "m1", "6s"])]), &first.columns);
         let layout = Layout::default().of(&first.columns);
@@ -241,11 +241,12 @@ mod tests {
 
     #[test]
     fn kinds_and_events_are_optional_columns() {
-        let told = Table::read(&table(&[("Name", 0)], vec![json!(["web"])]), Some("m1"), &[], &Beside::default(), NOW);
+        let printed =
+            Table::read(&table(&[("Name", 0)], vec![json!(["web"])]), Some("m1"), &[], &Beside::default(), NOW);
         let layout = Layout { events: true, kind: Some("deployment.apps".to_owned()), ..Layout::default() };
-        let layout = layout.of(&told.columns);
+        let layout = layout.of(&printed.columns);
         assert_eq!(layout.head(), ["EVENT", "NAME", "CLUSTER"]);
-        assert_eq!(layout.row(&told.columns, &told.rows[0], "ADDED"), ["ADDED", "deployment.apps/web", "m1"]);
+        assert_eq!(layout.row(&printed.columns, &printed.rows[0], "ADDED"), ["ADDED", "deployment.apps/web", "m1"]);
     }
 
     #[test]
@@ -253,8 +254,8 @@ mod tests {
         let object =
             json!({"kind": "PodMetrics", "metadata": {"name": "web", "creationTimestamp": "1969-12-31T23:59:00Z"}});
         let list = json!({"kind": "PodMetricsList", "items": [object]});
-        for answer in [object, list] {
-            assert_eq!(printed(&[(Some("m1"), answer)], false, false), ["NAME CLUSTER AGE", "web m1 60s"]);
+        for response in [object, list] {
+            assert_eq!(printed(&[(Some("m1"), response)], false, false), ["NAME CLUSTER AGE", "web m1 60s"]);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Getting<'a> {
 }
 
 /// Collected responses.
-pub(super) struct Told {
+pub(super) struct Responses {
     pub(super) sources: Vec<Source>,
     /// Successful responses, in the order of the sources.
     pub(super) answers: Vec<(Source, Answer)>,
@@ -38,13 +38,13 @@ impl Getting<'_> {
         *self.scope == Scope::Fleet && (!self.question.as_table || self.question.kind.gvr.group.is_empty())
     }
 
-    pub(super) async fn tell(&self) -> anyhow::Result<Told> {
+    pub(super) async fn collect_responses(&self) -> anyhow::Result<Responses> {
         if self.fleet_proxy_suffices() {
             let source = Source { cluster: None, client: reach::fleet(self.config)? };
             match self.question.ask(&source).await {
-                Ok(answer) if answer.is_of_the_fleet() => {
-                    let partial = answer.incomplete > 0;
-                    return Ok(Told { sources: vec![source.clone()], answers: vec![(source, answer)], partial });
+                Ok(response) if response.is_of_the_fleet() => {
+                    let partial = response.incomplete > 0;
+                    return Ok(Responses { sources: vec![source.clone()], answers: vec![(source, response)], partial });
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     bail!("{}: {CHOOSE}", status.message);
@@ -59,7 +59,7 @@ impl Getting<'_> {
         self.ask_members().await
     }
 
-    async fn ask_members(&self) -> anyhow::Result<Told> {
+    async fn ask_members(&self) -> anyhow::Result<Responses> {
         let clusters = match self.scope {
             Scope::Named(named) => named.clone(),
             Scope::ControlPlane(Some(named)) => named.clone(),
@@ -72,11 +72,11 @@ impl Getting<'_> {
         if matches!(self.scope, Scope::ControlPlane(_)) {
             sources.insert(0, Source { cluster: Some(CONTROL_PLANE.to_owned()), client: self.control_plane.clone() });
         }
-        let said = self.question.ask_all(&sources).await;
+        let results = self.question.ask_all(&sources).await;
         let (mut answers, mut refused, mut missing) = (Vec::new(), Vec::new(), None);
-        for (source, said) in sources.iter().zip(said) {
-            match said {
-                Ok(answer) => answers.push((source.clone(), answer)),
+        for (source, result) in sources.iter().zip(results) {
+            match result {
+                Ok(response) => answers.push((source.clone(), response)),
                 // A cluster without the object or its kind is not an error.
                 Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => {
                     missing = Some(kube::Error::Api(status));
@@ -95,7 +95,7 @@ impl Getting<'_> {
         }
         let mut err = terminal::stderr();
         for (cluster, error) in &refused {
-            writeln!(err, "warning: {cluster}: {}", reach::said(error))?;
+            writeln!(err, "warning: {cluster}: {}", reach::reason(error))?;
         }
         let partial = !refused.is_empty();
         if answers.is_empty() && !sources.is_empty() {
@@ -106,7 +106,7 @@ impl Getting<'_> {
                 (_, false) => format!("no cluster has it: {}", failure(None, &error)),
             });
             return match (missing, partial) {
-                (Some(_), _) if self.args.ignore_not_found => Ok(Told { sources, answers, partial }),
+                (Some(_), _) if self.args.ignore_not_found => Ok(Responses { sources, answers, partial }),
                 (Some(missing), false) => Err(anyhow!("{missing}")),
                 (Some(missing), true) => Err(anyhow!("{missing}; results from {left_out} are incomplete")),
                 (None, _) => Err(anyhow!("no cluster returned a result: {left_out}")),
@@ -117,6 +117,6 @@ impl Getting<'_> {
             let kind = self.question.kind.name();
             bail!("{kind} {name:?} is in clusters [{}]; {CHOOSE}", clusters.join(", "));
         }
-        Ok(Told { sources, answers, partial })
+        Ok(Responses { sources, answers, partial })
     }
 }

@@ -14,7 +14,7 @@ struct Line {
 
 fn parse(line: &str) -> Result<GetArgs, String> {
     let parsed = Line::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
-    parsed.map(|asked| asked.get).map_err(|error| error.to_string())
+    parsed.map(|args| args.get).map_err(|error| error.to_string())
 }
 
 #[rstest::rstest]
@@ -27,12 +27,16 @@ fn parse(line: &str) -> Result<GetArgs, String> {
 #[case("pods -s karmada", Scope::ControlPlane(Some(Vec::new())), ("pods", None))]
 #[case("pods -s all", Scope::ControlPlane(None), ("pods", None))]
 #[case("pods -s all -C m1", Scope::ControlPlane(Some(vec!["m1".to_owned()])), ("pods", None))]
-fn arguments_select_kinds_and_clusters(#[case] line: &str, #[case] scope: Scope, #[case] asked: (&str, Option<&str>)) {
+fn arguments_select_kinds_and_clusters(
+    #[case] line: &str,
+    #[case] scope: Scope,
+    #[case] expected: (&str, Option<&str>),
+) {
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
-    let all = args.asked().unwrap();
+    let all = args.parse_arguments().unwrap();
     let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
-    assert_eq!(all, [asked]);
+    assert_eq!(all, [expected]);
 }
 
 #[rstest::rstest]
@@ -41,7 +45,7 @@ fn arguments_select_kinds_and_clusters(#[case] line: &str, #[case] scope: Scope,
 #[case("deploy,svc web", &[("deploy", Some("web")), ("svc", Some("web"))])]
 #[case("deploy/web svc/db", &[("deploy", Some("web")), ("svc", Some("db"))])]
 fn several_kinds_and_names_are_parsed(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
-    let all = parse(line).unwrap().asked().unwrap();
+    let all = parse(line).unwrap().parse_arguments().unwrap();
     let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
     assert_eq!(all, expected);
 }
@@ -62,7 +66,7 @@ fn several_kinds_and_names_are_parsed(#[case] line: &str, #[case] expected: &[(&
 #[case("pod/", "invalid object name \"\"")]
 #[case("pod web -A", "use -n")]
 fn invalid_arguments_are_rejected(#[case] line: &str, #[case] expected: &str) {
-    let error = parse(line).and_then(|args| args.asked().map_err(|error| error.to_string())).unwrap_err();
+    let error = parse(line).and_then(|args| args.parse_arguments().map_err(|error| error.to_string())).unwrap_err();
     assert!(error.contains(expected), "{error}");
 }
 
@@ -73,17 +77,17 @@ async fn files_select_objects() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n---\n\
         apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
     std::fs::write(&file, manifest).unwrap();
-    let asked = |more: &str| parse(&format!("-f {} {more}", file.display()));
-    let named = |word: &str, namespace: Option<&str>| Asked {
+    let parse_file = |more: &str| parse(&format!("-f {} {more}", file.display()));
+    let named = |word: &str, namespace: Option<&str>| RequestedObject {
         word: word.to_owned(),
         name: Some("web".to_owned()),
         namespace: namespace.map(str::to_owned),
     };
-    let all = asked("").unwrap().wanted().await.unwrap();
+    let all = parse_file("").unwrap().wanted().await.unwrap();
     assert_eq!(all, [named("Deployment.v1.apps", Some("shop")), named("Service.v1.", None)]);
-    let error = asked("-n other").unwrap().wanted().await.unwrap_err().to_string();
+    let error = parse_file("-n other").unwrap().wanted().await.unwrap_err().to_string();
     assert!(error.contains("\"shop\" does not match the namespace \"other\""), "{error}");
-    assert!(asked("-A").unwrap().wanted().await.unwrap_err().to_string().contains("-A requires a KIND"));
+    assert!(parse_file("-A").unwrap().wanted().await.unwrap_err().to_string().contains("-A requires a KIND"));
     assert!(parse("pods -f x.yaml").unwrap_err().contains("cannot be used with"));
     assert!(parse("").unwrap_err().contains("<KIND>"));
     assert!(parse("--raw /version").is_ok());
@@ -105,13 +109,13 @@ fn printed(line: &str, parts: &[(&str, Value)], named: bool) -> String {
     let with_objects = args.sort_by.is_some();
     let question = Question { kind, namespace, name: None, labels: None, fields: None, as_table, with_objects };
     let mut shown = Shown::new(&args, &question, jiff::Timestamp::UNIX_EPOCH);
-    let answer = |page: &Value| Answer { pages: vec![page.clone()], ..Answer::default() };
+    let response = |page: &Value| Answer { pages: vec![page.clone()], ..Answer::default() };
     let mut out = Vec::new();
     if as_table {
-        parts.iter().for_each(|(cluster, page)| shown.add(Some(cluster), &answer(page)));
+        parts.iter().for_each(|(cluster, page)| shown.add(Some(cluster), &response(page)));
         shown.flush(&mut out).unwrap();
     } else {
-        let objects = parts.iter().flat_map(|(cluster, page)| answer(page).objects(Some(cluster))).collect();
+        let objects = parts.iter().flat_map(|(cluster, page)| response(page).objects(Some(cluster))).collect();
         shown.whole(&mut out, objects, named).unwrap();
     }
     String::from_utf8(out).unwrap()
@@ -132,15 +136,15 @@ fn rows_and_objects_are_sorted() {
     let expected = "NAME     CLUSTER   READY\ndb       m2        1/1\nweb-2    m1        1/1\nweb-10   m1        1/1\n";
     assert_eq!(printed("pods --sort-by .metadata.name", &parts, false), expected);
     let parts = [("m1", pod("web")), ("m2", pod("db"))];
-    let told = printed("pods --sort-by {.metadata.name} -o jsonpath={.items[*].metadata.name}", &parts, false);
-    assert_eq!(told, "db web");
+    let output = printed("pods --sort-by {.metadata.name} -o jsonpath={.items[*].metadata.name}", &parts, false);
+    assert_eq!(output, "db web");
 }
 
 #[test]
 fn labels_and_adoption_become_columns() {
-    let mut told = table(&["web"]);
-    told["rows"][0]["object"]["metadata"]["labels"] = json!({"app": "web"});
-    let parts = [("m1", told)];
+    let mut table = table(&["web"]);
+    table["rows"][0]["object"]["metadata"]["labels"] = json!({"app": "web"});
+    let parts = [("m1", table)];
     let expected =
         "NAME   CLUSTER   READY   ADOPTION   APP   LABELS\nweb    m1        1/1     N          web   app=web\n";
     assert_eq!(printed("pods -o wide -L app --show-labels", &parts, false), expected);
@@ -148,9 +152,9 @@ fn labels_and_adoption_become_columns() {
 
 #[test]
 fn managed_fields_are_shown_on_request() {
-    let mut told = pod("web");
-    told["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
-    let parts = [("m1", told)];
+    let mut pod = pod("web");
+    pod["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
+    let parts = [("m1", pod)];
     assert!(!printed("pod/web -o yaml", &parts, true).contains("managedFields"));
     assert!(printed("pod/web -o yaml --show-managed-fields", &parts, true).contains("manager: kubectl"));
 }

@@ -118,8 +118,8 @@ async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow:
             vec![("retained", copy)]
         }
         Operation::InterpretReplica => {
-            let told = interpreter.replicas(object).await?;
-            vec![("replica", json!(told.replicas)), ("requires", json!(told.requirements))]
+            let result = interpreter.replicas(object).await?;
+            vec![("replica", json!(result.replicas)), ("requires", json!(result.requirements))]
         }
         Operation::InterpretComponent => vec![("components", json!(interpreter.replicas(object).await?.components))],
         Operation::ReviseReplica => {

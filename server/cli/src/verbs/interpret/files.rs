@@ -107,11 +107,11 @@ async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
             tokio::time::sleep(BETWEEN_TRIES).await;
         }
         match client.get(url).send().await {
-            Ok(answer) if answer.status() == reqwest::StatusCode::OK => {
-                return Ok(answer.bytes().await.with_context(|| format!("cannot read {url}"))?.to_vec());
+            Ok(response) if response.status() == reqwest::StatusCode::OK => {
+                return Ok(response.bytes().await.with_context(|| format!("cannot read {url}"))?.to_vec());
             }
-            Ok(answer) => {
-                let status = answer.status();
+            Ok(response) => {
+                let status = response.status();
                 problem =
                     anyhow!("unable to read URL {url:?}, server reported {status}, status code={}", status.as_u16());
                 if !status.is_server_error() {

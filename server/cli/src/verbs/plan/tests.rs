@@ -62,7 +62,7 @@ fn objects_get_the_default_namespace(
     if !has.is_empty() {
         object["metadata"]["namespace"] = has.into();
     }
-    match (place(&mut object, &served, wanted, "default"), expected) {
+    match (set_namespace(&mut object, &served, wanted, "default"), expected) {
         (Ok(()), Ok(namespace)) => assert_eq!(text(&object, "/metadata/namespace"), namespace),
         (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
         (got, expected) => panic!("{got:?} is not {expected:?}"),

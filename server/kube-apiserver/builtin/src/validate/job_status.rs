@@ -143,18 +143,18 @@ fn indexes(e: &mut Errors, before: &Seen<'_>, after: &Seen<'_>) {
     let (completed, failed) = (text(after.job, "status.completedIndexes"), after.status("failedIndexes"));
     let completions = number(after.job, "spec.completions");
     let per_index = set(after.job, "spec.backoffLimitPerIndex");
-    let judge = |e: &mut Errors, field: &str, indexes: &str, completions: i64| {
+    let check = |e: &mut Errors, field: &str, indexes: &str, completions: i64| {
         if let Err(why) = total(indexes, completions) {
             e.invalid(format!("status.{field}"), &json!(indexes), format!("error parsing {field}: {why}"));
         }
     };
     if let Some(completions) = completions.filter(|_| changed("completedIndexes")) {
-        judge(e, "completedIndexes", completed, completions);
+        check(e, "completedIndexes", completed, completions);
     }
     if let (Some(completions), Some(failed)) =
         (completions.filter(|_| per_index && changed("failedIndexes")), failed.as_str())
     {
-        judge(e, "failedIndexes", failed, completions);
+        check(e, "failedIndexes", failed, completions);
     }
     if changed("completedIndexes") && !completed.is_empty() && text(after.job, "spec.completionMode") != "Indexed" {
         let why = "cannot set non-empty completedIndexes when non-indexed completion mode";

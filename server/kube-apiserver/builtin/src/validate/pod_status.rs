@@ -73,7 +73,7 @@ fn transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
 
 /// `ContainerShouldRestart`: the container's restart rules, its restart policy, then that of the pod.
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
-    let tells = |rule: &&Value| {
+    let applies = |rule: &&Value| {
         let named = items(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
         match text(rule, "exitCodes.operator") {
             "In" => named,
@@ -81,7 +81,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
             _ => false,
         }
     };
-    if items(container, "restartPolicyRules").iter().any(|rule| tells(&rule) && text(rule, "action") == "Restart") {
+    if items(container, "restartPolicyRules").iter().any(|rule| applies(&rule) && text(rule, "action") == "Restart") {
         return true;
     }
     let policy = match text(container, "restartPolicy") {

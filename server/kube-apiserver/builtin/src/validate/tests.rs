@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::BuiltinStrategy;
 
-fn said(case: &Value) -> Vec<String> {
+fn error_messages(case: &Value) -> Vec<String> {
     let word = |field: &str| -> &'static str { Box::leak(case[field].as_str().unwrap_or_default().into()) };
     let (group, version) = word("api").rsplit_once('/').unwrap_or(("", word("api")));
     let strategy = BuiltinStrategy::new(group, version, word("kind"));
@@ -40,6 +40,6 @@ fn invalid_objects_are_rejected(#[case] table: &str) {
     let cases: Vec<Value> = serde_json::from_str(table).unwrap();
     for case in &cases {
         let wanted: Vec<&str> = case["said"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
-        assert_eq!(said(case), wanted, "{}", case["name"]);
+        assert_eq!(error_messages(case), wanted, "{}", case["name"]);
     }
 }

@@ -88,12 +88,12 @@ pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String>
             out
         }
         "CSIDriver" => {
-            let asked = at(new, "spec.tokenRequests");
-            let changed = old.is_none_or(|old| !same(at(old, "spec.tokenRequests"), asked));
-            let tells = changed
+            let token_requests = at(new, "spec.tokenRequests");
+            let changed = old.is_none_or(|old| !same(at(old, "spec.tokenRequests"), token_requests));
+            let warns = changed
                 && !items(new, "spec.tokenRequests").is_empty()
                 && unset(new, "spec.serviceAccountTokenInSecrets");
-            tells.then(|| "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()).into_iter().collect()
+            warns.then(|| "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()).into_iter().collect()
         }
         _ => Vec::new(),
     }

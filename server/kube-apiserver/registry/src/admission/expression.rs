@@ -233,7 +233,7 @@ impl Inputs<'_> {
 
 /// The user of a write and the write as an authorization check, whose verb is still empty, for `authorizer` in
 /// expressions.
-pub fn asker(judge: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (Asker, Action) {
+pub fn asker(access_checker: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (Asker, Action) {
     let action = Action::Resource {
         verb: String::new(),
         group: a.resource.gvr.group.to_string(),
@@ -242,7 +242,7 @@ pub fn asker(judge: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (Asker, Acti
         namespace: if a.resource.namespaced { a.ctx.namespace.clone() } else { String::new() },
         name: a.name.to_owned(),
     };
-    (Asker::new(judge.clone(), a.ctx.user.clone()), action)
+    (Asker::new(access_checker.clone(), a.ctx.user.clone()), action)
 }
 
 /// True if all conditions are true. An error names the conditions that could not be evaluated.

@@ -6,6 +6,8 @@
 pub mod expression;
 mod reinvocation;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::Value;
@@ -107,4 +109,37 @@ pub trait Admission: Send + Sync {
     async fn validate(&self, _review: Validation<'_>) -> ApiResult<()> {
         Ok(())
     }
+}
+
+/// Steps of an admission chain, in order.
+pub type Chain = [Arc<dyn Admission>];
+
+/// Runs the mutating admission of all steps, and again if a step has to be invoked again.
+pub async fn mutate(
+    chain: &Chain,
+    attributes: &Attributes<'_>,
+    mut object: Option<&mut Value>,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
+    loop {
+        for step in chain {
+            step.mutate(Review { attributes, object: object.as_deref_mut(), warnings: &mut *warnings }).await?;
+        }
+        if !attributes.reinvocation.begin_second() {
+            return Ok(());
+        }
+    }
+}
+
+/// Runs the validating admission of all steps.
+pub async fn validate(
+    chain: &Chain,
+    attributes: &Attributes<'_>,
+    object: Option<&Value>,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
+    for step in chain {
+        step.validate(Review { attributes, object, warnings: &mut *warnings }).await?;
+    }
+    Ok(())
 }

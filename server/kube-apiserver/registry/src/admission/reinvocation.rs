@@ -24,14 +24,14 @@ struct Step {
     /// The object after this step.
     left: Option<Value>,
     /// Webhooks or policies with `IfNeeded` that have been called since the last change.
-    asked: BTreeSet<String>,
+    invoked: BTreeSet<String>,
     /// Webhooks or policies to be called in the second round.
     again: BTreeSet<String>,
 }
 
 impl Step {
     fn changed(&mut self) {
-        self.again.append(&mut self.asked);
+        self.again.append(&mut self.invoked);
     }
 }
 
@@ -55,13 +55,13 @@ impl Reinvocation {
     }
 
     /// True if this webhook or policy is called in the current round.
-    pub fn asks(&self, step: &'static str, who: &str) -> bool {
+    pub fn should_invoke(&self, step: &'static str, who: &str) -> bool {
         let state = self.0.lock();
         !state.second || state.steps.get(step).is_some_and(|step| step.again.contains(who))
     }
 
     /// Records the call of a webhook or policy, and whether it changed the object.
-    pub fn asked(&self, step: &'static str, who: &str, changed: bool, may_be_asked_again: bool) {
+    pub fn record_invocation(&self, step: &'static str, who: &str, changed: bool, may_be_asked_again: bool) {
         let mut state = self.0.lock();
         state.wanted |= changed;
         let step = state.steps.entry(step).or_default();
@@ -69,7 +69,7 @@ impl Reinvocation {
             step.changed();
         }
         if may_be_asked_again {
-            step.asked.insert(who.to_owned());
+            step.invoked.insert(who.to_owned());
         }
     }
 
@@ -90,14 +90,14 @@ mod tests {
         let round = Reinvocation::default();
         let (before, after) = (json!({"a": 1}), json!({"a": 2}));
         round.enter("webhooks", Some(&before));
-        round.asked("webhooks", "first", false, true);
-        round.asked("webhooks", "never", false, false);
-        round.asked("webhooks", "changes", true, true);
+        round.record_invocation("webhooks", "first", false, true);
+        round.record_invocation("webhooks", "never", false, false);
+        round.record_invocation("webhooks", "changes", true, true);
         round.leave("webhooks", Some(&after));
         assert!(round.begin_second());
         round.enter("webhooks", Some(&after));
-        let asked = ["first", "never", "changes"].map(|who| round.asks("webhooks", who));
-        assert_eq!(asked, [true, false, false]);
+        let reinvoked = ["first", "never", "changes"].map(|who| round.should_invoke("webhooks", who));
+        assert_eq!(reinvoked, [true, false, false]);
         assert!(!round.begin_second(), "there is no third round");
     }
 
@@ -106,13 +106,13 @@ mod tests {
         let round = Reinvocation::default();
         let object = json!({"a": 1});
         round.enter("policies", Some(&object));
-        round.asked("policies", "p", false, true);
+        round.record_invocation("policies", "p", false, true);
         round.leave("policies", Some(&object));
         assert!(!round.begin_second(), "nothing changed");
-        round.asked("webhooks", "w", true, false);
+        round.record_invocation("webhooks", "w", true, false);
         assert!(round.begin_second());
         round.enter("policies", Some(&json!({"a": 2})));
-        assert!(round.asks("policies", "p"));
-        assert!(!round.asks("policies", "q"));
+        assert!(round.should_invoke("policies", "p"));
+        assert!(!round.should_invoke("policies", "q"));
     }
 }

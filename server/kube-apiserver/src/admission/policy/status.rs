@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_admission_plugins::environment::GROUP;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
@@ -13,7 +14,7 @@ use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{GROUP, type_checking};
+use super::type_checking;
 
 const RESOURCE: &str = "validatingadmissionpolicies";
 

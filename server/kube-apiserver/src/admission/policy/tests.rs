@@ -413,8 +413,8 @@ async fn type_checking_warnings_are_reported() {
         tokio::task::yield_now().await;
     };
     let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
-    let text = |place: usize, text: &str, line: &str| {
-        format!("ERROR: <input>:1:{}: {text}\n | {line}\n | {}^\n", place + 1, ".".repeat(place))
+    let text = |column: usize, text: &str, line: &str| {
+        format!("ERROR: <input>:1:{}: {text}\n | {line}\n | {}^\n", column + 1, ".".repeat(column))
     };
     let (replicas, message) = ("object.spec.replicas > 'x'", "string(object.kind.size() + object.kind)");
     let mixed = "found no matching overload for '_+_' applied to '(int, string)'";

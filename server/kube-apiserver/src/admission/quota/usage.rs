@@ -67,14 +67,15 @@ pub(super) fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item =
 
 /// True if no container and no pod-level resource requests cpu or memory.
 fn is_best_effort(pod: &Value) -> bool {
-    let asks = |resources: Option<&Value>| {
+    let requests_resources = |resources: Option<&Value>| {
         ["requests", "limits"].iter().any(|kind| {
-            let asked = amounts(resources.and_then(|resources| resources.get(*kind)));
-            ["cpu", "memory"].iter().any(|name| asked.get(*name).is_some_and(|amount| amount.sign() > 0))
+            let requested = amounts(resources.and_then(|resources| resources.get(*kind)));
+            ["cpu", "memory"].iter().any(|name| requested.get(*name).is_some_and(|amount| amount.sign() > 0))
         })
     };
     let mut all = containers(pod, "containers").chain(containers(pod, "initContainers"));
-    !asks(pod.pointer("/spec/resources")) && !all.any(|container| asks(container.get("resources")))
+    !requests_resources(pod.pointer("/spec/resources"))
+        && !all.any(|container| requests_resources(container.get("resources")))
 }
 
 /// True if a term of the pod's affinities refers to other namespaces.
@@ -205,12 +206,12 @@ mod tests {
 
     use super::*;
 
-    fn asks(cpu: &str) -> Value {
+    fn with_cpu_request(cpu: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}})
     }
 
     fn sidecar(cpu: &str) -> Value {
-        let mut container = asks(cpu);
+        let mut container = with_cpu_request(cpu);
         container["restartPolicy"] = "Always".into();
         container
     }
@@ -221,20 +222,25 @@ mod tests {
         let cases = [
             (
                 "one after the other",
-                json!({"containers": [asks("1"), asks("2")], "initContainers": [asks("5")]}),
+                json!({"containers": [with_cpu_request("1"), with_cpu_request("2")], "initContainers": [with_cpu_request("5")]}),
                 "5",
                 Some("5"),
             ),
-            ("sidecars stay", json!({"containers": [asks("1")], "initContainers": [sidecar("2")]}), "3", Some("3")),
+            (
+                "sidecars stay",
+                json!({"containers": [with_cpu_request("1")], "initContainers": [sidecar("2")]}),
+                "3",
+                Some("3"),
+            ),
             (
                 "those of the start run beside the sidecars before them",
-                json!({"containers": [asks("1")], "initContainers": [asks("4"), sidecar("2"), asks("3")]}),
+                json!({"containers": [with_cpu_request("1")], "initContainers": [with_cpu_request("4"), sidecar("2"), with_cpu_request("3")]}),
                 "5",
                 Some("5"),
             ),
             (
                 "the pod's own count",
-                json!({"containers": [asks("1")], "resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}}),
+                json!({"containers": [with_cpu_request("1")], "resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}}),
                 "7",
                 Some("8"),
             ),
@@ -260,7 +266,7 @@ mod tests {
             {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaceSelector": {}}}]}}}});
         let here = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "zone"}]}}}});
-        let sidecar = json!({"spec": {"containers": [{}], "initContainers": [asks("1")]}});
+        let sidecar = json!({"spec": {"containers": [{}], "initContainers": [with_cpu_request("1")]}});
         let claim = json!({"spec": {"volumeAttributesClassName": "gold"}});
         let gold = json!([{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}]);
         let exists = |scope: &str| json!([{"scopeName": scope, "operator": "Exists"}]);

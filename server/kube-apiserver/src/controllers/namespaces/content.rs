@@ -8,10 +8,10 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::options::{DeleteOptions, Propagation};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::client_errors::api_error;
-use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::{Deleted, Registry};
 use http::Method;
 use http::header::CONTENT_TYPE;
 use jiff::{SignedDuration, Timestamp};
@@ -129,26 +129,31 @@ impl Content {
     async fn delete_registered(&self, resource: &ResourceRef, namespace: &str) -> ApiResult<Vec<Value>> {
         let registry = self.registry();
         let objects = registry.list(resource, namespace, &Default::default()).await?.objects;
-        if objects.is_empty() {
-            return Ok(objects);
-        }
         let propagation = Some(Propagation::Background);
         let options = DeleteOptions { propagation, raw: json!({}), ..DeleteOptions::default() };
+        // A terminating namespace accepts no new objects, so the outcomes show what is left.
+        let mut left = Vec::new();
         for object in objects {
             let ctx = loopback(namespace);
             match registry.delete(resource, &ctx, object.name(), &options, &mut Vec::new()).await {
-                Err(error) if !error.is(Reason::NotFound) => return Err(error),
-                _ => {}
+                Ok(Deleted::Waiting(object)) => left.push(object),
+                Ok(Deleted::Gone(_)) => {}
+                Err(error) if error.is(Reason::NotFound) => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok(registry.list(resource, namespace, &Default::default()).await?.objects)
+        Ok(left)
     }
 
     async fn delete_aggregated(&self, gvr: &Gvr, namespace: &str) -> ApiResult<Vec<Value>> {
         let collection = format!("/apis/{}/{}/namespaces/{namespace}/{}", gvr.group, gvr.version, gvr.resource);
         if self.request(Method::DELETE, &collection).await?.is_none() {
             // The server does not support deletion of collections.
-            for object in self.list(&collection).await? {
+            let listed = self.list(&collection).await?;
+            if listed.is_empty() {
+                return Ok(listed);
+            }
+            for object in listed {
                 self.request(Method::DELETE, &format!("{collection}/{}", object.name())).await?;
             }
         }

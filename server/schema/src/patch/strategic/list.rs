@@ -4,7 +4,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
 
 use super::order::{in_order, partition};
-use super::place::Place;
+use super::place::SchemaPosition;
 use super::{PATCH, failed, merge_map, no_merge_key, unknown_directive};
 use crate::patch::golang::{print_list, type_of};
 use crate::patch::rejected;
@@ -38,7 +38,7 @@ pub(super) fn of_maps(server: &[Value], patch: &[Value]) -> ApiResult<bool> {
 
 /// Merges `patch` into the server's list; with `deletes`, scalars of the patch are removed.
 pub(super) fn merge(
-    at: Place<'_>,
+    at: SchemaPosition<'_>,
     key: Option<&str>,
     server: Vec<Value>,
     patch: &mut [Value],
@@ -68,7 +68,7 @@ pub(super) fn merge(
     Ok(Merged { items, array: server })
 }
 
-fn merge_maps(at: Place<'_>, key: &str, server: Vec<Value>, patch: &mut [Value]) -> ApiResult<Merged> {
+fn merge_maps(at: SchemaPosition<'_>, key: &str, server: Vec<Value>, patch: &mut [Value]) -> ApiResult<Merged> {
     let mut array = server;
     let mut kept = array.len();
     let mut replaces = false;

@@ -9,7 +9,7 @@
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
 
-use self::place::Place;
+use self::place::SchemaPosition;
 use super::golang::{print_map, print_text, type_of};
 use crate::{PatchStrategy, Schema};
 
@@ -56,11 +56,11 @@ pub(super) fn strategic(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiR
     let (Value::Object(original), Value::Object(changes)) = (doc, patch) else {
         return Err(bad("invalid JSON document"));
     };
-    merge_map(Place::root(schema), original.clone(), changes).map(Value::Object)
+    merge_map(SchemaPosition::root(schema), original.clone(), changes).map(Value::Object)
 }
 
 fn merge_map(
-    at: Place<'_>,
+    at: SchemaPosition<'_>,
     mut original: Map<String, Value>,
     patch: &mut Map<String, Value>,
 ) -> ApiResult<Map<String, Value>> {

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
 
-use super::place::Place;
+use super::place::SchemaPosition;
 use super::{
     PATCH, SET_ELEMENT_ORDER, bad, bad_type, failed, list, no_merge_key, target, unhashable, without_directives,
 };
@@ -14,7 +14,7 @@ const MAP: &str = "map[string]interface {}";
 
 /// Applies the `$setElementOrder` directives of a patch and removes them with their lists.
 pub(super) fn set_orders(
-    at: Place<'_>,
+    at: SchemaPosition<'_>,
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
 ) -> ApiResult<()> {
@@ -158,9 +158,9 @@ pub(super) fn in_order(
     let named = sort(named, wanted, key, maps)?;
     let others = sort(others, server, key, maps)?;
     let mut out = Vec::with_capacity(named.len() + others.len());
-    let mut others = others.into_iter().map(|item| (place(server, &item, key, maps), item)).peekable();
+    let mut others = others.into_iter().map(|item| (position_in(server, &item, key, maps), item)).peekable();
     for item in named {
-        let here = place(server, &item, key, maps);
+        let here = position_in(server, &item, key, maps);
         while let Some((_, other)) = others.next_if(|(there, _)| there.is_some() && here.is_some() && *there < here) {
             out.push(other);
         }
@@ -171,7 +171,7 @@ pub(super) fn in_order(
 }
 
 /// Position of an equal element in a list.
-fn place(list: &[Value], item: &Value, key: Option<&str>, maps: bool) -> Option<usize> {
+fn position_in(list: &[Value], item: &Value, key: Option<&str>, maps: bool) -> Option<usize> {
     if !maps {
         return list.iter().position(|other| other == item);
     }
@@ -190,11 +190,11 @@ fn sort(items: Vec<Value>, order: &[Value], key: Option<&str>, maps: bool) -> Ap
         (deleted, kept) = kept.into_iter().partition(is_deletion);
     }
     let mut placed: Vec<(Option<usize>, Value)> =
-        kept.into_iter().map(|item| (place(order, &item, key, maps), item)).collect();
+        kept.into_iter().map(|item| (position_in(order, &item, key, maps), item)).collect();
     // Kubernetes sorts elements without a position before all others, and its insertion sort reverses them. Lists of
     // more than twenty elements are sorted with another algorithm, on which nothing relies.
-    match placed.iter().all(|(place, _)| place.is_some()) {
-        true => placed.sort_by_key(|(place, _)| *place),
+    match placed.iter().all(|(position, _)| position.is_some()) {
+        true => placed.sort_by_key(|(position, _)| *position),
         false if placed.len() <= 20 => {
             for end in 1..placed.len() {
                 for at in (1..=end).rev() {
@@ -209,7 +209,7 @@ fn sort(items: Vec<Value>, order: &[Value], key: Option<&str>, maps: bool) -> Ap
                 }
             }
         }
-        false => placed.sort_by_key(|(place, _)| *place),
+        false => placed.sort_by_key(|(position, _)| *position),
     }
     Ok(placed.into_iter().map(|(_, item)| item).chain(deleted).collect())
 }

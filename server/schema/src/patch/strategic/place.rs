@@ -6,7 +6,7 @@ use super::failed;
 use crate::{Field, PatchStrategy, Schema, Type};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'s> {
+pub(super) struct SchemaPosition<'s> {
     /// `None` for undeclared fields.
     schema: Option<&'s Schema>,
     pointer: bool,
@@ -19,7 +19,7 @@ pub(super) struct Declared<'s> {
     pub(super) merge_key: Option<&'s str>,
 }
 
-impl<'s> Place<'s> {
+impl<'s> SchemaPosition<'s> {
     pub(super) fn root(schema: &'s Schema) -> Self {
         Self { schema: Some(schema), pointer: false }
     }
@@ -64,22 +64,22 @@ impl<'s> Place<'s> {
     }
 
     /// A field that contains a map.
-    pub(super) fn map(self, key: &str) -> ApiResult<(Place<'s>, Declared<'s>)> {
-        let Some(field) = self.field(key)? else { return Ok((Place::nowhere(), Declared::default())) };
-        Ok((Place { schema: Some(&field.node), pointer: is_pointer(field) }, declared(field)))
+    pub(super) fn map(self, key: &str) -> ApiResult<(SchemaPosition<'s>, Declared<'s>)> {
+        let Some(field) = self.field(key)? else { return Ok((SchemaPosition::nowhere(), Declared::default())) };
+        Ok((SchemaPosition { schema: Some(&field.node), pointer: is_pointer(field) }, declared(field)))
     }
 
     /// The elements of a field that contains a list.
-    pub(super) fn list(self, key: &str) -> ApiResult<(Place<'s>, Declared<'s>)> {
-        let Some(field) = self.field(key)? else { return Ok((Place::nowhere(), Declared::default())) };
+    pub(super) fn list(self, key: &str) -> ApiResult<(SchemaPosition<'s>, Declared<'s>)> {
+        let Some(field) = self.field(key)? else { return Ok((SchemaPosition::nowhere(), Declared::default())) };
         let schema: &Schema = &field.node;
         let element = match schema.ty {
             Type::Array => {
                 let pointer = field.go.as_ref().is_some_and(|go| go.ty.starts_with("[]*"));
-                Place { schema: schema.items.as_deref(), pointer }
+                SchemaPosition { schema: schema.items.as_deref(), pointer }
             }
-            Type::Bytes => Place::nowhere(),
-            _ if is_pointer(field) => Place { schema: Some(schema), pointer: false },
+            Type::Bytes => SchemaPosition::nowhere(),
+            _ if is_pointer(field) => SchemaPosition { schema: Some(schema), pointer: false },
             _ => return Err(failed(format!("expected slice or array type, but got: {}", self.kind()))),
         };
         match element.schema {

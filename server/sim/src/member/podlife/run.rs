@@ -53,6 +53,12 @@ pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
             }
         }
     });
+    let volumes = kubelet.clone();
+    world.claims.on_change(move |old, new| {
+        if let Some(claim) = old.filter(|claim| new.is_none_or(|new| new.uid() != claim.uid())) {
+            volumes.forget_claim(claim.uid());
+        }
+    });
     let (wanted, pods) = (queue.clone(), Arc::downgrade(world));
     world.nodes.on_change(move |old, new| {
         let worked =

@@ -163,16 +163,18 @@ impl Planner {
             taint.effect == "PreferNoSchedule"
                 && !pod.spec.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         });
-        let wished: i64 = pod
+        let preferred_weight: i64 = pod
             .spec
             .affinity
             .iter()
             .filter_map(|affinity| affinity.node_affinity.as_ref())
             .flat_map(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten())
-            .filter(|wish| term_matches(&wish.preference, node))
-            .map(|wish| i64::from(wish.weight))
+            .filter(|preferred| term_matches(&preferred.preference, node))
+            .map(|preferred| i64::from(preferred.weight))
             .sum();
-        room / 3 + wished * 2 - i64::from(siblings) * 100 - i64::try_from(avoided.count()).unwrap_or_default() * 300
+        room / 3 + preferred_weight * 2
+            - i64::from(siblings) * 100
+            - i64::try_from(avoided.count()).unwrap_or_default() * 300
     }
 
     /// Filters that depend on other pods: topology spread, affinity and anti-affinity.

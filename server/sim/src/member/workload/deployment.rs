@@ -19,7 +19,7 @@ use crate::member::store::{Index, Key, Stored};
 use crate::member::world::{SharedObject, World};
 
 use super::pods::Parent;
-use super::rollout::{SetView, Wishes, next_move};
+use super::rollout::{RolloutTargets, SetView, next_move};
 use super::{BULK_WRITE_DELAY, keys_of, revision, spawn};
 
 const HASH: &str = "pod-template-hash";
@@ -167,16 +167,16 @@ impl Rollout<'_> {
 
     /// Applies the next action. Returns the name of a created ReplicaSet.
     async fn apply_next_action(&mut self) -> Result<Option<String>> {
-        let wishes = Wishes::new(self.spec);
-        let step = next_move(&wishes, &self.views);
+        let rollout_targets = RolloutTargets::new(self.spec);
+        let step = next_move(&rollout_targets, &self.views);
         let mut created = None;
         if let Some(size) = step.create {
-            created = Some(self.create(size, &wishes).await?);
+            created = Some(self.create(size, &rollout_targets).await?);
         }
         for scale in &step.scale {
             let Some(view) = self.views.iter().find(|view| view.name == scale.name) else { continue };
             let patch = json!({
-                "metadata": {"annotations": {DESIRED: wishes.replicas.to_string(), MAX: (wishes.replicas + wishes.surge).to_string()}},
+                "metadata": {"annotations": {DESIRED: rollout_targets.replicas.to_string(), MAX: (rollout_targets.replicas + rollout_targets.surge).to_string()}},
                 "spec": {"replicas": scale.to},
             });
             let key = Key::new(&self.parent.subject.key.namespace, &scale.name);
@@ -198,12 +198,12 @@ impl Rollout<'_> {
         self.parent.record(self.world, false, "ScalingReplicaSet", message);
     }
 
-    async fn create(&self, size: i32, wishes: &Wishes) -> Result<String> {
+    async fn create(&self, size: i32, rollout_targets: &RolloutTargets) -> Result<String> {
         let mut collisions =
             self.deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
         loop {
             let hash = revision::hash(&self.spec.template, collisions)?;
-            let set = self.new_set(&hash, size, wishes);
+            let set = self.new_set(&hash, size, rollout_targets);
             match self.world.create(&self.world.replica_sets, &set).await {
                 Ok(created) => {
                     let name = created.key().name.to_string();
@@ -218,7 +218,7 @@ impl Rollout<'_> {
         }
     }
 
-    fn new_set(&self, hash: &str, size: i32, wishes: &Wishes) -> ReplicaSet {
+    fn new_set(&self, hash: &str, size: i32, rollout_targets: &RolloutTargets) -> ReplicaSet {
         let Key { namespace, name } = &self.parent.subject.key;
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
@@ -226,8 +226,8 @@ impl Rollout<'_> {
         let mut selector: LabelSelector = self.spec.selector.clone();
         selector.match_labels.get_or_insert_default().insert(HASH.into(), hash.into());
         let mut annotations = self.inherited_annotations();
-        annotations.insert(DESIRED.into(), wishes.replicas.to_string());
-        annotations.insert(MAX.into(), (wishes.replicas + wishes.surge).to_string());
+        annotations.insert(DESIRED.into(), rollout_targets.replicas.to_string());
+        annotations.insert(MAX.into(), (rollout_targets.replicas + rollout_targets.surge).to_string());
         annotations.insert(REVISION.into(), self.next_revision().to_string());
         ReplicaSet {
             metadata: ObjectMeta {
@@ -276,7 +276,9 @@ impl Rollout<'_> {
         let shown = self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION));
         if shown != Some(&wanted.to_string()) {
             let patch = json!({"metadata": {"annotations": {REVISION: wanted.to_string()}}});
-            self.world.patch(&self.world.deployments, &self.deployment.key(), None, &patch).await?;
+            // As in kube-controller-manager, the annotation is written with the status: a change of the annotations of the
+            // Deployment itself would increment its generation.
+            self.world.patch(&self.world.deployments, &self.deployment.key(), Some("status"), &patch).await?;
         }
         Ok(())
     }
@@ -285,16 +287,10 @@ impl Rollout<'_> {
         let current = self.world.deployments.get(&self.deployment.key());
         let current = current.filter(|current| current.uid() == self.deployment.uid());
         let Some(current) = current else { return Ok(None) };
-        let (status, again) = status::status(&current, self.spec, &self.views, created, self.generation(), self.now);
+        let processed = self.deployment.metadata.generation;
+        let (status, again) = status::status(&current, self.spec, &self.views, created, processed, self.now);
         self.world.set_status(&self.world.deployments, &current, current.status.as_ref(), &status).await?;
         Ok(again)
-    }
-
-    /// The generation that was processed; annotating the Deployment may have incremented it since.
-    fn generation(&self) -> Option<i64> {
-        let current = self.world.deployments.get(&self.deployment.key())?;
-        let same_spec = current.spec == self.deployment.spec;
-        if same_spec { current.metadata.generation } else { self.deployment.metadata.generation }
     }
 
     /// Deletes old, empty ReplicaSets above the history limit.

@@ -26,7 +26,7 @@ pub struct SetView {
 
 /// Desired state of a Deployment, with percentages resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RolloutTargets {
     pub replicas: i32,
     pub recreate: bool,
     pub paused: bool,
@@ -34,7 +34,7 @@ pub struct Wishes {
     pub unavailable: i32,
 }
 
-impl Wishes {
+impl RolloutTargets {
     pub fn new(spec: &DeploymentSpec) -> Self {
         let replicas = spec.replicas.unwrap_or(1);
         let strategy = spec.strategy.clone().unwrap_or_default();
@@ -99,16 +99,16 @@ impl Move {
 }
 
 /// Computes the next action. The rollout is complete when there is none and all pods are available.
-pub fn next_move(wishes: &Wishes, sets: &[SetView]) -> Move {
+pub fn next_move(rollout_targets: &RolloutTargets, sets: &[SetView]) -> Move {
     let active = || sets.iter().filter(|set| set.wanted > 0);
-    let resized = active().any(|set| set.desired.is_some_and(|desired| desired != wishes.replicas));
-    if wishes.paused || resized {
-        return Move { create: None, scale: proportional(wishes, sets) };
+    let resized = active().any(|set| set.desired.is_some_and(|desired| desired != rollout_targets.replicas));
+    if rollout_targets.paused || resized {
+        return Move { create: None, scale: proportional(rollout_targets, sets) };
     }
-    if wishes.recreate { recreate(wishes, sets) } else { roll(wishes, sets) }
+    if rollout_targets.recreate { recreate(rollout_targets, sets) } else { roll(rollout_targets, sets) }
 }
 
-fn recreate(wishes: &Wishes, sets: &[SetView]) -> Move {
+fn recreate(rollout_targets: &RolloutTargets, sets: &[SetView]) -> Move {
     let old: Vec<_> = sets.iter().filter(|set| !set.is_new).collect();
     let shrink: Vec<_> =
         old.iter().filter(|set| set.wanted > 0).map(|set| Scale { name: set.name.clone(), to: 0 }).collect();
@@ -119,22 +119,22 @@ fn recreate(wishes: &Wishes, sets: &[SetView]) -> Move {
         return Move::default();
     }
     match sets.iter().find(|set| set.is_new) {
-        None => Move { create: Some(wishes.replicas), scale: Vec::new() },
-        Some(set) if set.wanted != wishes.replicas => {
-            Move { create: None, scale: vec![Scale { name: set.name.clone(), to: wishes.replicas }] }
+        None => Move { create: Some(rollout_targets.replicas), scale: Vec::new() },
+        Some(set) if set.wanted != rollout_targets.replicas => {
+            Move { create: None, scale: vec![Scale { name: set.name.clone(), to: rollout_targets.replicas }] }
         }
         Some(_) => Move::default(),
     }
 }
 
-fn roll(wishes: &Wishes, sets: &[SetView]) -> Move {
+fn roll(rollout_targets: &RolloutTargets, sets: &[SetView]) -> Move {
     let total: i32 = sets.iter().map(|set| set.wanted).sum();
     let grown = |from: i32| {
-        if from >= wishes.replicas {
-            return wishes.replicas;
+        if from >= rollout_targets.replicas {
+            return rollout_targets.replicas;
         }
-        let room = (wishes.replicas + wishes.surge - total).max(0);
-        from + room.min(wishes.replicas - from)
+        let room = (rollout_targets.replicas + rollout_targets.surge - total).max(0);
+        from + room.min(rollout_targets.replicas - from)
     };
     let Some(new) = sets.iter().find(|set| set.is_new) else {
         return Move { create: Some(grown(0)), scale: Vec::new() };
@@ -143,15 +143,15 @@ fn roll(wishes: &Wishes, sets: &[SetView]) -> Move {
     if to != new.wanted {
         return Move { create: None, scale: vec![Scale { name: new.name.clone(), to }] };
     }
-    Move { create: None, scale: shrink_old(wishes, sets, new, total) }
+    Move { create: None, scale: shrink_old(rollout_targets, sets, new, total) }
 }
 
 /// Scales down old ReplicaSets as far as availability allows: unavailable replicas first, then the oldest sets.
-fn shrink_old(wishes: &Wishes, sets: &[SetView], new: &SetView, total: i32) -> Vec<Scale> {
+fn shrink_old(rollout_targets: &RolloutTargets, sets: &[SetView], new: &SetView, total: i32) -> Vec<Scale> {
     let mut old: Vec<SetView> = sets.iter().filter(|set| !set.is_new && set.wanted > 0).cloned().collect();
     old.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let before = old.clone();
-    let mut budget = total - wishes.min_available() - (new.wanted - new.available);
+    let mut budget = total - rollout_targets.min_available() - (new.wanted - new.available);
     if budget <= 0 {
         return Vec::new();
     }
@@ -161,7 +161,7 @@ fn shrink_old(wishes: &Wishes, sets: &[SetView], new: &SetView, total: i32) -> V
         budget -= broken;
     }
     let available: i32 = sets.iter().map(|set| set.available).sum();
-    let mut spare = (available - wishes.min_available()).max(0);
+    let mut spare = (available - rollout_targets.min_available()).max(0);
     for set in &mut old {
         let less = set.wanted.min(spare);
         set.wanted -= less;
@@ -172,28 +172,28 @@ fn shrink_old(wishes: &Wishes, sets: &[SetView], new: &SetView, total: i32) -> V
 }
 
 /// Distributes a changed size over the active sets in proportion to their sizes.
-fn proportional(wishes: &Wishes, sets: &[SetView]) -> Vec<Scale> {
+fn proportional(rollout_targets: &RolloutTargets, sets: &[SetView]) -> Vec<Scale> {
     let mut active: Vec<&SetView> = sets.iter().filter(|set| set.wanted > 0).collect();
     let new = sets.iter().find(|set| set.is_new);
     if active.len() <= 1 {
         let latest = sets.iter().max_by_key(|set| (set.is_new, set.revision));
         let only = active.first().copied().or(latest);
-        let scale = only.filter(|set| set.wanted != wishes.replicas);
-        return scale.map(|set| Scale { name: set.name.clone(), to: wishes.replicas }).into_iter().collect();
+        let scale = only.filter(|set| set.wanted != rollout_targets.replicas);
+        return scale.map(|set| Scale { name: set.name.clone(), to: rollout_targets.replicas }).into_iter().collect();
     }
     if new.is_some_and(|new| {
-        new.wanted == new.desired.unwrap_or(wishes.replicas)
+        new.wanted == new.desired.unwrap_or(rollout_targets.replicas)
             && new.available == new.wanted
-            && new.desired == Some(wishes.replicas)
+            && new.desired == Some(rollout_targets.replicas)
     }) {
         let old = active.iter().filter(|set| !set.is_new);
         return old.map(|set| Scale { name: set.name.clone(), to: 0 }).collect();
     }
-    if wishes.recreate {
+    if rollout_targets.recreate {
         return Vec::new();
     }
     let total: i32 = active.iter().map(|set| set.wanted).sum();
-    let mut left = wishes.max() - total;
+    let mut left = rollout_targets.max() - total;
     // Scaling up prefers newer sets, scaling down older ones; the largest set comes first.
     active.sort_by(|a, b| {
         let by_age = if left >= 0 { b.created.cmp(&a.created) } else { a.created.cmp(&b.created) };
@@ -202,7 +202,7 @@ fn proportional(wishes: &Wishes, sets: &[SetView]) -> Vec<Scale> {
     let mut sizes: Vec<i32> = Vec::with_capacity(active.len());
     for set in &active {
         let was_max = set.max.filter(|max| *max > 0).unwrap_or(total.max(1));
-        let share = (f64::from(set.wanted) * f64::from(wishes.max()) / f64::from(was_max)).round();
+        let share = (f64::from(set.wanted) * f64::from(rollout_targets.max()) / f64::from(was_max)).round();
         // Sizes are far below 2^31.
         let share = share as i32 - set.wanted;
         let step = if left > 0 { share.clamp(0, left) } else { share.clamp(left, 0) };
@@ -214,7 +214,7 @@ fn proportional(wishes: &Wishes, sets: &[SetView]) -> Vec<Scale> {
     }
     let scaled = active.into_iter().zip(sizes).filter(|(set, to)| {
         // A set with unchanged size also needs the new total in its annotation.
-        set.wanted != *to || set.desired != Some(wishes.replicas)
+        set.wanted != *to || set.desired != Some(rollout_targets.replicas)
     });
     scaled.map(|(set, to)| Scale { name: set.name.clone(), to }).collect()
 }
@@ -241,8 +241,8 @@ mod tests {
         }
     }
 
-    fn wishes(replicas: i32, surge: i32, unavailable: i32) -> Wishes {
-        Wishes { replicas, recreate: false, paused: false, surge, unavailable }
+    fn rollout_targets(replicas: i32, surge: i32, unavailable: i32) -> RolloutTargets {
+        RolloutTargets { replicas, recreate: false, paused: false, surge, unavailable }
     }
 
     #[rstest::rstest]
@@ -255,15 +255,15 @@ mod tests {
 
     #[test]
     fn steps_of_each_strategy() {
-        let wishes10 = wishes(10, 3, 2);
-        assert_eq!(next_move(&wishes10, &[]).create, Some(10));
-        assert_eq!(next_move(&wishes10, &[set("old", 1, false, 10, 10)]).create, Some(3));
+        let rollout_targets10 = rollout_targets(10, 3, 2);
+        assert_eq!(next_move(&rollout_targets10, &[]).create, Some(10));
+        assert_eq!(next_move(&rollout_targets10, &[set("old", 1, false, 10, 10)]).create, Some(3));
         let both = [set("old", 1, false, 10, 10), set("new", 2, true, 3, 0)];
-        assert_eq!(next_move(&wishes10, &both).scale, [Scale { name: "old".into(), to: 8 }]);
+        assert_eq!(next_move(&rollout_targets10, &both).scale, [Scale { name: "old".into(), to: 8 }]);
         let broken = [set("old", 1, false, 10, 6), set("new", 2, true, 3, 0)];
-        assert_eq!(next_move(&wishes10, &broken).scale, [Scale { name: "old".into(), to: 8 }]);
+        assert_eq!(next_move(&rollout_targets10, &broken).scale, [Scale { name: "old".into(), to: 8 }]);
 
-        let recreate = Wishes { recreate: true, ..wishes10 };
+        let recreate = RolloutTargets { recreate: true, ..rollout_targets10 };
         assert_eq!(next_move(&recreate, &both[..1]).scale, [Scale { name: "old".into(), to: 0 }]);
         let mut ending = set("old", 1, false, 0, 0);
         ending.pods = 1;
@@ -278,9 +278,9 @@ mod tests {
         for set in &mut sets {
             (set.desired, set.max) = (Some(10), Some(13));
         }
-        let scale = next_move(&wishes(20, 5, 5), &sets).scale;
+        let scale = next_move(&rollout_targets(20, 5, 5), &sets).scale;
         assert_eq!(scale.iter().map(|scale| scale.to).sum::<i32>(), 25);
-        let paused = Wishes { paused: true, ..wishes(4, 1, 1) };
+        let paused = RolloutTargets { paused: true, ..rollout_targets(4, 1, 1) };
         assert_eq!(next_move(&paused, &[set("only", 1, false, 2, 2)]).scale, [Scale { name: "only".into(), to: 4 }]);
     }
 
@@ -289,11 +289,11 @@ mod tests {
         #[test]
         fn rollouts_stay_within_their_limits(replicas in 0i32..30, old in 0i32..30, surge in 0i32..5, down in 0i32..5) {
             let down = if surge == 0 && down == 0 { 1 } else { down }.min(replicas.max(1));
-            let wishes = wishes(replicas, surge, down.min(replicas));
-            let wishes = if wishes.surge == 0 && wishes.unavailable == 0 { Wishes { surge: 1, ..wishes } } else { wishes };
+            let rollout_targets = rollout_targets(replicas, surge, down.min(replicas));
+            let rollout_targets = if rollout_targets.surge == 0 && rollout_targets.unavailable == 0 { RolloutTargets { surge: 1, ..rollout_targets } } else { rollout_targets };
             let mut sets = vec![set("old", 1, false, old.min(replicas), old.min(replicas))];
             for _ in 0..200 {
-                let step = next_move(&wishes, &sets);
+                let step = next_move(&rollout_targets, &sets);
                 if let Some(size) = step.create {
                     sets.push(set("new", 2, true, size, 0));
                 }
@@ -303,9 +303,9 @@ mod tests {
                     set.available = set.available.min(scale.to);
                 }
                 let total: i32 = sets.iter().map(|set| set.wanted).sum();
-                prop_assert!(total <= replicas + wishes.surge);
+                prop_assert!(total <= replicas + rollout_targets.surge);
                 let available: i32 = sets.iter().map(|set| set.available).sum();
-                prop_assert!(available >= wishes.min_available().min(old.min(replicas)));
+                prop_assert!(available >= rollout_targets.min_available().min(old.min(replicas)));
                 if step.is_none() {
                     // One pod becomes available per step.
                     match sets.iter_mut().find(|set| set.available < set.wanted) {

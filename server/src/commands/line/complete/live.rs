@@ -26,22 +26,22 @@ const MOST: usize = 100;
 type Candidates = Vec<CompletionCandidate>;
 
 pub(super) fn clusters(current: &OsStr) -> Candidates {
-    let found = asked(async |client: kube::Client| ask::clusters(&client).await);
+    let found = fetch_candidates(async |client: kube::Client| ask::clusters(&client).await);
     beginning(current, unchosen(&words().pop().unwrap_or_default(), found))
 }
 
 pub(super) fn namespaces(current: &OsStr) -> Candidates {
-    let found = asked(async |client: kube::Client| {
-        let answer =
+    let found = fetch_candidates(async |client: kube::Client| {
+        let response =
             reach::get(&client, &format!("{SEARCH}/query?limit={MOST}&facets=namespace&q=kind%3Anamespace")).await?;
-        Ok(names_of(&answer))
+        Ok(names_of(&response))
     });
     beginning(current, found)
 }
 
 /// Distinct names of the hits.
-fn names_of(answer: &Value) -> Vec<String> {
-    let mut names: Vec<String> = list(answer, "/hits").iter().map(|hit| text(hit, "/name").to_owned()).collect();
+fn names_of(response: &Value) -> Vec<String> {
+    let mut names: Vec<String> = list(response, "/hits").iter().map(|hit| text(hit, "/name").to_owned()).collect();
     names.sort();
     names.dedup();
     names
@@ -50,13 +50,13 @@ fn names_of(answer: &Value) -> Vec<String> {
 /// Completes the last term of a query.
 pub(super) fn query(current: &OsStr) -> Candidates {
     let query = current.to_string_lossy().into_owned();
-    let asked_of = query.clone();
-    let found = asked(async move |client: kube::Client| {
-        let answer =
-            reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", percent_encoded(&asked_of))).await?;
-        let start = answer.get("start").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
-        let before = start.and_then(|start| asked_of.get(..start)).unwrap_or_default();
-        Ok(list(&answer, "/items").iter().map(|item| format!("{before}{}", text(item, "/text"))).collect())
+    let input = query.clone();
+    let found = fetch_candidates(async move |client: kube::Client| {
+        let response =
+            reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", percent_encoded(&input))).await?;
+        let start = response.get("start").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
+        let before = start.and_then(|start| input.get(..start)).unwrap_or_default();
+        Ok(list(&response, "/items").iter().map(|item| format!("{before}{}", text(item, "/text"))).collect())
     });
     candidates(found)
 }
@@ -78,6 +78,34 @@ pub(super) fn objects(current: &OsStr) -> Candidates {
             None => kinds(current),
         },
     }
+}
+
+/// Completes a resource type, then `TYPE/NAME`.
+pub(super) fn targets(current: &OsStr) -> Candidates {
+    match current.to_string_lossy().split_once('/') {
+        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
+        None => kinds(current),
+    }
+}
+
+/// Verbs that RBAC rules name.
+pub(super) fn rbac_verbs(current: &OsStr) -> Candidates {
+    const VERBS: [&str; 13] = [
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "bind",
+        "escalate",
+        "impersonate",
+        "approve",
+        "use",
+    ];
+    beginning(current, VERBS.map(str::to_owned).into())
 }
 
 /// Completes names of the preceding kind.
@@ -104,7 +132,7 @@ pub(super) fn contexts(current: &OsStr) -> Candidates {
 }
 
 fn kinds(current: &OsStr) -> Candidates {
-    let found = asked(async |client: kube::Client| {
+    let found = fetch_candidates(async |client: kube::Client| {
         let served = crowsnest_members::discovery::discover(&client).await?;
         let preferred = served.preferred();
         let listable = preferred.into_iter().filter(|one| one.is_listable());
@@ -119,14 +147,14 @@ fn named(kind: &str) -> Vec<String> {
     for (field, flags) in
         [("namespace:=", &["-n", "--namespace"][..]), ("cluster:", &["-C", "--cluster", "--clusters"])]
     {
-        if let Some(said) = flag(flags) {
-            query.push_str(&format!(" {field}{said}"));
+        if let Some(value) = flag(flags) {
+            query.push_str(&format!(" {field}{value}"));
         }
     }
-    asked(async move |client: kube::Client| {
+    fetch_candidates(async move |client: kube::Client| {
         let path = format!("{SEARCH}/query?limit={MOST}&facets=kind&q={}", percent_encoded(&query));
-        let answer = reach::get(&client, &path).await?;
-        Ok(names_of(&answer))
+        let response = reach::get(&client, &path).await?;
+        Ok(names_of(&response))
     })
 }
 
@@ -146,14 +174,14 @@ fn words() -> Vec<String> {
 /// The value of a flag on the line.
 fn flag(names: &[&str]) -> Option<String> {
     let words = words();
-    let said = |name: &&str| {
+    let value_of = |name: &&str| {
         words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(*name) {
             Some("") => words.get(at + 1).cloned(),
             Some(rest) => rest.strip_prefix('=').map(str::to_owned),
             None => None,
         })
     };
-    names.iter().find_map(said).filter(|said| !said.is_empty())
+    names.iter().find_map(value_of).filter(|value| !value.is_empty())
 }
 
 /// The first argument before the last word that is neither a flag nor its value.
@@ -166,23 +194,23 @@ fn kind_before() -> Option<String> {
 
 /// The words that are neither flags nor their values.
 fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w str> {
-    let speaks = |word: &str| {
+    let takes_value = |word: &str| {
         let mut args = command.get_arguments();
-        let said_behind = match word.strip_prefix("--") {
+        let option = match word.strip_prefix("--") {
             _ if word.contains('=') => None,
             Some(long) => args.find(|arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&long))),
             // In combined short flags such as -it, only the last can take a value.
             None => word.strip_prefix('-').and_then(|shorts| args.find(|arg| arg.get_short() == shorts.chars().last())),
         };
-        said_behind.is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
+        option.is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
     };
-    let is_said: Vec<bool> = words.iter().map(|word| speaks(word)).collect();
-    let own = move |at: usize| at.checked_sub(1).and_then(|at| is_said.get(at)).is_none_or(|said| !said);
+    let value_follows: Vec<bool> = words.iter().map(|word| takes_value(word)).collect();
+    let own = move |at: usize| at.checked_sub(1).and_then(|at| value_follows.get(at)).is_none_or(|is_value| !is_value);
     words.iter().enumerate().filter(move |(at, word)| !word.starts_with('-') && own(*at)).map(|(_, word)| word.as_str())
 }
 
 /// Requests candidates; none on errors and timeouts.
-fn asked(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
+fn fetch_candidates(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
     within_patience(async {
         let (kubeconfig, context) = (flag(&["--kubeconfig"]), flag(&["--context", "--karmada-context"]));
         let client = ConnectionArgs::of(kubeconfig.map(PathBuf::from), context).client().await?;
@@ -190,10 +218,10 @@ fn asked(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> 
     })
 }
 
-fn within_patience(answer: impl Future<Output = anyhow::Result<Vec<String>>>) -> Vec<String> {
+fn within_patience(request: impl Future<Output = anyhow::Result<Vec<String>>>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answered = runtime.map(|runtime| runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await }));
-    match answered {
+    let result = runtime.map(|runtime| runtime.block_on(async { tokio::time::timeout(PATIENCE, request).await }));
+    match result {
         Ok(Ok(Ok(found))) => found,
         Ok(Ok(Err(error))) => {
             tracing::debug!(error = %format_args!("{error:#}"), "completing");
@@ -212,10 +240,10 @@ pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
     let mut command = tokio::process::Command::new("kubectl");
     command.arg("__complete").args(translated(words)).kill_on_drop(true);
     candidates(within_patience(async move {
-        let said = command.output().await?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let output = command.output().await?;
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
         // The last line is the completion directive.
-        let lines = said.lines().take_while(|line| !line.starts_with(':'));
+        let lines = output.lines().take_while(|line| !line.starts_with(':'));
         Ok(lines.filter_map(|line| line.split('\t').next()).map(str::to_owned).collect())
     }))
 }

@@ -68,8 +68,10 @@ pub(super) fn namespace(sheet: &mut Sheet, namespace: &Value, related: &Related)
     marks(sheet, namespace);
     sheet.say(0, "Status", or_none(&namespace["status"]["phase"]));
     conditions(sheet, namespace, &CONDITIONS);
-    told(sheet, related, QUOTAS, "Resource Quotas", |sheet, quotas| quotas.iter().for_each(|one| quota(sheet, one)));
-    told(sheet, related, LIMITS, "Resource Limits", |sheet, limits| {
+    add_related(sheet, related, QUOTAS, "Resource Quotas", |sheet, quotas| {
+        quotas.iter().for_each(|one| quota(sheet, one))
+    });
+    add_related(sheet, related, LIMITS, "Resource Limits", |sheet, limits| {
         let rows: Vec<Vec<String>> =
             limits.iter().flat_map(|one| list(&one["spec"]["limits"])).flat_map(limit).collect();
         let heads = ["Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio"];
@@ -77,12 +79,12 @@ pub(super) fn namespace(sheet: &mut Sheet, namespace: &Value, related: &Related)
     });
 }
 
-fn told(sheet: &mut Sheet, related: &Related, what: &str, label: &str, tell: impl Fn(&mut Sheet, &[Value])) {
+fn add_related(sheet: &mut Sheet, related: &Related, what: &str, label: &str, render: impl Fn(&mut Sheet, &[Value])) {
     sheet.line(0, "");
     match related.get(what) {
         Some(Ok(all)) if !all.is_empty() => {
             sheet.head(0, label);
-            tell(sheet, all);
+            render(sheet, all);
         }
         Some(Err(why)) => sheet.say(0, label, unknown(why)),
         _ => sheet.line(0, format!("No {}.", label.to_lowercase())),

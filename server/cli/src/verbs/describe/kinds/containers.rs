@@ -98,9 +98,9 @@ fn ports(sheet: &mut Sheet, indent: usize, ports: &[Value]) {
     };
     let host = |port: &Value| format!("{}/{}", number(&port["hostPort"]), protocol(port));
     let plural = if ports.len() > 1 { "s" } else { "" };
-    let said = |texts: Vec<String>| if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") };
-    sheet.say(indent, &format!("Port{plural}"), said(ports.iter().map(own).collect()));
-    sheet.say(indent, &format!("Host Port{plural}"), said(ports.iter().map(host).collect()));
+    let join_or_none = |texts: Vec<String>| if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") };
+    sheet.say(indent, &format!("Port{plural}"), join_or_none(ports.iter().map(own).collect()));
+    sheet.say(indent, &format!("Host Port{plural}"), join_or_none(ports.iter().map(host).collect()));
 }
 
 fn words(sheet: &mut Sheet, indent: usize, label: &str, of: &Value) {
@@ -111,16 +111,16 @@ fn words(sheet: &mut Sheet, indent: usize, label: &str, of: &Value) {
 }
 
 fn state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
-    let (said, of) = match state.as_object().and_then(|state| state.iter().find(|(_, of)| of.is_object())) {
+    let (state_name, of) = match state.as_object().and_then(|state| state.iter().find(|(_, of)| of.is_object())) {
         Some((word, of)) if word == "running" => ("Running", of),
         Some((word, of)) if word == "terminated" => ("Terminated", of),
         Some((_, of)) => ("Waiting", of),
         None => ("Waiting", &NOTHING),
     };
-    sheet.say(indent, label, said);
+    sheet.say(indent, label, state_name);
     sheet.maybe(indent + 2, "Reason", &of["reason"]);
     sheet.maybe(indent + 2, "Message", &of["message"]);
-    if said == "Terminated" {
+    if state_name == "Terminated" {
         sheet.say(indent + 2, "Exit Code", number(&of["exitCode"]).to_string());
         sheet.maybe(indent + 2, "Signal", &of["signal"]);
     }
@@ -261,7 +261,7 @@ fn volume_of(sheet: &mut Sheet, indent: usize, volume: &Value) {
     if let Some((field, what, fields)) = VOLUMES.iter().find(|(field, ..)| volume[*field].is_object()) {
         sheet.say(indent, "Type", *what);
         for (label, name) in *fields {
-            sheet.say(indent, label, told(label, &volume[*field][*name]));
+            sheet.say(indent, label, format_field(label, &volume[*field][*name]));
         }
         return;
     }
@@ -275,7 +275,7 @@ fn volume_of(sheet: &mut Sheet, indent: usize, volume: &Value) {
     }
 }
 
-fn told(label: &str, value: &Value) -> String {
+fn format_field(label: &str, value: &Value) -> String {
     match (label, value) {
         ("Optional" | "ReadOnly", value) => (*value == true).to_string(),
         ("SizeLimit", Value::Null) => "<unset>".to_owned(),
@@ -287,10 +287,10 @@ fn told(label: &str, value: &Value) -> String {
 fn projected(sheet: &mut Sheet, indent: usize, source: &Value) {
     if source["secret"].is_object() {
         sheet.say(indent, "SecretName", plain(&source["secret"]["name"]));
-        sheet.say(indent, "Optional", told("Optional", &source["secret"]["optional"]));
+        sheet.say(indent, "Optional", format_field("Optional", &source["secret"]["optional"]));
     } else if source["configMap"].is_object() {
         sheet.say(indent, "ConfigMapName", plain(&source["configMap"]["name"]));
-        sheet.say(indent, "Optional", told("Optional", &source["configMap"]["optional"]));
+        sheet.say(indent, "Optional", format_field("Optional", &source["configMap"]["optional"]));
     } else if source["serviceAccountToken"].is_object() {
         let seconds = source["serviceAccountToken"]["expirationSeconds"].as_i64().unwrap_or(3600);
         sheet.say(indent, "TokenExpirationSeconds", seconds.to_string());
@@ -304,20 +304,20 @@ fn projected(sheet: &mut Sheet, indent: usize, source: &Value) {
 
 /// `key=value:Effect op=Exists for 300s`
 pub(super) fn toleration(of: &Value) -> String {
-    let mut said = plain_or_nothing(&of["key"]).to_owned();
+    let mut text = plain_or_nothing(&of["key"]).to_owned();
     if let Some(value) = of["value"].as_str().filter(|value| !value.is_empty()) {
-        said.push_str(&format!("={value}"));
+        text.push_str(&format!("={value}"));
     }
     if let Some(effect) = of["effect"].as_str().filter(|effect| !effect.is_empty()) {
-        said.push_str(&format!(":{effect}"));
+        text.push_str(&format!(":{effect}"));
     }
     if of["operator"] == "Exists" {
-        said.push_str(if said.is_empty() { "op=Exists" } else { " op=Exists" });
+        text.push_str(if text.is_empty() { "op=Exists" } else { " op=Exists" });
     }
     if let Some(seconds) = of["tolerationSeconds"].as_i64() {
-        said.push_str(&format!(" for {seconds}s"));
+        text.push_str(&format!(" for {seconds}s"));
     }
-    said
+    text
 }
 
 pub(super) fn tolerations(sheet: &mut Sheet, indent: usize, spec: &Value) {

@@ -145,12 +145,12 @@ fn backend(backend: &Value, related: &Related) -> String {
     }
     let service = &backend["service"];
     let (name, port) = (text_of(&service["name"]), &service["port"]);
-    let said = if port["name"].is_string() { plain(&port["name"]) } else { plain(&port["number"]) };
+    let port_text = if port["name"].is_string() { plain(&port["name"]) } else { plain(&port["number"]) };
     let found = match port["name"].is_string() {
         true => endpoints(related, name, &port["name"]),
         false => any_port(related, name),
     };
-    format!("{name}:{said} ({found})")
+    format!("{name}:{port_text} ({found})")
 }
 
 /// Endpoints of a Service with a single port, regardless of the port's name.

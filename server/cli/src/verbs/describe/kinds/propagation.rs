@@ -91,9 +91,9 @@ fn division(scheduling: &Value) -> String {
     }
     let weights = &scheduling["weightPreference"];
     let fixed = |one: &Value| {
-        let whom = affinity(&one["targetCluster"]);
-        let those = if whom.starts_with("with") { "those " } else { "" };
-        format!("{} for {those}{whom}", plain(&one["weight"]))
+        let target = affinity(&one["targetCluster"]);
+        let those = if target.starts_with("with") { "those " } else { "" };
+        format!("{} for {those}{target}", plain(&one["weight"]))
     };
     let how = match scheduling["replicaDivisionPreference"].as_str() {
         Some("Aggregated") => "Aggregated".to_owned(),
@@ -139,10 +139,10 @@ pub(super) fn binding(sheet: &mut Sheet, binding: &Value) {
 
 /// Adds a table of the target clusters with their status.
 fn clusters(sheet: &mut Sheet, binding: &Value) {
-    let told = list(&binding["status"]["aggregatedStatus"]);
+    let statuses = list(&binding["status"]["aggregatedStatus"]);
     let wanted = list(&binding["spec"]["clusters"]);
     let row = |name: &Value, replicas: String| {
-        let status = told.iter().find(|one| one["clusterName"] == *name);
+        let status = statuses.iter().find(|one| one["clusterName"] == *name);
         let of = |field: &str| status.map_or_else(|| NONE.to_owned(), |status| or_none(&status[field]));
         let applied = status.map_or_else(|| NONE.to_owned(), |status| (status["applied"] == true).to_string());
         vec![plain(name), replicas, applied, of("health"), of("appliedMessage").replace('\n', " ")]
@@ -150,7 +150,7 @@ fn clusters(sheet: &mut Sheet, binding: &Value) {
     let mut rows: Vec<Vec<String>> =
         wanted.iter().map(|one| row(&one["name"], number(&one["replicas"]).to_string())).collect();
     // Clusters that the binding is being removed from.
-    let left = told.iter().filter(|one| !wanted.iter().any(|wanted| wanted["name"] == one["clusterName"]));
+    let left = statuses.iter().filter(|one| !wanted.iter().any(|wanted| wanted["name"] == one["clusterName"]));
     rows.extend(left.map(|one| row(&one["clusterName"], "-".to_owned())));
     if rows.is_empty() {
         return sheet.say(0, "Clusters", NONE);

@@ -17,7 +17,7 @@ pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
     sheet.head(0, "Metrics");
     sheet.line(2, "( current / target )");
     for (at, metric) in list(&spec["metrics"]).iter().enumerate() {
-        let (what, target) = told(metric);
+        let (what, target) = describe_metric(metric);
         let now = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), current);
         sheet.say(2, &what, format!("{now} / {target}"));
     }
@@ -50,13 +50,14 @@ fn of(metric: &Value) -> &Value {
 }
 
 /// Description of a metric and its target value.
-fn told(metric: &Value) -> (String, String) {
+fn describe_metric(metric: &Value) -> (String, String) {
     let source = of(metric);
     let target = &source["target"];
     let amount = |field: &str| target[field].as_str().map(str::to_owned);
     let percent = target["averageUtilization"].as_i64().map(|percent| format!("{percent}%"));
     let average = amount("averageValue").map(|value| (value, " (target average value)"));
-    let said = percent.clone().or_else(|| average.as_ref().map(|(value, _)| value.clone())).or_else(|| amount("value"));
+    let target_value =
+        percent.clone().or_else(|| average.as_ref().map(|(value, _)| value.clone())).or_else(|| amount("value"));
     let how = match metric["type"].as_str() {
         Some("Resource") => {
             let pods = if percent.is_some() { "  (as a percentage of request)" } else { "" };
@@ -79,7 +80,7 @@ fn told(metric: &Value) -> (String, String) {
         }
     };
     let average = average.filter(|_| metric["type"] != "Resource").map_or("", |(_, average)| average);
-    (format!("{how}{average}"), said.unwrap_or_else(|| "<auto>".to_owned()))
+    (format!("{how}{average}"), target_value.unwrap_or_else(|| "<auto>".to_owned()))
 }
 
 /// Current value of a metric.

@@ -35,7 +35,7 @@ fn known_kinds_match_their_golden(#[case] fixture: &str, #[case] expected: &str)
     assert_eq!(described(fixture), expected);
 }
 
-fn told_of(object: Value, related: &Related) -> String {
+fn describe(object: Value, related: &Related) -> String {
     description(&object, None, related, None, jiff::Timestamp::UNIX_EPOCH)
 }
 
@@ -43,25 +43,25 @@ fn told_of(object: Value, related: &Related) -> String {
 fn secret_values_are_hidden() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque",
         "data": {"password": "aHVudGVyMg=="}});
-    let told = told_of(secret, &Related::new());
-    assert!(told.ends_with("\nType:  Opaque\n\nData\n====\npassword:  7 bytes\n"), "{told}");
-    assert!(!told.contains("aHVudGVyMg") && told.contains("Cluster:      <control plane>\n"), "{told}");
+    let output = describe(secret, &Related::new());
+    assert!(output.ends_with("\nType:  Opaque\n\nData\n====\npassword:  7 bytes\n"), "{output}");
+    assert!(!output.contains("aHVudGVyMg") && output.contains("Cluster:      <control plane>\n"), "{output}");
 }
 
 #[test]
 fn config_maps_show_their_data() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
         "data": {"b": "two\nlines", "a": "1"}, "binaryData": {"c": "AAAA"}});
-    let told = told_of(map, &Related::new());
+    let output = describe(map, &Related::new());
     let expected = "\nData\n====\na:\n----\n1\n\nb:\n----\ntwo\nlines\n\n\nBinaryData\n====\nc: 3 bytes\n\n";
-    assert!(told.ends_with(expected), "{told}");
+    assert!(output.ends_with(expected), "{output}");
 }
 
 #[test]
 fn missing_related_objects_are_reported() {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}});
     let refused = Related::from([(PODS, Err("pods is forbidden".to_owned()))]);
-    assert!(told_of(claim, &refused).contains("Used By:       <unknown: pods is forbidden>\n"));
+    assert!(describe(claim, &refused).contains("Used By:       <unknown: pods is forbidden>\n"));
 }
 
 #[rstest::rstest]
@@ -73,7 +73,7 @@ fn missing_related_objects_are_reported() {
 #[case(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 #[case(json!({"apiVersion": "example.io/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 fn related_objects_are_requested(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
-    let asked = wanted(&object);
-    let asked: Vec<(&str, &str)> = asked.iter().map(|(what, path)| (*what, path.as_str())).collect();
-    assert_eq!(asked, expected);
+    let requests = wanted(&object);
+    let requests: Vec<(&str, &str)> = requests.iter().map(|(what, path)| (*what, path.as_str())).collect();
+    assert_eq!(requests, expected);
 }

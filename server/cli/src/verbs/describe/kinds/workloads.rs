@@ -42,18 +42,18 @@ pub(super) fn deployment(sheet: &mut Sheet, deployment: &Value, related: &Relate
 fn revisions(sheet: &mut Sheet, deployment: &Value, related: &Related) {
     let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or_default().to_owned();
     let current = revision(deployment);
-    let told = |set: &&Value| {
+    let format_set = |set: &&Value| {
         let (own, wanted) = (number(&set["status"]["replicas"]), wanted(&set["spec"]));
         format!("{} ({own}/{wanted} replicas created)", plain(&set["metadata"]["name"]))
     };
     let (old, new) = match owned(related, REPLICA_SETS, deployment) {
         Ok(sets) => {
             let (new, old): (Vec<&Value>, Vec<&Value>) = sets.into_iter().partition(|set| revision(set) == current);
-            let said = |sets: &[&Value]| match sets {
+            let format_sets = |sets: &[&Value]| match sets {
                 [] => NONE.to_owned(),
-                sets => sets.iter().map(told).collect::<Vec<_>>().join(", "),
+                sets => sets.iter().map(format_set).collect::<Vec<_>>().join(", "),
             };
-            (said(&old), said(&new))
+            (format_sets(&old), format_sets(&new))
         }
         Err(why) => (unknown(why), unknown(why)),
     };
@@ -216,7 +216,7 @@ fn controlled(sheet: &mut Sheet, object: &Value) {
 
 /// Adds the number of pods per phase.
 fn pods(sheet: &mut Sheet, object: &Value, related: &Related) {
-    let said = match owned(related, PODS, object) {
+    let counts = match owned(related, PODS, object) {
         Ok(pods) => {
             let of = |phase: &str| pods.iter().filter(|pod| pod["status"]["phase"] == phase).count();
             let (running, waiting) = (of("Running"), of("Pending"));
@@ -224,5 +224,5 @@ fn pods(sheet: &mut Sheet, object: &Value, related: &Related) {
         }
         Err(why) => unknown(why),
     };
-    sheet.say(0, "Pods Status", said);
+    sheet.say(0, "Pods Status", counts);
 }

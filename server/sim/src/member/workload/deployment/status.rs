@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::member::workload::nonzero;
-use crate::member::workload::rollout::{SetView, Wishes};
+use crate::member::workload::rollout::{RolloutTargets, SetView};
 
 /// Computes the status, and the time until its progress deadline must be checked.
 pub fn status(
@@ -19,7 +19,7 @@ pub fn status(
     now: Timestamp,
 ) -> (DeploymentStatus, Option<Duration>) {
     let old = deployment.status.clone().unwrap_or_default();
-    let wishes = Wishes::new(spec);
+    let rollout_targets = RolloutTargets::new(spec);
     let sum = |of: fn(&SetView) -> i32| sets.iter().map(of).sum::<i32>();
     let available = sum(|set| set.available);
     let new = sets.iter().find(|set| set.is_new);
@@ -35,20 +35,20 @@ pub fn status(
         terminating_replicas: None,
     };
     let mut conditions = Conditions { list: old.conditions.clone().unwrap_or_default(), now };
-    if available >= wishes.min_available() {
+    if available >= rollout_targets.min_available() {
         conditions.set("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.".into());
     } else {
         let message = "Deployment does not have minimum availability.".into();
         conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
     }
-    let complete = sum(|set| set.replicas) == wishes.replicas
-        && new.map_or(0, |set| set.replicas) == wishes.replicas
-        && available == wishes.replicas;
+    let complete = sum(|set| set.replicas) == rollout_targets.replicas
+        && new.map_or(0, |set| set.replicas) == rollout_targets.replicas
+        && available == rollout_targets.replicas;
     let deadline = spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX);
     let mut again = None;
     if let Some(deadline) = deadline {
         let name = new.map_or("", |set| &set.name);
-        again = progress(&mut conditions, &wishes, &old, &status, complete, created, name, deadline);
+        again = progress(&mut conditions, &rollout_targets, &old, &status, complete, created, name, deadline);
     }
     status.conditions = Some(conditions.list);
     (status, again)
@@ -97,7 +97,7 @@ impl Conditions {
 #[expect(clippy::too_many_arguments, reason = "the Progressing condition depends on all of them, once")]
 fn progress(
     conditions: &mut Conditions,
-    wishes: &Wishes,
+    rollout_targets: &RolloutTargets,
     old: &DeploymentStatus,
     new: &DeploymentStatus,
     complete: bool,
@@ -107,7 +107,7 @@ fn progress(
 ) -> Option<Duration> {
     const KIND: &str = "Progressing";
     let reason = conditions.get(KIND).and_then(|known| known.reason.clone()).unwrap_or_default();
-    if wishes.paused {
+    if rollout_targets.paused {
         conditions.set(KIND, "Unknown", "DeploymentPaused", "Deployment is paused".into());
         return None;
     }

@@ -14,7 +14,7 @@ use crate::member::pod::{ContainerPhase, Phase, PodState, RestartPolicy};
 use crate::member::workload::count;
 
 use super::indexes::parse_indexes;
-use super::policy::{Failure, judge, meets};
+use super::policy::{Failure, failure_of, meets};
 
 /// Finalizer that keeps a pod until the Job has counted its termination.
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -147,7 +147,7 @@ impl<'a> View<'a> {
         if self.indexed {
             plan.completed.extend(done.clone().filter_map(|pod| index_of(pod)));
         }
-        let failures = fresh().filter(|pod| self.has_failed(pod) && self.judge(pod) != Failure::Ignored);
+        let failures = fresh().filter(|pod| self.has_failed(pod) && self.failure_of(pod) != Failure::Ignored);
         let failed = self.known.failed.unwrap_or_default() + count(&plan.uncounted_failed) + count(failures);
         let succeeded = if self.indexed {
             count(&plan.completed)
@@ -190,8 +190,8 @@ impl<'a> View<'a> {
         pod.phase == Phase::Failed || (!self.only_failed && pod.deletion.is_some() && pod.phase != Phase::Succeeded)
     }
 
-    fn judge(&self, pod: &PodState) -> Failure {
-        judge(self.spec.pod_failure_policy.as_ref(), pod)
+    fn failure_of(&self, pod: &PodState) -> Failure {
+        failure_of(self.spec.pod_failure_policy.as_ref(), pod)
     }
 
     /// Indexes that have failed permanently.
@@ -200,7 +200,7 @@ impl<'a> View<'a> {
         let mut failed = parse_indexes(self.known.failed_indexes.as_deref().unwrap_or_default());
         let fatal =
             self.pods.iter().filter(|pod| is_tracked(pod) && self.is_valid(pod) && self.has_failed(pod)).filter(
-                |pod| match self.judge(pod) {
+                |pod| match self.failure_of(pod) {
                     Failure::FailsIndex => true,
                     Failure::Ignored => false,
                     _ => annotated(pod, FAILURES) >= limit,
@@ -250,7 +250,7 @@ impl<'a> View<'a> {
         let failure = |reason: &str, message: &str| {
             Some(Verdict { succeeded: false, reason: reason.into(), message: message.into() })
         };
-        let fatal = self.pods.iter().filter(|pod| self.has_failed(pod)).find_map(|pod| match self.judge(pod) {
+        let fatal = self.pods.iter().filter(|pod| self.has_failed(pod)).find_map(|pod| match self.failure_of(pod) {
             Failure::FailsJob(message) => Some(message),
             _ => None,
         });
@@ -347,7 +347,7 @@ impl<'a> View<'a> {
         for index in free.take(missing) {
             let before = kept.get(&index).map(|pod| {
                 let (failures, ignored) = (annotated(pod, FAILURES), annotated(pod, IGNORED_FAILURES));
-                let next = match self.judge(pod) {
+                let next = match self.failure_of(pod) {
                     Failure::Ignored => (failures, ignored + 1),
                     _ => (failures + 1, ignored),
                 };
@@ -422,7 +422,7 @@ impl<'a> View<'a> {
                 if !self.indexed {
                     plan.uncounted_succeeded.insert(pod.uid.to_string());
                 }
-            } else if (failed || job_failed) && self.judge(pod) != Failure::Ignored {
+            } else if (failed || job_failed) && self.failure_of(pod) != Failure::Ignored {
                 plan.uncounted_failed.insert(pod.uid.to_string());
             }
         }

@@ -22,7 +22,7 @@ pub enum Failure {
 }
 
 /// Evaluates a failed pod; the first matching rule decides.
-pub fn judge(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
+pub fn failure_of(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
     let rules = policy.map(|policy| policy.rules.as_slice()).unwrap_or_default();
     for (index, rule) in rules.iter().enumerate() {
         let Some(cause) = cause(rule, pod) else { continue };
@@ -109,7 +109,7 @@ mod tests {
         });
         let pod = Interner::default().pod(serde_json::from_value(pod).unwrap());
         let policy = serde_json::from_value(json!({"rules": rules})).unwrap();
-        assert_eq!(judge(Some(&policy), &pod), expected);
+        assert_eq!(failure_of(Some(&policy), &pod), expected);
     }
 
     #[rstest::rstest]

@@ -1,0 +1,221 @@
+//! Subjects that are allowed an action, with the proof: the binding, its role and the rule. The inverse of [`Rbac::authorize`].
+//!
+//! Only RBAC objects that the reader may list count, so that an answer reveals no others.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Action, Binding, ObjectKind, PolicyRule, Rbac, RoleRef, Subject};
+use crate::user::UserInfo;
+
+/// Namespaces that a question concerns. ClusterRoleBindings grant in all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// These namespaces. Without one, only ClusterRoleBindings grant: cluster-scoped requests and lists over all namespaces.
+    Namespaces(BTreeSet<String>),
+    /// All namespaces, each by itself.
+    All,
+}
+
+/// The RBAC objects of a cluster that a reader may list.
+#[derive(Clone, Copy)]
+pub struct View<'r> {
+    pub rbac: &'r Rbac,
+    /// True if the reader may list the object with this kind, namespace and name.
+    pub is_visible: &'r (dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
+}
+
+/// A subject that is allowed an action, with the objects that allow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof<'r> {
+    pub subject: Subject,
+    /// Namespace of the binding, in which the right holds; empty for a ClusterRoleBinding, whose rights hold everywhere.
+    pub namespace: &'r str,
+    pub binding: &'r str,
+    pub role: &'r RoleRef,
+    /// The first rule of the role that allows the action.
+    pub rule: &'r PolicyRule,
+}
+
+/// A binding whose role does not exist; it grants nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingRole<'r> {
+    /// Namespace of the binding; empty for a ClusterRoleBinding.
+    pub namespace: &'r str,
+    pub binding: &'r str,
+    pub role: &'r RoleRef,
+}
+
+/// Proofs in the order of bindings and their subjects, and the bindings that could not be evaluated.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Answer<'r> {
+    pub proofs: Vec<Proof<'r>>,
+    pub missing: Vec<MissingRole<'r>>,
+}
+
+/// A role that a user has, and the subject by which the user has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldRole<'r> {
+    pub subject: Subject,
+    /// Namespace of the binding; empty for a ClusterRoleBinding.
+    pub namespace: &'r str,
+    pub binding: &'r str,
+    pub role: &'r RoleRef,
+    pub rules: &'r [PolicyRule],
+}
+
+/// A binding with its namespace and name.
+type Bound<'r> = (&'r str, &'r str, &'r Binding);
+
+/// A role as evaluated for an action.
+#[derive(Clone, Copy)]
+enum Evaluated<'r> {
+    Allows(&'r PolicyRule),
+    Denies,
+    Missing,
+}
+
+impl Scope {
+    /// The cluster scope.
+    pub fn cluster() -> Self {
+        Self::Namespaces(BTreeSet::new())
+    }
+
+    /// One namespace; empty: the cluster scope.
+    pub fn of(namespace: &str) -> Self {
+        Self::Namespaces(Some(namespace.to_owned()).filter(|name| !name.is_empty()).into_iter().collect())
+    }
+
+    /// True if the scope is one request: one namespace, or the cluster scope.
+    pub fn is_single(&self) -> bool {
+        matches!(self, Self::Namespaces(namespaces) if namespaces.len() <= 1)
+    }
+}
+
+impl<'r> View<'r> {
+    /// All subjects that the visible bindings allow an action in the scope. The action's namespace is not used. Members of
+    /// `system:masters` are allowed everything without a binding, so they are not among them.
+    pub fn who_can(&self, action: &Action, scope: &Scope) -> Answer<'r> {
+        let mut roles = HashMap::new();
+        let mut answer = Answer::default();
+        let cluster = Scope::cluster();
+        let scope = if matches!(action, Action::Path { .. }) { &cluster } else { scope };
+        for (namespace, name, binding) in self.bindings(scope) {
+            let key = (binding.role.namespace(namespace), binding.role.name.as_str());
+            let evaluated = *roles.entry(key).or_insert_with(|| self.evaluate(&binding.role, namespace, action));
+            if matches!(evaluated, Evaluated::Denies) || !self.shows(namespace, name, &binding.role) {
+                continue;
+            }
+            match evaluated {
+                Evaluated::Denies => {}
+                Evaluated::Missing => {
+                    answer.missing.push(MissingRole { namespace, binding: name, role: &binding.role });
+                }
+                Evaluated::Allows(rule) => {
+                    let resolved = binding.subjects.iter().filter_map(|subject| subject.resolved(namespace));
+                    let proof = |subject| Proof { subject, namespace, binding: name, role: &binding.role, rule };
+                    answer.proofs.extend(resolved.map(proof));
+                }
+            }
+        }
+        answer
+    }
+
+    /// The roles of a user in the scope, in the order of their bindings, and the bindings of the user whose role is
+    /// missing.
+    pub fn roles_of(&self, user: &UserInfo, scope: &Scope) -> (Vec<HeldRole<'r>>, Vec<MissingRole<'r>>) {
+        let (mut held, mut missing) = (Vec::new(), Vec::new());
+        for (namespace, name, binding) in self.bindings(scope) {
+            let Some(subject) = binding.subjects.iter().find(|subject| subject.is(user, namespace)) else { continue };
+            if !self.shows(namespace, name, &binding.role) {
+                continue;
+            }
+            let (Some(subject), role) = (subject.resolved(namespace), &binding.role) else { continue };
+            match self.rbac.role(role, namespace) {
+                Some(found) => held.push(HeldRole { subject, namespace, binding: name, role, rules: &found.rules }),
+                None => missing.push(MissingRole { namespace, binding: name, role }),
+            }
+        }
+        (held, missing)
+    }
+
+    /// Names of the visible ClusterRoles from which an aggregated ClusterRole has a rule.
+    pub fn sources(&self, role: &RoleRef, rule: &PolicyRule) -> Vec<&'r str> {
+        if role.kind != "ClusterRole" {
+            return Vec::new();
+        }
+        let mut sources = self.rbac.sources(&role.name, rule);
+        sources.retain(|name| (self.is_visible)(ObjectKind::ClusterRole, "", name));
+        sources
+    }
+
+    /// Names of objects to which rules restrict one of the verbs on a resource, of all roles: visible or not, bound or not.
+    pub(super) fn names_in_rules(&self, verbs: &[&str], group: &str, resource: &str) -> BTreeSet<&'r str> {
+        let roles = self.rbac.roles.values().flat_map(HashMap::values);
+        let rules = roles.flat_map(|role| role.rules.iter());
+        rules.flat_map(|rule| rule.names_for(verbs, group, resource)).map(String::as_str).collect()
+    }
+
+    /// Namespaces with roles or bindings, visible or not.
+    pub(super) fn namespaces(&self) -> BTreeSet<&'r str> {
+        let all = self.rbac.roles.keys().chain(self.rbac.bindings.keys());
+        all.map(String::as_str).filter(|namespace| !namespace.is_empty()).collect()
+    }
+
+    /// True if a visible ClusterRole has the rules of others.
+    pub(super) fn has_aggregated_roles(&self) -> bool {
+        self.rbac.roles.get("").into_iter().flatten().any(|(name, role)| {
+            role.aggregation.as_ref().is_some_and(|aggregation| !aggregation.selectors.is_empty())
+                && (self.is_visible)(ObjectKind::ClusterRole, "", name)
+        })
+    }
+
+    /// The rules of a visible role; the namespace of a ClusterRole is empty.
+    pub(super) fn role_rules(&self, namespace: &str, name: &str) -> Option<&'r [PolicyRule]> {
+        let kind = if namespace.is_empty() { ObjectKind::ClusterRole } else { ObjectKind::Role };
+        let role = self.rbac.roles.get(namespace)?.get(name)?;
+        (self.is_visible)(kind, namespace, name).then_some(&*role.rules)
+    }
+
+    /// The role of a visible binding; the namespace of a ClusterRoleBinding is empty.
+    pub(super) fn bound_role(&self, namespace: &str, name: &str) -> Option<&'r RoleRef> {
+        let binding = self.rbac.bindings.get(namespace)?.get(name)?;
+        self.shows(namespace, name, &binding.role).then_some(&binding.role)
+    }
+
+    /// True if the reader may list a binding and its role.
+    pub(super) fn shows(&self, namespace: &str, name: &str, role: &RoleRef) -> bool {
+        let kind = if namespace.is_empty() { ObjectKind::ClusterRoleBinding } else { ObjectKind::RoleBinding };
+        let of_role = match role.namespace(namespace) {
+            "" => (ObjectKind::ClusterRole, ""),
+            namespace => (ObjectKind::Role, namespace),
+        };
+        (self.is_visible)(kind, namespace, name) && (self.is_visible)(of_role.0, of_role.1, &role.name)
+    }
+
+    fn evaluate(&self, role: &RoleRef, namespace: &str, action: &Action) -> Evaluated<'r> {
+        match self.rbac.role(role, namespace) {
+            None => Evaluated::Missing,
+            Some(role) => {
+                role.rules.iter().find(|rule| rule.allows(action)).map_or(Evaluated::Denies, Evaluated::Allows)
+            }
+        }
+    }
+
+    /// The bindings of the scope, ClusterRoleBindings first.
+    pub(super) fn bindings(&self, scope: &Scope) -> impl Iterator<Item = Bound<'r>> + use<'r> {
+        let all = &self.rbac.bindings;
+        let scopes: Vec<_> = match scope {
+            Scope::All => all.iter().collect(),
+            Scope::Namespaces(namespaces) => {
+                let named = namespaces.iter().map(String::as_str).filter(|namespace| !namespace.is_empty());
+                std::iter::once("").chain(named).filter_map(|namespace| all.get_key_value(namespace)).collect()
+            }
+        };
+        scopes.into_iter().flat_map(|(namespace, bindings)| {
+            bindings.iter().map(move |(name, binding)| (namespace.as_str(), name.as_str(), binding))
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! Tables of steps and paths.
+
+use super::*;
+use crate::rbac::{ObjectKind, Rbac};
+use crate::user::UserInfo;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// Rules `VERB[,VERB] GROUP/RESOURCE[/SUBRESOURCE][ NAME]`, bound in a namespace (or in the cluster, if it is empty) to a
+/// subject.
+fn rbac(grants: &[(&str, &str, &str)]) -> Rbac {
+    let mut rbac = Rbac::default();
+    for (nth, (namespace, subject, rule)) in grants.iter().enumerate() {
+        let words: Vec<&str> = rule.split(' ').collect();
+        let (group, resource) = words[1].split_once('/').unwrap();
+        let verbs: Vec<&str> = words[0].split(',').collect();
+        let rule =
+            json!({"verbs": verbs, "apiGroups": [group], "resources": [resource], "resourceNames": words.get(2..)});
+        let name = format!("role{nth}");
+        rbac.put_role("", &name, serde_json::from_value(json!({"rules": [rule]})).unwrap());
+        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": name}, "subjects": [subject_of(subject)]});
+        rbac.put_binding(namespace, &name, serde_json::from_value(binding).unwrap());
+    }
+    rbac
+}
+
+/// `User/ann`, `ServiceAccount/shop/robot`.
+fn subject_of(text: &str) -> Value {
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        [kind, name] => json!({"kind": kind, "name": name}),
+        [kind, namespace, name] => json!({"kind": kind, "namespace": namespace, "name": name}),
+        _ => panic!("{text}"),
+    }
+}
+
+fn visible(rbac: &Rbac) -> View<'_> {
+    View { rbac, is_visible: &|_: ObjectKind, _: &str, _: &str| true }
+}
+
+fn get(resource: &str, namespace: &str) -> Action {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    Action::Resource {
+        verb: "get".into(),
+        group: String::new(),
+        resource: resource.into(),
+        subresource: subresource.into(),
+        namespace: namespace.into(),
+        name: String::new(),
+    }
+}
+
+/// `ann: CreatePod -> ServiceAccount shop/robot`
+fn shown(paths: &[Path<'_>]) -> Vec<String> {
+    let step = |step: &Step<'_>| match &step.reaches {
+        Some(subject) => format!("{:?} -> {subject}", step.kind),
+        None => format!("{:?}", step.kind),
+    };
+    let path = |path: &Path<'_>| {
+        let steps: Vec<String> = path.steps.iter().map(step).collect();
+        format!("{}: {}", path.subject.name, steps.join(", "))
+    };
+    paths.iter().map(path).collect()
+}
+
+const ROBOT: (&str, &str, &str) = ("shop", "ServiceAccount/shop/robot", "get /configmaps");
+
+#[rstest]
+#[case::creates_pods(&[("shop", "User/ann", "create /pods")], &["ann: CreatePod -> ServiceAccount shop/robot"])]
+#[case::in_another_namespace(&[("ops", "User/ann", "create /pods")], &[])]
+#[case::patches_deployments(&[("shop", "User/ann", "patch apps/deployments")], &["ann: CreateWorkload -> ServiceAccount shop/robot"])]
+#[case::executes(&[("shop", "User/ann", "create /pods/exec")], &["ann: ExecInPod -> ServiceAccount shop/robot"])]
+#[case::attaches(&[("shop", "User/ann", "get /pods/attach")], &["ann: AttachToPod -> ServiceAccount shop/robot"])]
+#[case::adds_containers(&[("shop", "User/ann", "update /pods/ephemeralcontainers")], &["ann: EphemeralContainer -> ServiceAccount shop/robot"])]
+#[case::requests_a_token(&[("shop", "User/ann", "create /serviceaccounts/token robot")], &["ann: RequestToken -> ServiceAccount shop/robot"])]
+#[case::of_another_account(&[("shop", "User/ann", "create /serviceaccounts/token other")], &[])]
+#[case::reads_tokens(&[("shop", "User/ann", "list /secrets")], &["ann: ReadSecrets -> ServiceAccount shop/robot"])]
+#[case::impersonates(&[("", "User/ann", "impersonate /serviceaccounts robot")], &["ann: Impersonate -> ServiceAccount shop/robot"])]
+#[case::uses_kubelets(&[("", "Group/sre", "get /nodes/proxy")], &["sre: NodeProxy -> ServiceAccount shop/robot"])]
+#[case::escalates(&[("shop", "User/ann", "escalate,update rbac.authorization.k8s.io/roles")], &["ann: Escalate"])]
+#[case::without_writing(&[("shop", "User/ann", "escalate rbac.authorization.k8s.io/roles")], &[])]
+#[case::binds_a_role_that_allows_it(
+    &[("shop", "User/ann", "bind rbac.authorization.k8s.io/clusterroles role0"), ("shop", "User/ann", "create rbac.authorization.k8s.io/rolebindings")],
+    &["ann: Bind"])]
+#[case::binds_another_role(
+    &[("shop", "User/ann", "bind rbac.authorization.k8s.io/clusterroles role1"), ("shop", "User/ann", "create rbac.authorization.k8s.io/rolebindings")],
+    &[])]
+#[case::groups_are_not_combined(
+    &[("shop", "User/ann", "bind rbac.authorization.k8s.io/clusterroles"), ("shop", "Group/staff", "create rbac.authorization.k8s.io/rolebindings")],
+    &[])]
+#[case::except_that_of_everyone(
+    &[("shop", "User/ann", "bind rbac.authorization.k8s.io/clusterroles"), ("shop", "Group/system:authenticated", "create rbac.authorization.k8s.io/rolebindings")],
+    &["ann: Bind"])]
+#[case::becomes_an_administrator(
+    &[("", "User/ann", "impersonate /groups system:masters"), ("", "User/ann", "impersonate /users")],
+    &["ann: Impersonate -> Group system:masters"])]
+#[case::several_steps(
+    &[("", "User/ann", "impersonate /users bob"), ("ops", "ServiceAccount/ops/ci", "create /pods"), ("shop", "User/bob", "create /pods")],
+    &["bob: CreatePod -> ServiceAccount shop/robot", "ann: Impersonate -> User bob, CreatePod -> ServiceAccount shop/robot"])]
+fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)], #[case] expected: &[&str]) {
+    let grants: Vec<_> = std::iter::once(ROBOT).chain(grants.iter().copied()).collect();
+    let rbac = rbac(&grants);
+    let places = Places { cluster: visible(&rbac), control_plane: None };
+    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
+    let direct = places.cluster.who_can(&action, &scope).proofs;
+    let found = places.paths_to(&action, &scope, &direct);
+    assert_eq!(shown(&found.paths), expected);
+    for path in &found.paths {
+        let last = path.steps.last().and_then(|step| step.reaches.clone());
+        let is_account = last.is_some_and(|last| last.kind == SubjectKind::ServiceAccount);
+        assert_eq!(path.proof.is_some(), is_account, "{path:?}");
+        assert!(path.steps.iter().all(|step| !step.rights.is_empty()));
+    }
+}
+
+#[rstest]
+#[case::mounts_them("create /pods", &["ann: CreatePod"])]
+#[case::lists_them("list /secrets", &["ann: ReadSecrets"])]
+#[case::reads_others("list /configmaps", &[])]
+fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str]) {
+    let rbac = rbac(&[("shop", "User/ann", rule)]);
+    let places = Places { cluster: visible(&rbac), control_plane: None };
+    let found = places.paths_to(&get("secrets", "shop"), &Scope::of("shop"), &[]);
+    assert_eq!(shown(&found.paths), expected);
+}
+
+#[rstest]
+#[case::one_of_all(Scope::All, "ops", &["ann: Bind"])]
+#[case::the_cluster_as_one_of_all(Scope::All, "", &["ann: Bind"])]
+#[case::that_of_the_question(Scope::of("ops"), "ops", &["ann: Bind"])]
+#[case::another(Scope::of("shop"), "ops", &[])]
+#[case::requests_over_all(Scope::cluster(), "ops", &[])]
+fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
+    let rule = "create,bind rbac.authorization.k8s.io/*";
+    let rbac = rbac(&[("web", "User/bob", "get /configmaps"), (namespace, "User/ann", rule)]);
+    let places = Places { cluster: visible(&rbac), control_plane: None };
+    let found = places.paths_to(&get("pods", ""), &scope, &[]);
+    assert_eq!(
+        (shown(&found.paths), found.truncated),
+        (expected.iter().map(|path| (*path).to_owned()).collect(), false)
+    );
+}
+
+#[test]
+fn namespaces_that_are_not_followed_are_reported() {
+    let names: Vec<String> = (0..=ways::MOST_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
+    for (count, truncated) in [(names.len(), true), (names.len() - 1, false)] {
+        let grants: Vec<_> = names[..count].iter().map(|name| (name.as_str(), "User/ann", "get /pods")).collect();
+        let rbac = rbac(&grants);
+        let places = Places { cluster: visible(&rbac), control_plane: None };
+        assert_eq!(places.paths_to(&get("configmaps", ""), &Scope::All, &[]).truncated, truncated, "{count}");
+    }
+}
+
+#[test]
+fn paths_have_at_most_four_steps() {
+    let chain: Vec<(String, String)> =
+        (0..6).map(|nth| (format!("User/u{}", nth + 1), format!("impersonate /users u{nth}"))).collect();
+    let mut grants: Vec<(&str, &str, &str)> =
+        chain.iter().map(|(subject, rule)| ("", subject.as_str(), rule.as_str())).collect();
+    grants.push(("shop", "User/u0", "get /configmaps"));
+    let rbac = rbac(&grants);
+    let view = visible(&rbac);
+    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
+    let direct = view.who_can(&action, &scope).proofs;
+    let found = Places { cluster: view, control_plane: None }.paths_to(&action, &scope, &direct);
+    let lengths: Vec<usize> = found.paths.iter().map(|path| path.steps.len()).collect();
+    assert_eq!(lengths, [1, 2, 3, 4]);
+    let reached = view.paths_from(&UserInfo::new("u6", ["staff"]));
+    assert_eq!(
+        reached.paths.iter().map(|path| path.subject.name.to_string()).collect::<Vec<_>>(),
+        ["u5", "u4", "u3", "u2"]
+    );
+    assert!(!found.truncated && !reached.truncated);
+}
+
+#[rstest]
+#[case::credentials("karmada-cluster", "User/ann", "get /secrets member1", &["ann: ReadClusterCredentials"])]
+#[case::of_another_member("karmada-cluster", "User/ann", "get /secrets member2", &[])]
+#[case::works("karmada-es-member1", "User/ann", "create work.karmada.io/works", &["ann: WriteWork"])]
+#[case::works_of_another_member("karmada-es-member2", "User/ann", "create work.karmada.io/works", &[])]
+#[case::the_account_of_the_same_name("", "ServiceAccount/shop/robot", "get cluster.karmada.io/clusters/proxy member1",
+    &["robot: ClusterProxy -> ServiceAccount shop/robot"])]
+#[case::an_account_of_another_name("", "ServiceAccount/shop/other", "get cluster.karmada.io/clusters/proxy member1", &[])]
+fn the_control_plane_gives_access_to_members(
+    #[case] namespace: &str,
+    #[case] subject: &str,
+    #[case] rule: &str,
+    #[case] expected: &[&str],
+) {
+    let (member, own) = (rbac(&[ROBOT]), rbac(&[(namespace, subject, rule)]));
+    let credentials = [("karmada-cluster".to_owned(), "member1".to_owned())];
+    let control_plane = ControlPlane {
+        view: visible(&own),
+        cluster: "member1",
+        execution_namespace: "karmada-es-member1",
+        credentials: &credentials,
+    };
+    let places = Places { cluster: visible(&member), control_plane: Some(control_plane) };
+    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
+    let direct = places.cluster.who_can(&action, &scope).proofs;
+    assert_eq!(shown(&places.paths_to(&action, &scope, &direct).paths), expected);
+}
+
+#[test]
+fn templates_and_policies_start_containers_in_members() {
+    let grants = [
+        ("shop", "User/ann", "create apps/deployments"),
+        ("shop", "User/ann", "create policy.karmada.io/propagationpolicies"),
+        ("shop", "User/bob", "create apps/deployments"),
+    ];
+    let (member, own) = (rbac(&[ROBOT]), rbac(&grants));
+    let control_plane = ControlPlane {
+        view: visible(&own),
+        cluster: "member1",
+        execution_namespace: "karmada-es-member1",
+        credentials: &[],
+    };
+    let places = Places { cluster: visible(&member), control_plane: Some(control_plane) };
+    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
+    let direct = places.cluster.who_can(&action, &scope).proofs;
+    let found = places.paths_to(&action, &scope, &direct);
+    assert_eq!(shown(&found.paths), ["ann: Propagate -> ServiceAccount shop/robot"]);
+    assert_eq!(found.paths[0].source, RuleSource::ControlPlane);
+}

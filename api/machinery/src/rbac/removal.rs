@@ -1,0 +1,220 @@
+//! Rules as they would be without some RBAC objects.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Aggregation, PolicyRule, Rbac, StoredRole};
+use crate::selector::label_selector_matches;
+
+/// Kinds of RBAC objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ObjectKind {
+    Role,
+    ClusterRole,
+    RoleBinding,
+    ClusterRoleBinding,
+}
+
+/// An RBAC object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectName {
+    pub kind: ObjectKind,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKind {
+    pub const ALL: [Self; 4] = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
+
+    /// Plural of the kind.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Role => "roles",
+            Self::ClusterRole => "clusterroles",
+            Self::RoleBinding => "rolebindings",
+            Self::ClusterRoleBinding => "clusterrolebindings",
+        }
+    }
+
+    pub fn is_namespaced(self) -> bool {
+        matches!(self, Self::Role | Self::RoleBinding)
+    }
+}
+
+impl Rbac {
+    /// True if the object exists.
+    pub fn contains(&self, object: &ObjectName) -> bool {
+        match object.kind {
+            ObjectKind::Role | ObjectKind::ClusterRole => {
+                self.roles.get(&object.namespace).is_some_and(|roles| roles.contains_key(&object.name))
+            }
+            ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
+                self.bindings.get(&object.namespace).is_some_and(|bindings| bindings.contains_key(&object.name))
+            }
+        }
+    }
+
+    /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from a removed one.
+    pub fn without(&self, removed: &[ObjectName]) -> Self {
+        let mut rest = self.clone();
+        let mut changed = BTreeMap::new();
+        for object in removed {
+            match object.kind {
+                ObjectKind::Role => rest.remove_role(&object.namespace, &object.name),
+                ObjectKind::ClusterRole => {
+                    let part = self.aggregation(&object.name).cloned().unwrap_or_default();
+                    changed.insert(object.name.clone(), part);
+                    rest.remove_role("", &object.name);
+                }
+                ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
+                    rest.remove_binding(&object.namespace, &object.name);
+                }
+            }
+        }
+        rest.aggregate(changed);
+        rest
+    }
+
+    fn aggregation(&self, name: &str) -> Option<&Arc<Aggregation>> {
+        self.roles.get("")?.get(name)?.aggregation.as_ref()
+    }
+
+    /// Computes again the rules of the roles that aggregate changed ones, until no role changes.
+    fn aggregate(&mut self, mut changed: BTreeMap<String, Arc<Aggregation>>) {
+        let count = self.roles.get("").map_or(0, HashMap::len);
+        // Roles that aggregate each other end after one round; the limit is for roles whose stored rules are outdated.
+        let mut steps = count.saturating_mul(count).saturating_add(changed.len());
+        while let Some((_, part)) = changed.pop_first() {
+            let Some(roles) = self.roles.get("").filter(|_| steps > 0) else { return };
+            steps -= 1;
+            let aggregated = roles.iter().filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)));
+            let selecting: Vec<(String, Arc<Aggregation>)> = aggregated
+                .filter(|(_, whole)| whole.selects(&part))
+                .map(|(name, whole)| (name.clone(), Arc::clone(whole)))
+                .collect();
+            for (name, whole) in selecting {
+                let rules = self.union(&name, &whole);
+                let role = self.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
+                let Some(role) = role.filter(|role| *role.rules != *rules) else { continue };
+                role.rules = rules.into();
+                changed.insert(name, whole);
+            }
+        }
+    }
+
+    /// Rules of the selected roles in the order of their names, without duplicates.
+    fn union(&self, name: &str, whole: &Aggregation) -> Vec<PolicyRule> {
+        let mut rules: Vec<PolicyRule> = Vec::new();
+        for (_, part) in self.parts(name, whole) {
+            for rule in part.rules.iter() {
+                if !rules.contains(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+        rules
+    }
+
+    /// The ClusterRoles whose rules an aggregated one has, in the order of their names.
+    fn parts<'r>(&'r self, name: &str, whole: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
+        let roles = self.roles.get("").into_iter().flatten();
+        let is_part = |(other, role): &(&String, &StoredRole)| {
+            *other != name && whole.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
+        };
+        let mut parts: Vec<_> = roles.filter(is_part).map(|(name, role)| (name.as_str(), role)).collect();
+        parts.sort_unstable_by_key(|(name, _)| *name);
+        parts
+    }
+
+    /// Names of the ClusterRoles from which an aggregated one has a rule; empty for a role with rules of its own.
+    pub(super) fn sources(&self, name: &str, rule: &PolicyRule) -> Vec<&str> {
+        let Some(whole) = self.aggregation(name).filter(|whole| !whole.selectors.is_empty()) else { return Vec::new() };
+        let parts = self.parts(name, whole).into_iter();
+        parts.filter(|(_, part)| part.rules.contains(rule)).map(|(name, _)| name).collect()
+    }
+}
+
+impl Aggregation {
+    fn selects(&self, part: &Self) -> bool {
+        self.selectors.iter().any(|selector| label_selector_matches(selector, &part.labels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rbac::Action;
+    use crate::user::UserInfo;
+    use serde_json::{Value, json};
+
+    fn rule(resource: &str) -> Value {
+        json!({"apiGroups": [""], "resources": [resource], "verbs": ["get"]})
+    }
+
+    fn selecting(label: &str) -> Value {
+        json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]})
+    }
+
+    /// `edit` aggregates `view` and `writers`, `view` aggregates `pods` and `more`, as the default roles do.
+    fn snapshot() -> Rbac {
+        let mut rbac = Rbac::default();
+        let mut role = |name: &str, label: &str, rules: Value, aggregation: Value| {
+            let role = json!({"metadata": {"labels": {label: "true"}}, "rules": rules, "aggregationRule": aggregation});
+            rbac.put_role("", name, serde_json::from_value(role).unwrap());
+        };
+        role("pods", "to-view", json!([rule("pods")]), Value::Null);
+        role("more", "to-view", json!([rule("pods"), rule("services")]), Value::Null);
+        role("view", "to-edit", json!([rule("pods"), rule("services")]), selecting("to-view"));
+        role("writers", "to-edit", json!([rule("secrets")]), Value::Null);
+        role("edit", "none", json!([rule("pods"), rule("services"), rule("secrets")]), selecting("to-edit"));
+        let binding =
+            json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}, "subjects": [{"kind": "User", "name": "ann"}]});
+        rbac.put_binding("", "ann", serde_json::from_value(binding).unwrap());
+        rbac
+    }
+
+    #[rstest::rstest]
+    #[case::nothing(&[], "pods services secrets")]
+    #[case::a_part(&[(ObjectKind::ClusterRole, "more")], "pods secrets")]
+    #[case::a_rule_of_two_parts(&[(ObjectKind::ClusterRole, "pods")], "pods services secrets")]
+    #[case::both_parts(&[(ObjectKind::ClusterRole, "pods"), (ObjectKind::ClusterRole, "more")], "secrets")]
+    #[case::an_aggregated_part(&[(ObjectKind::ClusterRole, "view")], "secrets")]
+    #[case::the_role(&[(ObjectKind::ClusterRole, "edit")], "")]
+    #[case::the_binding(&[(ObjectKind::ClusterRoleBinding, "ann")], "")]
+    #[case::another_kind(&[(ObjectKind::ClusterRole, "ann")], "pods services secrets")]
+    fn removed_objects_grant_nothing(#[case] removed: &[(ObjectKind, &str)], #[case] expected: &str) {
+        let rbac = snapshot();
+        let name = |(kind, name): &(ObjectKind, &str)| ObjectName {
+            kind: *kind,
+            namespace: String::new(),
+            name: (*name).into(),
+        };
+        let rest = rbac.without(&removed.iter().map(name).collect::<Vec<_>>());
+        let ann = UserInfo::new("ann", ["staff"]);
+        let may = |resource: &&str| {
+            let action = Action::Resource {
+                verb: "get".into(),
+                group: String::new(),
+                resource: (*resource).into(),
+                subresource: String::new(),
+                namespace: String::new(),
+                name: String::new(),
+            };
+            matches!(rest.authorize(&ann, &action), crate::rbac::Decision::Allowed { .. })
+        };
+        let allowed: Vec<&str> = ["pods", "services", "secrets"].into_iter().filter(|resource| may(resource)).collect();
+        assert_eq!(allowed.join(" "), expected);
+    }
+
+    #[test]
+    fn rules_have_sources() {
+        let rbac = snapshot();
+        let pods: PolicyRule = serde_json::from_value(rule("pods")).unwrap();
+        assert_eq!(rbac.sources("view", &pods), ["more", "pods"]);
+        assert_eq!(rbac.sources("edit", &pods), ["view"]);
+        assert!(rbac.sources("pods", &pods).is_empty() && rbac.sources("nosuch", &pods).is_empty());
+    }
+}

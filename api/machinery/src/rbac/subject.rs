@@ -1,0 +1,169 @@
+//! Subjects of bindings.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+
+const ACCOUNT: &str = "system:serviceaccount:";
+const ACCOUNTS: &str = "system:serviceaccounts";
+
+/// Kind of a subject. Subjects of unknown kinds are allowed nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SubjectKind {
+    User,
+    Group,
+    ServiceAccount,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// A user, group or service account.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Subject {
+    pub kind: SubjectKind,
+    /// Empty for users and groups. A stored subject of a RoleBinding may omit it.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+}
+
+fn is_empty(text: &str) -> bool {
+    text.is_empty()
+}
+
+impl Subject {
+    pub fn user(name: &str) -> Self {
+        Self { kind: SubjectKind::User, namespace: Box::default(), name: name.into() }
+    }
+
+    pub fn group(name: &str) -> Self {
+        Self { kind: SubjectKind::Group, namespace: Box::default(), name: name.into() }
+    }
+
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        Self { kind: SubjectKind::ServiceAccount, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// True if a binding in this namespace with this subject applies to the user.
+    pub(super) fn is(&self, user: &UserInfo, binding_namespace: &str) -> bool {
+        match self.kind {
+            SubjectKind::User => *user.name == *self.name,
+            SubjectKind::Group => user.groups.iter().any(|group| **group == *self.name),
+            SubjectKind::ServiceAccount => {
+                let namespace = if self.namespace.is_empty() { binding_namespace } else { &self.namespace };
+                let account = user.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
+                !namespace.is_empty() && account == Some((namespace, &*self.name))
+            }
+            SubjectKind::Unknown => false,
+        }
+    }
+
+    /// The subject with its namespace, and service accounts that are named as users in the same form; `None` if a binding
+    /// in this namespace with it applies to no user.
+    pub(super) fn resolved(&self, binding_namespace: &str) -> Option<Self> {
+        match self.kind {
+            SubjectKind::Unknown => None,
+            SubjectKind::Group => Some(Self::group(&self.name)),
+            SubjectKind::User => {
+                let account = self.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
+                Some(match account.filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()) {
+                    Some((namespace, name)) => Self::service_account(namespace, name),
+                    None => Self::user(&self.name),
+                })
+            }
+            SubjectKind::ServiceAccount => {
+                let namespace = if self.namespace.is_empty() { binding_namespace } else { &self.namespace };
+                (!namespace.is_empty()).then(|| Self::service_account(namespace, &self.name))
+            }
+        }
+    }
+
+    /// True if everyone whom `other` denotes is denoted by this subject, by the groups that API servers add.
+    pub fn includes(&self, other: &Self) -> bool {
+        if self == other {
+            return true;
+        }
+        if self.kind != SubjectKind::Group {
+            return false;
+        }
+        match (&*self.name, other.kind) {
+            (AUTHENTICATED, SubjectKind::Group) => &*other.name != UNAUTHENTICATED,
+            (AUTHENTICATED, SubjectKind::User) => &*other.name != crate::user::ANONYMOUS,
+            (AUTHENTICATED | ACCOUNTS, SubjectKind::ServiceAccount) => true,
+            (name, SubjectKind::ServiceAccount) => {
+                name.strip_prefix(ACCOUNTS).and_then(|rest| rest.strip_prefix(':')) == Some(&*other.namespace)
+            }
+            _ => false,
+        }
+    }
+
+    /// The name of a service account's group, without the prefix: its namespace, or empty for all service accounts.
+    pub(super) fn accounts_group(&self) -> Option<&str> {
+        if self.kind != SubjectKind::Group {
+            return None;
+        }
+        let rest = self.name.strip_prefix(ACCOUNTS)?;
+        if rest.is_empty() { Some("") } else { rest.strip_prefix(':') }
+    }
+
+    /// The subject in reasons of decisions, as kube-apiserver prints it.
+    pub(super) fn describe(&self) -> String {
+        match self.kind {
+            SubjectKind::ServiceAccount => format!("ServiceAccount {:?}", format!("{}/{}", self.name, self.namespace)),
+            kind => format!("{kind:?} {:?}", self.name),
+        }
+    }
+}
+
+/// `ServiceAccount shop/robot`, `User ann`.
+impl fmt::Display for Subject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.namespace {
+            "" => write!(formatter, "{:?} {}", self.kind, self.name),
+            namespace => write!(formatter, "{:?} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::itself(Subject::user("ann"), Subject::user("ann"), true)]
+    #[case::everyone(Subject::group("system:authenticated"), Subject::user("ann"), true)]
+    #[case::a_group(Subject::group("system:authenticated"), Subject::group("staff"), true)]
+    #[case::nobody(Subject::group("system:authenticated"), Subject::user("system:anonymous"), false)]
+    #[case::without_identity(Subject::group("system:authenticated"), Subject::group("system:unauthenticated"), false)]
+    #[case::accounts(Subject::group("system:serviceaccounts"), Subject::service_account("shop", "robot"), true)]
+    #[case::of_namespace(
+        Subject::group("system:serviceaccounts:shop"),
+        Subject::service_account("shop", "robot"),
+        true
+    )]
+    #[case::of_another(Subject::group("system:serviceaccounts:ops"), Subject::service_account("shop", "robot"), false)]
+    #[case::no_account(Subject::group("system:serviceaccounts"), Subject::user("ann"), false)]
+    #[case::groups_are_not_guessed(Subject::group("staff"), Subject::user("ann"), false)]
+    fn subjects_include_others(#[case] one: Subject, #[case] other: Subject, #[case] expected: bool) {
+        assert_eq!(one.includes(&other), expected);
+    }
+
+    #[test]
+    fn accounts_are_resolved() {
+        let robot = Subject::service_account("shop", "robot");
+        let cases = [
+            (Subject::user("system:serviceaccount:shop:robot"), "", Some(&robot)),
+            (Subject::service_account("", "robot"), "shop", Some(&robot)),
+            (Subject::service_account("", "robot"), "", None),
+            (Subject::default(), "shop", None),
+        ];
+        for (stored, namespace, expected) in cases {
+            assert_eq!(stored.resolved(namespace).as_ref(), expected, "{stored:?}");
+        }
+        assert_eq!(robot.to_string(), "ServiceAccount shop/robot");
+    }
+}

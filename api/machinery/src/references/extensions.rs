@@ -1,0 +1,84 @@
+//! References of kinds of widely used extensions.
+
+use super::Relation::{RoutedBy, RoutesTo};
+use super::kubernetes::{CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE};
+use super::rule::{Kind, Rule};
+
+const GATEWAY: Kind = ("gateway.networking.k8s.io", "Gateway");
+const GATEWAY_CLASS: Kind = ("gateway.networking.k8s.io", "GatewayClass");
+const BACKEND_TLS_POLICY: &[Kind] = &[("gateway.networking.k8s.io", "BackendTLSPolicy")];
+const ROUTES: &[Kind] = &[
+    ("gateway.networking.k8s.io", "GRPCRoute"),
+    ("gateway.networking.k8s.io", "HTTPRoute"),
+    ("gateway.networking.k8s.io", "TCPRoute"),
+    ("gateway.networking.k8s.io", "TLSRoute"),
+    ("gateway.networking.k8s.io", "UDPRoute"),
+];
+const CERTIFICATE: &[Kind] = &[("cert-manager.io", "Certificate")];
+const ISSUER: Kind = ("cert-manager.io", "Issuer");
+const ISSUED: &[Kind] = &[
+    ("acme.cert-manager.io", "Challenge"),
+    ("acme.cert-manager.io", "Order"),
+    ("cert-manager.io", "Certificate"),
+    ("cert-manager.io", "CertificateRequest"),
+];
+const SNAPSHOT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshot");
+const SNAPSHOT_CLASS: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotClass");
+const SNAPSHOT_CONTENT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotContent");
+const DEPLOYMENT: Kind = ("apps", "Deployment");
+const SCALED_OBJECT: &[Kind] = &[("keda.sh", "ScaledObject")];
+const TRIGGER_AUTHENTICATION: Kind = ("keda.sh", "TriggerAuthentication");
+const EXTERNAL_SECRET: &[Kind] = &[("external-secrets.io", "ExternalSecret")];
+const SECRET_STORE: Kind = ("external-secrets.io", "SecretStore");
+const ROLLOUT: &[Kind] = &[("argoproj.io", "Rollout")];
+const FLUX_RELEASE: &[Kind] = &[("helm.toolkit.fluxcd.io", "HelmRelease")];
+const FLUX_KUSTOMIZATION: &[Kind] = &[("kustomize.toolkit.fluxcd.io", "Kustomization")];
+/// Sources state their kind; this is only their default group.
+const FLUX_SOURCE: Kind = ("source.toolkit.fluxcd.io", "");
+
+/// References of kinds of widely used extensions: Gateway API, cert-manager, volume snapshots, VerticalPodAutoscaler,
+/// KEDA, External Secrets, Argo Rollouts, OpenKruise and Flux.
+pub const EXTENSIONS: &[Rule] = &[
+    Rule::name(&[GATEWAY], "spec.gatewayClassName", GATEWAY_CLASS),
+    Rule::reference(&[GATEWAY], "spec.listeners[].tls.certificateRefs[]", SECRET),
+    Rule::reference(&[GATEWAY], "spec.listeners[].tls.frontendValidation.caCertificateRefs[]", CONFIG_MAP),
+    Rule::stated(&[GATEWAY], "spec.infrastructure.parametersRef"),
+    Rule::stated(&[GATEWAY_CLASS], "spec.parametersRef"),
+    Rule::reference(ROUTES, "spec.parentRefs[]", GATEWAY).stating(RoutedBy),
+    Rule::reference(ROUTES, "spec.rules[].backendRefs[]", SERVICE).stating(RoutesTo),
+    Rule::reference(ROUTES, "spec.rules[].filters[].requestMirror.backendRef", SERVICE).stating(RoutesTo),
+    Rule::stated(ROUTES, "spec.rules[].filters[].extensionRef"),
+    Rule::reference(ROUTES, "spec.rules[].backendRefs[].filters[].requestMirror.backendRef", SERVICE).stating(RoutesTo),
+    Rule::stated(ROUTES, "spec.rules[].backendRefs[].filters[].extensionRef"),
+    Rule::reference(BACKEND_TLS_POLICY, "spec.targetRefs[]", SERVICE),
+    Rule::reference(BACKEND_TLS_POLICY, "spec.validation.caCertificateRefs[]", CONFIG_MAP),
+    Rule::reference(ISSUED, "spec.issuerRef", ISSUER),
+    Rule::name(CERTIFICATE, "spec.secretName", SECRET),
+    Rule::name(CERTIFICATE, "spec.keystores.jks.passwordSecretRef.name", SECRET),
+    Rule::name(CERTIFICATE, "spec.keystores.pkcs12.passwordSecretRef.name", SECRET),
+    // Secrets of a ClusterIssuer are in a namespace that only cert-manager's configuration names.
+    Rule::name(&[ISSUER], "spec.acme.privateKeySecretRef.name", SECRET),
+    Rule::name(&[ISSUER], "spec.ca.secretName", SECRET),
+    Rule::name(&[SNAPSHOT], "spec.source.persistentVolumeClaimName", PERSISTENT_VOLUME_CLAIM),
+    Rule::name(&[SNAPSHOT], "spec.source.volumeSnapshotContentName", SNAPSHOT_CONTENT),
+    Rule::name(&[SNAPSHOT], "status.boundVolumeSnapshotContentName", SNAPSHOT_CONTENT),
+    Rule::name(&[SNAPSHOT, SNAPSHOT_CONTENT], "spec.volumeSnapshotClassName", SNAPSHOT_CLASS),
+    Rule::reference(&[SNAPSHOT_CONTENT], "spec.volumeSnapshotRef", SNAPSHOT),
+    Rule::stated(&[("autoscaling.k8s.io", "VerticalPodAutoscaler")], "spec.targetRef"),
+    Rule::reference(SCALED_OBJECT, "spec.scaleTargetRef", DEPLOYMENT),
+    Rule::reference(SCALED_OBJECT, "spec.triggers[].authenticationRef", TRIGGER_AUTHENTICATION),
+    Rule::reference(EXTERNAL_SECRET, "spec.secretStoreRef", SECRET_STORE),
+    Rule::name(EXTERNAL_SECRET, "spec.target.name", SECRET),
+    Rule::pod_spec(ROLLOUT, "spec.template.spec"),
+    Rule::stated(ROLLOUT, "spec.workloadRef"),
+    Rule::name(ROLLOUT, "spec.strategy.canary.canaryService", SERVICE),
+    Rule::name(ROLLOUT, "spec.strategy.canary.stableService", SERVICE),
+    Rule::name(ROLLOUT, "spec.strategy.blueGreen.activeService", SERVICE),
+    Rule::name(ROLLOUT, "spec.strategy.blueGreen.previewService", SERVICE),
+    Rule::pod_spec(
+        &[("apps.kruise.io", "CloneSet"), ("apps.kruise.io", "DaemonSet"), ("apps.kruise.io", "StatefulSet")],
+        "spec.template.spec",
+    ),
+    Rule::reference(FLUX_RELEASE, "spec.chart.spec.sourceRef", FLUX_SOURCE),
+    Rule::reference(FLUX_KUSTOMIZATION, "spec.sourceRef", FLUX_SOURCE),
+];

@@ -1,0 +1,151 @@
+//! Objects that an object refers to, by group, kind, namespace and name.
+//!
+//! The tables [`KUBERNETES`] and [`EXTENSIONS`] list the references of each kind; those of pods and pod templates are
+//! in `pod.rs`. Owner references and subjects of events have their own form and are not included.
+
+mod extensions;
+mod kinds;
+mod kubernetes;
+mod pod;
+mod rule;
+mod selectors;
+
+pub use extensions::EXTENSIONS;
+pub use kinds::written as written_kind;
+pub use kubernetes::KUBERNETES;
+pub use rule::{CustomRelation, CustomRule, CustomTarget, Kind, Rule};
+pub use selectors::{SELECTING, Selected, selected};
+
+use crate::names::ObjectKey;
+use crate::printers::Source;
+use crate::unstructured;
+use kinds::builtin_group;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// Meaning of a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Relation {
+    /// The object uses the referenced one.
+    Uses,
+    /// The object sends traffic to the referenced one.
+    RoutesTo,
+    /// The referenced object sends traffic to this one, as a Gateway to its routes.
+    RoutedBy,
+    /// The binding grants a role to the referenced object.
+    Subject,
+    /// The binding grants the referenced role.
+    RoleRef,
+    /// The object runs on the referenced node.
+    RunsOn,
+}
+
+/// A reference with the field that states it. Ordered by the referenced object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    pub object: ObjectKey,
+    pub relation: Relation,
+    /// Path of the rule, and the field below it.
+    prefix: Cow<'static, str>,
+    field: &'static str,
+}
+
+impl Reference {
+    /// The field that states the reference: `spec.template.spec.volumes[].secret.secretName`.
+    pub fn via(&self) -> String {
+        let dot = if self.prefix.is_empty() || self.field.is_empty() { "" } else { "." };
+        [&*self.prefix, dot, self.field].concat()
+    }
+}
+
+/// Referenced objects by the rules of these tables, in order and without duplicates: see [`stated_references`].
+pub fn references<'a>(tables: &[&[Rule]], group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
+    let mut keys: Vec<ObjectKey> =
+        stated_references(tables, group, kind, source).into_iter().map(|reference| reference.object).collect();
+    keys.dedup();
+    keys
+}
+
+/// References of an object by the rules of these tables, in the order of the referenced objects.
+///
+/// A reference without a namespace is in the namespace of the object, unless its kind is cluster-scoped. If the scope of
+/// the kind is unknown, both are returned: only one of them can exist.
+pub fn stated_references<'a>(
+    tables: &[&[Rule]],
+    group: &str,
+    kind: &str,
+    source: impl Source<'a>,
+) -> BTreeSet<Reference> {
+    if (group, kind) == ("", "Pod") {
+        return source.read::<pod::Pod<'a>>().map(|pod| pod.references().found).unwrap_or_default();
+    }
+    let mut rules = tables.iter().copied().flatten().filter(|rule| rule.is_of(group, kind)).peekable();
+    if rules.peek().is_none() {
+        return BTreeSet::new();
+    }
+    let object = source.tree();
+    let mut found = References::of(unstructured::namespace(&object));
+    rules.for_each(|rule| rule.read(&object, &mut found));
+    found.found
+}
+
+/// References of an object by rules that users add.
+pub fn custom_references(rules: &[CustomRule], group: &str, kind: &str, object: &Value) -> BTreeSet<Reference> {
+    let mut found = References::of(unstructured::namespace(object));
+    rules.iter().filter(|rule| rule.is_of(group, kind)).for_each(|rule| rule.read(object, &mut found));
+    found.found
+}
+
+/// Group of an `apiVersion`; empty for the core group.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// Group of a reference by `apiVersion` and kind. Without a version, it names a built-in kind.
+pub fn group_of_reference<'a>(api_version: &'a str, kind: &str) -> &'a str {
+    match api_version {
+        "" => builtin_group(kind).unwrap_or_default(),
+        api_version => group_of(api_version),
+    }
+}
+
+/// References of an object in a namespace.
+struct References<'n> {
+    /// Namespace of the referring object; empty for cluster-scoped objects.
+    namespace: &'n str,
+    /// Relation and path of the rule that is applied.
+    relation: Relation,
+    prefix: Cow<'static, str>,
+    found: BTreeSet<Reference>,
+}
+
+impl<'n> References<'n> {
+    fn of(namespace: &'n str) -> Self {
+        Self { namespace, relation: Relation::Uses, prefix: Cow::Borrowed(""), found: BTreeSet::new() }
+    }
+
+    /// Adds a reference that a field below the rule's path states. An empty namespace is not stated in the reference; without
+    /// kind or name there is none.
+    fn add(&mut self, (group, kind): (&str, &str), namespace: &str, name: &str, field: &'static str) {
+        if kind.is_empty() || name.is_empty() {
+            return;
+        }
+        let own = self.namespace;
+        let mut add = |namespace: &str| {
+            let object = ObjectKey::new(group, kind, namespace, name);
+            let runs_on = field == pod::NODE_NAME;
+            let relation = if runs_on { Relation::RunsOn } else { self.relation };
+            self.found.insert(Reference { object, relation, prefix: self.prefix.clone(), field });
+        };
+        match kinds::is_namespaced(group, kind) {
+            Some(false) => add(""),
+            _ if !namespace.is_empty() => add(namespace),
+            Some(true) => add(own),
+            None => [own, ""].into_iter().for_each(add),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

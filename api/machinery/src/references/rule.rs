@@ -1,0 +1,208 @@
+//! Rules that read references from fields of an object.
+
+use super::{References, Relation, builtin_group, group_of, pod};
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Group and kind.
+pub type Kind = (&'static str, &'static str);
+
+/// A field of some kinds that refers to other objects.
+pub struct Rule {
+    /// The kinds that have the field.
+    of: &'static [Kind],
+    /// Fields separated by dots. `[]` visits all items of a list, `[field=value]` those with this value of a field.
+    path: &'static str,
+    target: Target,
+    relation: Relation,
+}
+
+/// The objects that the value of a field refers to.
+enum Target {
+    /// The value is the name of an object of this kind.
+    Name(Kind),
+    /// The value is an object with the fields of a reference. This is the default of its group and kind.
+    Reference(Kind),
+    /// The value is a reference that states its kind. Without a group, it is a built-in kind.
+    Stated,
+    /// The value has these fields with the name and the namespace of an object of this kind.
+    Fields(Kind, &'static str, &'static str),
+    /// The value is a pod's spec.
+    PodSpec,
+}
+
+impl Rule {
+    /// The field contains the name of an object of this kind.
+    pub const fn name(of: &'static [Kind], path: &'static str, kind: Kind) -> Self {
+        Self { of, path, relation: Relation::Uses, target: Target::Name(kind) }
+    }
+
+    /// The field contains a reference; `kind` is the default of its group and kind.
+    pub const fn reference(of: &'static [Kind], path: &'static str, kind: Kind) -> Self {
+        Self { of, path, relation: Relation::Uses, target: Target::Reference(kind) }
+    }
+
+    /// The field contains a reference that states its kind.
+    pub const fn stated(of: &'static [Kind], path: &'static str) -> Self {
+        Self { of, path, relation: Relation::Uses, target: Target::Stated }
+    }
+
+    /// Two fields of the value are name and namespace of an object of this kind.
+    pub(super) const fn fields(
+        of: &'static [Kind],
+        path: &'static str,
+        kind: Kind,
+        name: &'static str,
+        namespace: &'static str,
+    ) -> Self {
+        Self { of, path, relation: Relation::Uses, target: Target::Fields(kind, name, namespace) }
+    }
+
+    /// The field contains the spec of a pod.
+    pub(super) const fn pod_spec(of: &'static [Kind], path: &'static str) -> Self {
+        Self { of, path, relation: Relation::Uses, target: Target::PodSpec }
+    }
+
+    /// This rule with another meaning than use.
+    pub const fn stating(mut self, relation: Relation) -> Self {
+        self.relation = relation;
+        self
+    }
+
+    /// True if objects of the kind have the field.
+    pub(super) fn is_of(&self, group: &str, kind: &str) -> bool {
+        self.of.contains(&(group, kind))
+    }
+
+    /// Adds the references of an object.
+    pub(super) fn read(&self, object: &Value, found: &mut References<'_>) {
+        found.relation = self.relation;
+        found.prefix = Cow::Borrowed(self.path);
+        values(object, self.path).into_iter().for_each(|value| self.target.read(value, found));
+    }
+}
+
+/// A rule that users add: a field of a kind that refers to objects of another kind.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CustomRule {
+    /// Group and kind with the field.
+    #[serde(default)]
+    pub group: String,
+    pub kind: String,
+    /// As of [`Rule`]. The value is a name, or an object with the fields of a reference.
+    pub path: String,
+    pub target: CustomTarget,
+    #[serde(default)]
+    pub relation: CustomRelation,
+}
+
+/// Group and kind of the objects that a reference means, unless it states others.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CustomTarget {
+    #[serde(default)]
+    pub group: String,
+    pub kind: String,
+}
+
+/// Relations that users' rules may state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum CustomRelation {
+    #[default]
+    #[serde(rename = "USES")]
+    Uses,
+    #[serde(rename = "ROUTES_TO")]
+    RoutesTo,
+}
+
+impl CustomRule {
+    /// True if objects of the kind have the field.
+    pub fn is_of(&self, group: &str, kind: &str) -> bool {
+        (self.group.as_str(), self.kind.as_str()) == (group, kind)
+    }
+
+    pub(super) fn read(&self, object: &Value, found: &mut References<'_>) {
+        found.relation = match self.relation {
+            CustomRelation::Uses => Relation::Uses,
+            CustomRelation::RoutesTo => Relation::RoutesTo,
+        };
+        found.prefix = Cow::Owned(self.path.clone());
+        let CustomTarget { group, kind } = &self.target;
+        for value in values(object, &self.path) {
+            match value.as_str() {
+                Some(name) => found.add((group, kind), "", name, ""),
+                None => read_reference(value, (group, kind), found),
+            }
+        }
+    }
+}
+
+impl Target {
+    fn read(&self, value: &Value, found: &mut References<'_>) {
+        match self {
+            Self::Name(kind) => found.add(*kind, "", value.as_str().unwrap_or_default(), ""),
+            Self::Reference(default) => read_reference(value, *default, found),
+            Self::Stated => {
+                let kind = text(value, "kind");
+                let group = stated_group(value).or_else(|| builtin_group(kind)).unwrap_or_default();
+                found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
+            }
+            Self::Fields(kind, name, namespace) => {
+                // The names of parameters may be templates, such as `${pvc.name}`.
+                let fields = [text(value, name), text(value, namespace)];
+                if fields.iter().all(|field| !field.contains("${")) {
+                    found.add(*kind, fields[1], fields[0], name);
+                }
+            }
+            Self::PodSpec => {
+                if let Ok(spec) = pod::PodSpec::deserialize(value) {
+                    spec.references(found);
+                }
+            }
+        }
+    }
+}
+
+/// Adds a reference with a default of its group and kind.
+fn read_reference(value: &Value, (group, kind): (&str, &str), found: &mut References<'_>) {
+    let group = stated_group(value).unwrap_or(group);
+    let kind = Some(text(value, "kind")).filter(|kind| !kind.is_empty()).unwrap_or(kind);
+    found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
+}
+
+/// The group that a reference states, if any.
+fn stated_group(reference: &Value) -> Option<&str> {
+    let stated = |field: &str| reference.get(field).and_then(Value::as_str);
+    match stated("apiVersion") {
+        Some(api_version) if !api_version.is_empty() => Some(group_of(api_version)),
+        _ => stated("apiGroup").or_else(|| stated("group")),
+    }
+}
+
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Values at a path.
+fn values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
+    let mut here = vec![object];
+    for segment in path.split('.') {
+        let (field, items) = match segment.split_once('[') {
+            Some((field, condition)) => (field, Some(condition.trim_end_matches(']'))),
+            None => (segment, None),
+        };
+        here = here.into_iter().filter_map(|value| value.get(field)).collect();
+        if let Some(condition) = items {
+            let items = here.into_iter().filter_map(Value::as_array).flatten();
+            here = items.filter(|item| holds(item, condition)).collect();
+        }
+    }
+    here
+}
+
+/// True if an item of a list meets `field=value`, or there is no condition.
+fn holds(item: &Value, condition: &str) -> bool {
+    condition.split_once('=').is_none_or(|(field, value)| text(item, field) == value)
+}

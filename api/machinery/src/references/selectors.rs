@@ -1,0 +1,79 @@
+//! Selectors of built-in kinds that select Pods of their namespace.
+
+use super::Kind;
+use super::kubernetes::{POD, SERVICE};
+use crate::selector::Selector;
+use serde_json::Value;
+
+/// How a field contains a selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A map of labels; an empty one selects nothing.
+    Labels,
+    /// A label selector; an empty one selects everything.
+    Selector,
+}
+
+/// Kinds with a selector, its field and its form. Workloads own their Pods instead.
+const FIELDS: [(Kind, &str, Form); 3] = [
+    (SERVICE, "/spec/selector", Form::Labels),
+    (("networking.k8s.io", "NetworkPolicy"), "/spec/podSelector", Form::Selector),
+    (("policy", "PodDisruptionBudget"), "/spec/selector", Form::Selector),
+];
+
+/// Kinds that select Pods.
+pub const SELECTING: [Kind; 3] = [FIELDS[0].0, FIELDS[1].0, FIELDS[2].0];
+
+/// Objects that an object selects, in its namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selected {
+    pub kind: Kind,
+    pub selector: Selector,
+    /// Path of the field with the selector.
+    pub via: String,
+}
+
+/// The objects that an object selects by its labels; None without a valid selector.
+pub fn selected(group: &str, kind: &str, object: &Value) -> Option<Selected> {
+    let (_, field, form) = FIELDS.iter().find(|(of, ..)| *of == (group, kind))?;
+    let value = object.pointer(field)?;
+    let selector = match form {
+        Form::Labels => {
+            let labels = value.as_object().filter(|labels| !labels.is_empty())?;
+            Selector::from_json(Some(&serde_json::json!({"matchLabels": labels}))).ok()?
+        }
+        Form::Selector => Selector::from_json(Some(value)).ok()?,
+    };
+    Some(Selected { kind: POD, selector, via: field.trim_start_matches('/').replace('/', ".") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[rstest]
+    #[case::service("", "Service", json!({"spec": {"selector": {"app": "web"}}}), Some("spec.selector"), true)]
+    #[case::other_labels("", "Service", json!({"spec": {"selector": {"app": "db"}}}), Some("spec.selector"), false)]
+    #[case::service_without_selector("", "Service", json!({"spec": {"selector": {}}}), None, false)]
+    #[case::policy_for_all("networking.k8s.io", "NetworkPolicy", json!({"spec": {"podSelector": {}}}), Some("spec.podSelector"), true)]
+    #[case::budget("policy", "PodDisruptionBudget", json!({"spec": {"selector": {"matchExpressions": [
+        {"key": "app", "operator": "In", "values": ["web", "api"]}]}}}), Some("spec.selector"), true)]
+    #[case::invalid("policy", "PodDisruptionBudget", json!({"spec": {"selector": {"matchExpressions": [
+        {"key": "app", "operator": "Near", "values": ["web"]}]}}}), None, false)]
+    #[case::another_group("example.io", "Service", json!({"spec": {"selector": {"app": "web"}}}), None, false)]
+    fn objects_select_pods(
+        #[case] group: &str,
+        #[case] kind: &str,
+        #[case] object: Value,
+        #[case] via: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let found = selected(group, kind, &object);
+        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        assert_eq!(found.as_ref().map(|selected| selected.via.as_str()), via);
+        assert_eq!(found.is_some_and(|selected| selected.selector.matches(&labels)), expected);
+    }
+}

@@ -1,0 +1,49 @@
+//! Objects that an object refers to, including references of Karmada's kinds.
+
+use crowsnest_apimachinery::names::ObjectKey;
+use crowsnest_apimachinery::printers::Source;
+use crowsnest_apimachinery::references::{EXTENSIONS, KUBERNETES, Kind, Reference, Rule};
+use std::collections::BTreeSet;
+
+const SCALERS: &[Kind] = &[("autoscaling.karmada.io", "CronFederatedHPA"), ("autoscaling.karmada.io", "FederatedHPA")];
+const CLUSTER: &[Kind] = &[("cluster.karmada.io", "Cluster")];
+const SECRET: Kind = ("", "Secret");
+
+const KARMADA: &[Rule] = &[
+    Rule::stated(SCALERS, "spec.scaleTargetRef"),
+    Rule::reference(CLUSTER, "spec.secretRef", SECRET),
+    Rule::reference(CLUSTER, "spec.impersonatorSecretRef", SECRET),
+];
+
+const TABLES: &[&[Rule]] = &[KUBERNETES, EXTENSIONS, KARMADA];
+
+/// References of an object with their fields, as of [`crowsnest_apimachinery::references::stated_references`].
+pub fn stated_references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> BTreeSet<Reference> {
+    crowsnest_apimachinery::references::stated_references(TABLES, group, kind, source)
+}
+
+/// References of an object, in order and without duplicates, as of [`crowsnest_apimachinery::references::references`].
+pub fn references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
+    crowsnest_apimachinery::references::references(TABLES, group, kind, source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    #[rstest]
+    #[case::autoscaler("autoscaling.karmada.io", "FederatedHPA", json!({"metadata": {"namespace": "a"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}), &["Deployment.apps a/web"])]
+    #[case::autoscaler_of_autoscalers("autoscaling.karmada.io", "CronFederatedHPA", json!({"metadata": {"namespace": "a"},
+        "spec": {"scaleTargetRef": {"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA", "name": "web"}}}),
+        &["FederatedHPA.autoscaling.karmada.io web", "FederatedHPA.autoscaling.karmada.io a/web"])]
+    #[case::cluster("cluster.karmada.io", "Cluster", json!({"spec": {"secretRef": {"namespace": "c", "name": "m1"},
+        "impersonatorSecretRef": {"namespace": "c", "name": "m1-impersonator"}}}), &["Secret c/m1", "Secret c/m1-impersonator"])]
+    #[case::built_in("apps", "StatefulSet", json!({"metadata": {"namespace": "a"}, "spec": {"serviceName": "db"}}), &["Service a/db"])]
+    fn references_of_kinds(#[case] group: &str, #[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
+        let found: Vec<String> = references(group, kind, &object).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected);
+    }
+}

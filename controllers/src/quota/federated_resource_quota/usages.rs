@@ -1,0 +1,101 @@
+//! Usage of the bindings of a namespace, counted once for all of its quotas.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crowsnest_plan::quota::Usage;
+use parking_lot::Mutex;
+
+use crate::Error;
+
+/// Counted usage of namespaces.
+#[derive(Default)]
+pub(super) struct Usages {
+    namespaces: Mutex<HashMap<String, Arc<NamespaceCount>>>,
+}
+
+/// Usage of a namespace. The lock is held while it is counted, so that concurrent callers share the result.
+#[derive(Default)]
+struct NamespaceCount {
+    /// Number of changes of bindings since the start.
+    changes: AtomicU64,
+    counted: tokio::sync::Mutex<Option<Counted>>,
+}
+
+struct Counted {
+    /// Changes before the bindings were counted.
+    changes: u64,
+    /// Time of the count, on the monotonic clock.
+    at: Duration,
+    usage: Usage,
+}
+
+impl Usages {
+    /// Marks the usage of a namespace as outdated.
+    pub fn change(&self, namespace: &str) {
+        if let Some(count) = self.namespaces.lock().get(namespace) {
+            count.changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Forgets a namespace without quotas.
+    pub fn forget(&self, namespace: &str) {
+        self.namespaces.lock().remove(namespace);
+    }
+
+    /// Marks all usage as outdated.
+    pub fn forget_all(&self) {
+        self.namespaces.lock().clear();
+    }
+
+    /// The usage of a namespace, counted unless it was since the last change and for less than `max_age`.
+    pub async fn usage(
+        &self,
+        namespace: &str,
+        now: Duration,
+        max_age: Duration,
+        count: impl Future<Output = Result<Usage, Error>>,
+    ) -> Result<Usage, Error> {
+        let known = Arc::clone(self.namespaces.lock().entry(namespace.to_owned()).or_default());
+        let mut counted = known.counted.lock().await;
+        let changes = known.changes.load(Ordering::Acquire);
+        if let Some(counted) = &*counted
+            && counted.changes == changes
+            && now.saturating_sub(counted.at) < max_age
+        {
+            return Ok(counted.usage.clone());
+        }
+        let usage = count.await?;
+        *counted = Some(Counted { changes, at: now, usage: usage.clone() });
+        Ok(usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bindings_are_counted_once_until_they_change() {
+        let usages = Usages::default();
+        let counted = AtomicU64::new(0);
+        let usage = async |namespace: &str, seconds: u64| {
+            let count = async {
+                counted.fetch_add(1, Ordering::AcqRel);
+                Ok(Usage::new())
+            };
+            let (now, max_age) = (Duration::from_secs(seconds), Duration::from_secs(10));
+            usages.usage(namespace, now, max_age, count).await.unwrap();
+            counted.load(Ordering::Acquire)
+        };
+        assert_eq!([usage("a", 0).await, usage("a", 9).await], [1, 1]);
+        assert_eq!(usage("b", 9).await, 2, "another namespace");
+        assert_eq!(usage("a", 10).await, 3, "the count is old");
+        usages.change("b");
+        assert_eq!([usage("a", 11).await, usage("b", 11).await], [3, 4]);
+        usages.forget_all();
+        assert_eq!(usage("a", 11).await, 5);
+    }
+}

@@ -1,0 +1,413 @@
+//! Correlation of events, as in client-go's `EventCorrelator`: equal events are one event with a count, similar ones
+//! are combined, and an object's events are rate-limited. Pure: time is an argument.
+//!
+//! Repetitions are counted in memory and written at intervals. Successes wait shortly, so that a burst is recognized
+//! before its first event is written. In a burst of propagated templates, each template gets one event, about its newest
+//! step, and its binding and Works get none.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowsnest_api::constants::event;
+use crowsnest_apimachinery::unstructured;
+use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
+use k8s_openapi::jiff::Timestamp;
+use lru::LruCache;
+use serde_json::Value;
+
+use super::{Severity, TokenBucket};
+
+/// Number of events, groups and objects that are remembered, as in client-go.
+const REMEMBERED: usize = 4096;
+/// Maximum number of failures, of successes and of counts that wait to be written. Further ones are dropped.
+const WAITING: usize = 4096;
+/// Number of distinct messages of similar events (of one object and reason) from which they are combined, and the time
+/// without such an event after which they are counted again. As in client-go.
+const SIMILAR: usize = 10;
+const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+/// Prefix of the message of combined events, as in client-go.
+const COMBINED: &str = "(combined from similar events): ";
+/// Limit of the writes about an object and their rate per second. The rate is client-go's, the limit twice that of
+/// client-go, since one recorder replaces those of several components.
+const OBJECT_BURST: f64 = 50.0;
+const OBJECT_RATE: f64 = 1.0 / 300.0;
+/// Limit of created events of successes per second, and their burst.
+const SUCCESS_RATE: f64 = 50.0;
+const SUCCESS_BURST: f64 = 200.0;
+/// Limit of created events of failures per second while the control plane is under write load, and their burst.
+const LOADED_FAILURE_RATE: f64 = 40.0;
+const LOADED_FAILURE_BURST: f64 = 40.0;
+/// Time that a success waits for equal ones and for a burst to be recognized.
+const HOLD: Duration = Duration::from_secs(1);
+/// Time after which a template's event is written though the burst has not ended.
+const BURST_HOLD: Duration = Duration::from_secs(60);
+/// Rate of steps of propagation that is not a burst. A quiet system writes all of their events.
+const STEPS: BurstLimits = BurstLimits { rate: 50.0, begin: 200.0 };
+/// Interval between two writes of the count of an event.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
+const SUCCESS_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Reasons of the steps that every propagated template takes.
+const PROPAGATION_STEPS: [&str; 10] = [
+    event::APPLY_POLICY_SUCCEED,
+    event::GET_REPLICAS_SUCCEED,
+    event::GET_COMPONENTS_SUCCEED,
+    event::SCHEDULE_BINDING_SUCCEED,
+    event::SYNC_WORK_SUCCEED,
+    event::SYNC_SUCCEED,
+    event::WORK_DISPATCHING,
+    event::REFLECT_STATUS_SUCCEED,
+    event::INTERPRET_HEALTH_SUCCEED,
+    event::AGGREGATE_STATUS_SUCCEED,
+];
+
+/// Prefix of the apiVersion of bindings and Works.
+const WORK_GROUP: &str = "work.karmada.io/";
+
+/// A recorded event.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// Object reference (`involvedObject`).
+    pub regarding: Arc<Value>,
+    pub severity: Severity,
+    pub reason: &'static str,
+    pub message: String,
+    pub at: Timestamp,
+}
+
+/// Identity of an event. Combined events have one for all messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct EventKey(u64);
+
+/// An event to be written, with all occurrences so far.
+#[derive(Debug, Clone)]
+pub(super) struct Occurrences {
+    /// The last one.
+    pub entry: Entry,
+    pub first: Timestamp,
+    pub count: u64,
+}
+
+/// Namespace and name of a written event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EventName {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A write that is due.
+#[derive(Debug)]
+pub(super) struct DueWrite {
+    pub key: EventKey,
+    pub occurrences: Occurrences,
+    /// The event whose count is updated. `None` if it is created.
+    pub written: Option<EventName>,
+}
+
+/// Occurrences of an event, and its writes.
+#[derive(Debug)]
+struct EventState {
+    occurrences: Occurrences,
+    written: Option<EventName>,
+    last_write: Option<Instant>,
+    /// True while it is in [`Correlator::waiting`] or being written.
+    is_scheduled: bool,
+    /// Number of the last occurrence among all recorded ones.
+    number: u64,
+}
+
+/// A scheduled write.
+#[derive(Debug)]
+struct Scheduled {
+    key: EventKey,
+    object: u64,
+    kind: WriteKind,
+    since: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteKind {
+    Failure,
+    Success,
+    /// A step of propagation, about the template.
+    TemplateStep,
+    /// A step of propagation, about the binding or a Work.
+    WorkStep,
+    /// An update of a count, after this interval.
+    Count(Duration),
+}
+
+impl WriteKind {
+    fn of(entry: &Entry) -> Self {
+        let is_step = PROPAGATION_STEPS.contains(&entry.reason);
+        match entry.severity {
+            Severity::Warning => WriteKind::Failure,
+            Severity::Normal if !is_step => WriteKind::Success,
+            Severity::Normal if unstructured::api_version(&entry.regarding).starts_with(WORK_GROUP) => {
+                WriteKind::WorkStep
+            }
+            Severity::Normal => WriteKind::TemplateStep,
+        }
+    }
+
+    /// The update of the count of an event of this kind.
+    fn recount(self) -> Self {
+        match self {
+            WriteKind::Failure => WriteKind::Count(FAILURE_INTERVAL),
+            WriteKind::Count(interval) => WriteKind::Count(interval),
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => WriteKind::Count(SUCCESS_INTERVAL),
+        }
+    }
+
+    fn is_step(self) -> bool {
+        matches!(self, WriteKind::TemplateStep | WriteKind::WorkStep)
+    }
+
+    /// True if the event is limited by the rate of successes.
+    fn is_success(self) -> bool {
+        self.is_step() || self == WriteKind::Success
+    }
+
+    /// Time that the write waits.
+    fn hold(self, is_burst: bool) -> Duration {
+        match self {
+            WriteKind::Failure => Duration::ZERO,
+            WriteKind::Count(interval) => interval,
+            WriteKind::TemplateStep | WriteKind::WorkStep if is_burst => BURST_HOLD,
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => HOLD,
+        }
+    }
+}
+
+/// Distinct messages of similar events.
+#[derive(Debug, Default)]
+struct SimilarEvents {
+    messages: HashSet<u64>,
+    last: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct ObjectState {
+    writes: TokenBucket,
+    /// True if a success was written about the object.
+    has_success: bool,
+}
+
+pub(super) struct Correlator {
+    events: LruCache<EventKey, EventState>,
+    similar: LruCache<u64, SimilarEvents>,
+    objects: LruCache<u64, ObjectState>,
+    waiting: Vec<Scheduled>,
+    successes: TokenBucket,
+    /// Limit of failures under write load.
+    loaded_failures: TokenBucket,
+    steps: BurstDetector,
+    /// Number of events that are being created.
+    in_flight: usize,
+    /// Number of recorded occurrences.
+    recorded: u64,
+}
+
+fn remembered<K: Hash + Eq, V>() -> LruCache<K, V> {
+    LruCache::new(NonZeroUsize::new(REMEMBERED).unwrap_or(NonZeroUsize::MIN))
+}
+
+fn hash_of(parts: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Correlator {
+    pub fn new(now: Instant) -> Self {
+        Correlator {
+            events: remembered(),
+            similar: remembered(),
+            objects: remembered(),
+            waiting: Vec::new(),
+            successes: TokenBucket::new(SUCCESS_RATE, SUCCESS_BURST, now),
+            loaded_failures: TokenBucket::new(LOADED_FAILURE_RATE, LOADED_FAILURE_BURST, now),
+            steps: BurstDetector::new(STEPS),
+            in_flight: 0,
+            recorded: 0,
+        }
+    }
+
+    /// True if no event waits to be created or is being created.
+    pub fn is_flushed(&self) -> bool {
+        self.in_flight == 0 && self.waiting.iter().all(|write| matches!(write.kind, WriteKind::Count(_)))
+    }
+
+    /// Records an occurrence. Returns false if it was dropped.
+    pub fn record(&mut self, mut entry: Entry, now: Instant) -> bool {
+        self.recorded += 1;
+        let number = self.recorded;
+        let (object, kind) = (hash_of(entry.regarding.to_string()), WriteKind::of(&entry));
+        let group = hash_of((object, entry.severity, entry.reason));
+        let key = match self.is_combined(group, &entry.message, now) {
+            true => {
+                entry.message.insert_str(0, COMBINED);
+                EventKey(group)
+            }
+            false => EventKey(hash_of((group, &entry.message))),
+        };
+        if kind.is_step() && self.events.peek(&key).is_none_or(|known| known.written.is_none()) {
+            self.steps.observe(now);
+        }
+        let Some(known) = self.events.get_mut(&key) else {
+            let occurrences = Occurrences { first: entry.at, count: 1, entry };
+            let state = EventState { occurrences, written: None, last_write: None, is_scheduled: false, number };
+            self.events.put(key, state);
+            return self.schedule(Scheduled { key, object, kind, since: now });
+        };
+        let Occurrences { first, count, .. } = known.occurrences;
+        (known.occurrences, known.number) = (Occurrences { first, count: count + 1, entry }, number);
+        match (known.is_scheduled, known.last_write) {
+            (true, _) => true,
+            (false, Some(last)) if known.written.is_some() => {
+                self.schedule(Scheduled { key, object, kind: kind.recount(), since: last })
+            }
+            (false, _) => self.schedule(Scheduled { key, object, kind, since: now }),
+        }
+    }
+
+    fn schedule(&mut self, write: Scheduled) -> bool {
+        let class = |kind: WriteKind| (kind == WriteKind::Failure, kind.is_success());
+        let same = |waiting: &&Scheduled| class(waiting.kind) == class(write.kind);
+        let is_accepted = self.waiting.len() < WAITING || self.waiting.iter().filter(same).count() < WAITING;
+        if is_accepted {
+            if let Some(known) = self.events.peek_mut(&write.key) {
+                known.is_scheduled = true;
+            }
+            self.waiting.push(write);
+        }
+        is_accepted
+    }
+
+    /// Counts a message of similar events. Returns true if they are combined.
+    fn is_combined(&mut self, group: u64, message: &str, now: Instant) -> bool {
+        let similar = self.similar.get_or_insert_mut(group, SimilarEvents::default);
+        if similar.last.is_some_and(|last| now.saturating_duration_since(last) > SIMILAR_WITHIN) {
+            similar.messages.clear();
+        }
+        similar.last = Some(now);
+        let message = hash_of(message);
+        if similar.messages.len() < SIMILAR {
+            similar.messages.insert(message);
+        }
+        similar.messages.len() >= SIMILAR
+    }
+
+    /// Removes and returns at most `limit` due writes. `is_busy` is true while the control plane is under write load.
+    pub fn take_due(&mut self, now: Instant, is_busy: bool, limit: usize) -> Vec<DueWrite> {
+        let is_burst = self.steps.is_burst(now);
+        if is_burst {
+            self.thin();
+        }
+        let mut due = Vec::new();
+        for write in std::mem::take(&mut self.waiting) {
+            let is_due = due.len() < limit && now.saturating_duration_since(write.since) >= write.kind.hold(is_burst);
+            if is_due && self.is_permitted(write.kind, now, is_busy) {
+                due.extend(self.begin(&write, now));
+            } else {
+                self.waiting.push(write);
+            }
+        }
+        due
+    }
+
+    fn is_permitted(&mut self, kind: WriteKind, now: Instant, is_busy: bool) -> bool {
+        match kind {
+            WriteKind::Failure => !is_busy || self.loaded_failures.take(now),
+            WriteKind::Count(_) => !is_busy,
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => !is_busy && self.successes.take(now),
+        }
+    }
+
+    /// Delay until a write may be due. `None` if none waits.
+    pub fn next_due(&mut self, now: Instant) -> Option<Duration> {
+        /// Interval of checks of the write load and the rates.
+        const CHECK: Duration = Duration::from_millis(100);
+        let burst = self.steps.ends_in(now);
+        let delay = |write: &Scheduled| {
+            let hold = write.kind.hold(burst.is_some());
+            let rest = hold.saturating_sub(now.saturating_duration_since(write.since));
+            burst.filter(|_| write.kind.is_step()).map_or(rest, |ends| rest.min(ends))
+        };
+        self.waiting.iter().map(delay).min().map(|delay| delay.max(CHECK))
+    }
+
+    /// Begins a write, unless too many events were written about the object.
+    fn begin(&mut self, write: &Scheduled, now: Instant) -> Option<DueWrite> {
+        let known = self.events.peek_mut(&write.key)?;
+        let new = || ObjectState { writes: TokenBucket::new(OBJECT_RATE, OBJECT_BURST, now), has_success: false };
+        let object = self.objects.get_or_insert_mut(write.object, new);
+        if !object.writes.take(now) {
+            known.is_scheduled = false;
+            return None;
+        }
+        object.has_success |= write.kind.is_success();
+        self.in_flight += usize::from(known.written.is_none());
+        let (key, occurrences) = (write.key, known.occurrences.clone());
+        Some(DueWrite { key, occurrences, written: known.written.clone() })
+    }
+
+    /// Ends a write. `written` is the event, or `None` if it does not exist: one that vanished is created again.
+    pub fn end(&mut self, write: &DueWrite, written: Option<EventName>, now: Instant) {
+        self.in_flight -= usize::from(write.written.is_none());
+        let Some(known) = self.events.peek_mut(&write.key) else { return };
+        let has_vanished = written.is_none() && write.written.is_some();
+        let is_repeated = written.is_some() && known.occurrences.count > write.occurrences.count;
+        (known.written, known.last_write, known.is_scheduled) = (written, Some(now), false);
+        let kind = WriteKind::of(&known.occurrences.entry);
+        let kind = match (has_vanished, is_repeated) {
+            (true, _) => kind,
+            (false, true) => kind.recount(),
+            (false, false) => return,
+        };
+        let object = hash_of(known.occurrences.entry.regarding.to_string());
+        self.schedule(Scheduled { key: write.key, object, kind, since: now });
+    }
+
+    /// In a burst, keeps only the newest step of each template that has no event yet, scheduled as its first step was.
+    fn thin(&mut self) {
+        let mut newest: HashMap<u64, (u64, Scheduled)> = HashMap::new();
+        let mut dropped = Vec::new();
+        for write in std::mem::take(&mut self.waiting) {
+            let has_event = || self.objects.peek(&write.object).is_some_and(|object| object.has_success);
+            match write.kind {
+                WriteKind::Failure | WriteKind::Success | WriteKind::Count(_) => self.waiting.push(write),
+                WriteKind::TemplateStep if !has_event() => {
+                    let number = self.events.peek(&write.key).map_or(0, |known| known.number);
+                    dropped.extend(keep_newer(&mut newest, number, write));
+                }
+                WriteKind::TemplateStep | WriteKind::WorkStep => dropped.push(write.key),
+            }
+        }
+        self.waiting.extend(newest.into_values().map(|(_, write)| write));
+        self.waiting.sort_by_key(|write| write.since);
+        for key in dropped {
+            self.events.pop(&key);
+        }
+    }
+}
+
+/// Keeps the newer step of a template, with the time of the older one. Returns the key of the step that is dropped.
+fn keep_newer(newest: &mut HashMap<u64, (u64, Scheduled)>, number: u64, write: Scheduled) -> Option<EventKey> {
+    let object = write.object;
+    let (older, newer) = match newest.remove(&object) {
+        Some(known) if known.0 > number => ((number, write), Some(known)),
+        Some(known) => (known, Some((number, write))),
+        None => ((number, write), None),
+    };
+    let Some((number, newer)) = newer else {
+        newest.insert(object, older);
+        return None;
+    };
+    let since = older.1.since.min(newer.since);
+    newest.insert(object, (number, Scheduled { since, ..newer }));
+    Some(older.1.key)
+}

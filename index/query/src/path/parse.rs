@@ -1,0 +1,310 @@
+//! Parses patterns. Both forms may be mixed in one pattern; an error names the byte.
+
+use super::{
+    Direction, EdgeType, HopPattern, MOST_BYTES, MOST_STEPS, NodePattern, OPEN_STEPS, PathPattern, PatternError,
+    Property,
+};
+use crate::lex::Cursor;
+use std::collections::BTreeSet;
+
+/// Parses a whole pattern.
+pub(super) fn pattern(text: &str) -> Result<PathPattern, PatternError> {
+    if text.len() > MOST_BYTES {
+        let reason = format!("the pattern is {} bytes long; the limit is {MOST_BYTES}", text.len());
+        return Err(PatternError { at: MOST_BYTES, reason });
+    }
+    let mut parser = Parser { cursor: Cursor::new(text), variables: BTreeSet::new() };
+    let mut pattern = PathPattern { first: parser.node()?, hops: Vec::new() };
+    loop {
+        parser.cursor.blanks();
+        let at = parser.cursor.at;
+        if parser.cursor.peek().is_none() {
+            return Ok(pattern);
+        }
+        let hop = parser.hop()?;
+        pattern.hops.push((hop, parser.node()?));
+        if pattern.steps() > MOST_STEPS {
+            return Err(PatternError { at, reason: format!("the pattern has more than {MOST_STEPS} steps") });
+        }
+    }
+}
+
+struct Parser<'t> {
+    cursor: Cursor<'t>,
+    variables: BTreeSet<String>,
+}
+
+type Parsed<T> = Result<T, PatternError>;
+
+impl Parser<'_> {
+    fn error<T>(&self, at: usize, reason: impl Into<String>) -> Parsed<T> {
+        Err(PatternError { at, reason: reason.into() })
+    }
+
+    /// An error at the cursor, with the character that is there.
+    fn expected<T>(&self, what: &str) -> Parsed<T> {
+        let found = self.cursor.peek().map_or_else(|| "the end".to_owned(), |c| format!("{c:?}"));
+        self.error(self.cursor.at, format!("expected {what}, found {found}"))
+    }
+
+    fn require(&mut self, token: &str) -> Parsed<()> {
+        self.cursor.blanks();
+        if self.cursor.eat(token) { Ok(()) } else { self.expected(&format!("{token:?}")) }
+    }
+
+    fn node(&mut self) -> Parsed<NodePattern> {
+        self.cursor.blanks();
+        match self.cursor.peek() {
+            Some('(') => self.cypher_node(),
+            Some(c) if c.is_ascii_alphanumeric() || c == '*' => self.short_node(),
+            _ => self.expected("a node, such as (:Pod) or pod/shop/web-0"),
+        }
+    }
+
+    /// `(variable:Label {name: "value"})`
+    fn cypher_node(&mut self) -> Parsed<NodePattern> {
+        self.cursor.eat("(");
+        self.cursor.blanks();
+        let mut node = NodePattern { variable: self.variable()?, ..NodePattern::default() };
+        self.cursor.blanks();
+        if self.cursor.eat(":") {
+            self.cursor.blanks();
+            let at = self.cursor.at;
+            let Some(label) = self.identifier()? else { return self.expected("a kind") };
+            self.labelled(&mut node, at, &label)?;
+            self.cursor.blanks();
+            if self.cursor.peek() == Some(':') {
+                return self.error(self.cursor.at, "an object has one kind");
+            }
+        }
+        self.cursor.blanks();
+        if self.cursor.eat("{") {
+            self.properties(&mut node)?;
+        }
+        self.require(")")?;
+        Ok(node)
+    }
+
+    /// Sets the kind; its group, if stated, is a property.
+    fn labelled(&self, node: &mut NodePattern, at: usize, label: &str) -> Parsed<()> {
+        let (kind, group) = label.split_once('.').map_or((label, None), |(kind, group)| (kind, Some(group)));
+        if kind.is_empty() {
+            return self.error(at, "the kind is empty");
+        }
+        node.label = Some(kind.to_owned());
+        group.into_iter().for_each(|group| {
+            node.set(Property::ApiGroup, group.to_owned());
+        });
+        Ok(())
+    }
+
+    fn properties(&mut self, node: &mut NodePattern) -> Parsed<()> {
+        self.cursor.blanks();
+        if self.cursor.eat("}") {
+            return Ok(());
+        }
+        loop {
+            self.cursor.blanks();
+            let at = self.cursor.at;
+            let Some(name) = self.identifier()? else { return self.expected("a property") };
+            let Some(property) = Property::ALL.into_iter().find(|property| property.name() == name) else {
+                let known = Property::ALL.map(Property::name).join(", ");
+                return self.error(at, format!("unknown property {name:?}; properties are {known}"));
+            };
+            self.require(":")?;
+            self.cursor.blanks();
+            let value = self.string()?;
+            if !node.set(property, value) {
+                return self.error(at, format!("the property {name} is stated twice"));
+            }
+            self.cursor.blanks();
+            if !self.cursor.eat(",") {
+                return self.require("}");
+            }
+        }
+    }
+
+    /// `KIND`, `KIND/NAME`, `KIND/NAMESPACE/NAME` or `*`.
+    fn short_node(&mut self) -> Parsed<NodePattern> {
+        let start = self.cursor.at;
+        while self.cursor.peek().is_some_and(|c| !c.is_whitespace()) {
+            self.cursor.bump();
+        }
+        let text = self.cursor.since(start);
+        let mut node = NodePattern::default();
+        if text == "*" {
+            return Ok(node);
+        }
+        if let Some(star) = text.find(['*', '?']) {
+            let reason = "a reference has no globs; use a query, such as (:Pod {q: \"name:web-*\"})";
+            return self.error(start + star, reason);
+        }
+        let (kind, namespace, name) = match text.split('/').collect::<Vec<_>>().as_slice() {
+            [kind] => (*kind, None, None),
+            [kind, name] => (*kind, None, Some(*name)),
+            [kind, namespace, name] => (*kind, Some(*namespace), Some(*name)),
+            _ => return self.error(start, format!("{text:?} is not KIND, KIND/NAME or KIND/NAMESPACE/NAME")),
+        };
+        if name.is_some_and(str::is_empty) {
+            return self.error(start, format!("{text:?} has an empty name"));
+        }
+        self.labelled(&mut node, start, kind)?;
+        let named = [(Property::Namespace, namespace), (Property::Name, name)];
+        for (property, value) in named {
+            value.filter(|value| !value.is_empty()).into_iter().for_each(|value| {
+                node.set(property, value.to_owned());
+            });
+        }
+        Ok(node)
+    }
+
+    /// `-[:TYPE*1..3]->` or `-TYPE*1..3->`, in either direction or without one.
+    fn hop(&mut self) -> Parsed<HopPattern> {
+        let to_left = self.cursor.eat("<");
+        if !self.cursor.eat("-") {
+            return self.expected("an arrow, such as -[:OWNS]-> or <-USES-");
+        }
+        let mut hop =
+            HopPattern { variable: None, types: BTreeSet::new(), direction: Direction::Both, least: 1, most: 1 };
+        self.cursor.blanks();
+        if self.cursor.eat("[") {
+            self.cursor.blanks();
+            hop.variable = self.variable()?;
+            self.cursor.blanks();
+            if self.cursor.eat(":") {
+                self.types(&mut hop)?;
+            }
+            self.steps(&mut hop)?;
+            self.require("]")?;
+        } else {
+            if self.cursor.peek().is_some_and(|c| c.is_ascii_alphabetic()) {
+                self.types(&mut hop)?;
+            }
+            self.steps(&mut hop)?;
+        }
+        self.require("-")?;
+        let to_right = self.cursor.eat(">");
+        hop.direction = match (to_left, to_right) {
+            (true, false) => Direction::In,
+            (false, true) => Direction::Out,
+            _ => Direction::Both,
+        };
+        Ok(hop)
+    }
+
+    /// `OWNS|USES`
+    fn types(&mut self, hop: &mut HopPattern) -> Parsed<()> {
+        loop {
+            self.cursor.blanks();
+            let at = self.cursor.at;
+            let Some(name) = self.identifier()? else { return self.expected("a type, such as OWNS") };
+            match name.parse::<EdgeType>() {
+                Ok(edge) => hop.types.insert(edge),
+                Err(error) => return self.error(at, error.to_string()),
+            };
+            self.cursor.blanks();
+            if !self.cursor.eat("|") {
+                return Ok(());
+            }
+            // Older forms repeat the colon.
+            self.cursor.blanks();
+            self.cursor.eat(":");
+        }
+    }
+
+    /// `*`, `*2`, `*1..3`, `*..3` or `*2..`
+    fn steps(&mut self, hop: &mut HopPattern) -> Parsed<()> {
+        self.cursor.blanks();
+        let at = self.cursor.at;
+        if !self.cursor.eat("*") {
+            return Ok(());
+        }
+        let least = self.number()?;
+        self.cursor.blanks();
+        (hop.least, hop.most) = match (least, self.cursor.eat("..")) {
+            (None, false) => (1, OPEN_STEPS),
+            (Some(exactly), false) => (exactly, exactly),
+            (least, true) => {
+                let least = least.unwrap_or(1);
+                (least, self.number()?.unwrap_or(OPEN_STEPS.max(least)))
+            }
+        };
+        if hop.least > hop.most {
+            return self.error(at, format!("{} is more than {}", hop.least, hop.most));
+        }
+        if hop.most == 0 || hop.most > MOST_STEPS {
+            return self.error(at, format!("a hop has 1 to {MOST_STEPS} steps"));
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Parsed<Option<u8>> {
+        self.cursor.blanks();
+        let start = self.cursor.at;
+        while self.cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
+            self.cursor.bump();
+        }
+        match self.cursor.since(start) {
+            "" => Ok(None),
+            digits => match digits.parse() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => self.error(start, format!("{digits} steps are more than {MOST_STEPS}")),
+            },
+        }
+    }
+
+    /// A variable, which names one node or hop.
+    fn variable(&mut self) -> Parsed<Option<String>> {
+        let at = self.cursor.at;
+        let Some(name) = self.identifier()? else { return Ok(None) };
+        match self.variables.insert(name.clone()) {
+            true => Ok(Some(name)),
+            false => self.error(at, format!("the variable {name} is used twice")),
+        }
+    }
+
+    /// Letters, digits and underscores, or any text in backticks.
+    fn identifier(&mut self) -> Parsed<Option<String>> {
+        let start = self.cursor.at;
+        if self.cursor.eat("`") {
+            let mut name = String::new();
+            loop {
+                match self.cursor.bump() {
+                    None => return self.error(start, "the backtick is not closed"),
+                    Some('`') if !self.cursor.eat("`") => break,
+                    Some(c) => name.push(c),
+                }
+            }
+            return if name.is_empty() { self.error(start, "the name is empty") } else { Ok(Some(name)) };
+        }
+        if self.cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
+            return Ok(None);
+        }
+        while self.cursor.peek().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
+            self.cursor.bump();
+        }
+        Ok(Some(self.cursor.since(start)).filter(|name| !name.is_empty()).map(str::to_owned))
+    }
+
+    /// A string in single or double quotes.
+    fn string(&mut self) -> Parsed<String> {
+        let start = self.cursor.at;
+        let Some(quote @ ('"' | '\'')) = self.cursor.peek() else { return self.expected("a string in quotes") };
+        self.cursor.bump();
+        let mut value = String::new();
+        loop {
+            match self.cursor.bump() {
+                None => return self.error(start, "the quote is not closed"),
+                Some(c) if c == quote => return Ok(value),
+                Some('\\') => match self.cursor.bump() {
+                    Some('n') => value.push('\n'),
+                    Some('r') => value.push('\r'),
+                    Some('t') => value.push('\t'),
+                    Some(c @ ('"' | '\'' | '\\' | '`')) => value.push(c),
+                    _ => return self.error(self.cursor.at.saturating_sub(1), "unknown escape"),
+                },
+                Some(c) => value.push(c),
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! RBAC objects of all clusters as far as a caller may list them, for access reviews.
+
+use super::{CallerRights, known, rbac_resources};
+use crate::Searcher;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::access::Scope;
+use crowsnest_apimachinery::rbac::{Extent, ObjectKind, Rbac, Readable, Reading};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::{CollectionKey, States};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const GROUP: &str = super::GROUP;
+/// Time limit for determining the caller's rights.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// State of a cluster's RBAC objects in the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RulesState {
+    Current,
+    /// Complete, but not followed at present.
+    Stale {
+        reason: String,
+        /// Seconds since the last contact with the cluster; `None`: never.
+        age_seconds: Option<i64>,
+    },
+    /// Not read completely.
+    Unknown {
+        reason: String,
+    },
+}
+
+/// The rules of a cluster, and the objects among them that a caller may list.
+pub struct ClusterRules {
+    pub cluster: ClusterName,
+    pub state: RulesState,
+    pub rbac: Arc<Rbac>,
+    /// By [`ObjectKind::ALL`].
+    listable: [Extent; 4],
+}
+
+impl Searcher {
+    /// The rules of the control plane and of the members that a caller may see, sorted by name.
+    pub async fn cluster_rules(&self, caller: &UserInfo) -> Vec<ClusterRules> {
+        let mut rights = self.rights_of(caller, Instant::now() + WITHIN).await;
+        let members = self.inner.fleet.members();
+        let mut clusters: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
+        clusters.push(ClusterName::control_plane());
+        clusters.retain(|cluster| rights.may_see(cluster));
+        clusters.sort_unstable();
+        clusters.into_iter().map(|cluster| self.rules_for(cluster, &mut rights)).collect()
+    }
+
+    fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
+        let listable = ObjectKind::ALL.map(|kind| rights.extent(Reading::Listing, &cluster, GROUP, kind.resource()));
+        let state = state(&self.inner.states, &cluster, (self.inner.now_ms)());
+        ClusterRules { state, rbac: self.inner.rights.rules_of(&cluster), listable, cluster }
+    }
+}
+
+/// State of the four collections.
+fn state(states: &States, cluster: &ClusterName, now: i64) -> RulesState {
+    if !known(states, cluster) {
+        return RulesState::Unknown { reason: "its RBAC objects are not in the cache".to_owned() };
+    }
+    let collections = rbac_resources().map(|gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)));
+    let outdated = || collections.iter().flatten().filter(|state| !state.is_fresh());
+    let Some(reason) = outdated().find_map(|state| state.trouble.clone()) else { return RulesState::Current };
+    let oldest = outdated().map(|state| state.heard_at).filter(|at| *at > 0).min();
+    RulesState::Stale { reason, age_seconds: oldest.map(|at| (now - at).max(0) / 1000) }
+}
+
+impl ClusterRules {
+    /// True if the caller may list this object.
+    pub fn is_visible(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
+        ObjectKind::ALL.iter().zip(&self.listable).any(|(of, extent)| *of == kind && extent.allows(namespace, name))
+    }
+
+    /// The condition by which evaluations see only objects that the caller may list.
+    pub fn visibility(&self) -> impl Fn(ObjectKind, &str, &str) -> bool + Sync + '_ {
+        move |kind: ObjectKind, namespace: &str, name: &str| self.is_visible(kind, namespace, name)
+    }
+
+    /// Plurals of the kinds of which the caller cannot list all objects that matter in the scope. Depends on the
+    /// caller's rights alone, not on the objects.
+    pub fn not_listable(&self, scope: &Scope) -> Vec<&'static str> {
+        let missing = |(kind, extent): &(&ObjectKind, &Extent)| !covers(extent, **kind, scope);
+        let kinds = ObjectKind::ALL.iter().zip(&self.listable).filter(missing);
+        kinds.map(|(kind, _)| kind.resource()).collect()
+    }
+}
+
+/// True if all objects of a kind that matter in the scope are in the extent.
+fn covers(extent: &Extent, kind: ObjectKind, scope: &Scope) -> bool {
+    match scope {
+        _ if !kind.is_namespaced() => *extent.everywhere() == Readable::All,
+        Scope::All => extent.is_everything(),
+        Scope::Namespaces(namespaces) => {
+            namespaces.iter().all(|namespace| extent.in_namespace(namespace) == &Readable::All)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::everything(Extent::of_all(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
+    #[case::nothing(Extent::of_all(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
+    #[case::no_namespace_matters(Extent::of_all(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
+    #[case::the_namespace(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("shop"), true)]
+    #[case::another(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("ops"), false)]
+    #[case::not_all(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
+    #[case::cluster_scoped(Extent::of_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::of("shop"), false)]
+    fn extents_cover_what_matters(
+        #[case] extent: Extent,
+        #[case] kind: ObjectKind,
+        #[case] scope: Scope,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(covers(&extent, kind, &scope), expected);
+    }
+
+    #[test]
+    fn incomplete_collections_are_unknown() {
+        let (states, cluster) = (States::default(), ClusterName::parse("m1").unwrap());
+        let now = || state(&states, &cluster, 10_000);
+        assert!(matches!(now(), RulesState::Unknown { .. }));
+        for gvr in rbac_resources() {
+            states.update(&CollectionKey::new(cluster.clone(), gvr), |state| {
+                (state.complete, state.heard_at) = (true, 4000);
+            });
+        }
+        assert_eq!(now(), RulesState::Current);
+        let [first, ..] = rbac_resources();
+        states
+            .update(&CollectionKey::new(cluster.clone(), first), |state| state.trouble = Some("no connection".into()));
+        assert_eq!(now(), RulesState::Stale { reason: "no connection".into(), age_seconds: Some(6) });
+    }
+}

@@ -1,0 +1,171 @@
+//! Suggestions when nothing was found: a query whose misspelled value is replaced by a similar one with hits, such as
+//! `kind:pod` for `kind:pdo`.
+
+use crate::collect::TopHitsRequest;
+use crate::collect::terms::{TermsRequest, terms};
+use crate::execute::{Sources, find};
+use crate::plan::predicate::Match;
+use crate::plan::{FleetFacts, column, plan};
+use crowsnest_query::{Expr, Field, Pattern, Query, Term, TermKind, Value};
+use crowsnest_store::Error;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+/// Fields with few values, of which a similar one is probably meant.
+const FIELDS: [&str; 6] = ["kind", "status", "reason", "phase", "namespace", "cluster"];
+/// Maximum number of terms that are corrected, of values that are compared, and of similar values that are tried.
+const MAX_TERMS: usize = 4;
+const MAX_VALUES: usize = 2_000;
+const MAX_TRIED: usize = 4;
+
+/// A value of a field in a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Written {
+    field: &'static str,
+    value: String,
+}
+
+/// Corrected queries with hits that the caller may read, one per misspelled value.
+pub async fn similar_values(sources: &Sources, query: &Query, world: &FleetFacts) -> Result<Vec<String>, Error> {
+    let within = sources.until(Instant::now() + TIMEOUT);
+    let mut written = Vec::new();
+    collect(&query.filter, &mut written);
+    let mut corrected = Vec::new();
+    for one in written.into_iter().take(MAX_TERMS) {
+        for value in similar(&one.value, &known(&within, one.field, world).await?) {
+            if Instant::now() > within.context.deadline {
+                return Ok(corrected);
+            }
+            let filter = replaced(&query.filter, &one, &value);
+            let other = Query { filter, output: query.output.clone(), notices: Vec::new() };
+            if find(&within, plan(&other, world), TopHitsRequest::total()).await?.top.total > 0 {
+                corrected.push(other.to_string());
+                break;
+            }
+        }
+    }
+    Ok(corrected)
+}
+
+/// Values that a field has, in lower case.
+async fn known(sources: &Sources, field: &str, world: &FleetFacts) -> Result<BTreeSet<String>, Error> {
+    if field == "kind" {
+        return Ok(world.kinds.keys().cloned().collect());
+    }
+    let Some(word) = column(field) else { return Ok(BTreeSet::new()) };
+    let wanted = TermsRequest { word, prefix: String::new(), part: String::new(), most: Some(MAX_VALUES) };
+    let counted = terms(sources, &Match::All, None, &wanted).await?;
+    Ok(counted.counts.into_iter().map(|(value, _)| value).collect())
+}
+
+/// The terms that require a value of one of these fields.
+fn collect(expr: &Expr, written: &mut Vec<Written>) {
+    match expr {
+        Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect(part, written)),
+        Expr::Term(Term { kind: TermKind::Field { field: Field::Known(field), values, .. }, .. })
+            if !values.negated =>
+        {
+            let Some(field) = FIELDS.into_iter().find(|name| *name == field.name) else { return };
+            let words = values.any.iter().filter_map(word_of);
+            written.extend(words.map(|word| Written { field, value: word.to_lowercase() }));
+        }
+        Expr::All | Expr::Not(_) | Expr::Term(_) => {}
+    }
+}
+
+fn word_of(value: &Value) -> Option<&str> {
+    match value {
+        Value::Pattern(Pattern::Word(word) | Pattern::Phrase(word)) => Some(word),
+        _ => None,
+    }
+}
+
+/// The query with another value in place of one.
+fn replaced(expr: &Expr, written: &Written, value: &str) -> Expr {
+    let parts = |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| replaced(part, written, value)).collect() };
+    match expr {
+        Expr::And(all) => Expr::And(parts(all)),
+        Expr::Or(all) => Expr::Or(parts(all)),
+        Expr::Term(Term { span, kind: TermKind::Field { field: Field::Known(field), exact, values } })
+            if field.name == written.field && !values.negated =>
+        {
+            let mut values = values.clone();
+            for other in &mut values.any {
+                if word_of(other).is_some_and(|word| word.to_lowercase() == written.value) {
+                    *other = Value::Pattern(pattern(value));
+                }
+            }
+            Expr::Term(Term {
+                span: *span,
+                kind: TermKind::Field { field: Field::Known(field), exact: *exact, values },
+            })
+        }
+        Expr::All | Expr::Not(_) | Expr::Term(_) => expr.clone(),
+    }
+}
+
+fn pattern(value: &str) -> Pattern {
+    match value.chars().all(|c| c.is_alphanumeric() || "-._/@".contains(c)) {
+        true => Pattern::Word(value.to_owned()),
+        false => Pattern::Phrase(value.to_owned()),
+    }
+}
+
+/// The most similar values first; none if the value is known. Those with the same letters in another order come
+/// first: two letters are often swapped.
+fn similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
+    let length = written.chars().count();
+    if length < 3 || known.contains(written) {
+        return Vec::new();
+    }
+    let most = if length > 5 { 2 } else { 1 };
+    let letters = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let wanted = letters(written);
+    let near = known.iter().filter_map(|value| {
+        let distance = strsim::osa_distance(written, value);
+        (distance <= most).then(|| (distance, letters(value) != wanted, value))
+    });
+    let near: BTreeSet<_> = near.collect();
+    near.into_iter().take(MAX_TRIED).map(|(_, _, value)| value.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_query::{Limits, parse};
+    use rstest::rstest;
+
+    const KINDS: &[&str] = &["po", "pod", "pods", "pdb", "deploy", "deployment", "deployments"];
+    const STATES: &[&str] = &["running", "pending", "crashloopbackoff", "ready,schedulingdisabled"];
+
+    #[rstest]
+    #[case::swapped("pdo", KINDS, &["pod", "pdb", "po"])]
+    #[case::missing_letter("deploment", KINDS, &["deployment", "deployments"])]
+    #[case::known("pod", KINDS, &[])]
+    #[case::another_word("service", KINDS, &[])]
+    #[case::short("p", KINDS, &[])]
+    #[case::one_letter("runing", STATES, &["running"])]
+    fn similar_values_are_near(#[case] written: &str, #[case] known: &[&str], #[case] expected: &[&str]) {
+        let known = known.iter().map(|value| (*value).to_owned()).collect();
+        assert_eq!(similar(written, &known), expected);
+    }
+
+    #[rstest]
+    #[case::kind("kind:pdo app", "pod", "kind:pod app")]
+    #[case::one_of_several("kind:deploy,pdo", "pod", "kind:deploy,pod")]
+    #[case::in_a_group("(kind:pdo OR kind:node) a", "pod", "(kind:pod OR kind:node) a")]
+    #[case::excluded_terms_stay("kind:pdo -kind:pdo", "pod", "kind:pod NOT kind:pdo")]
+    #[case::quoted("kind:pdo", "a b", "kind:\"a b\"")]
+    fn values_are_replaced(#[case] query: &str, #[case] value: &str, #[case] expected: &str) {
+        let query = parse(query, &Limits::default()).unwrap();
+        let mut written = Vec::new();
+        collect(&query.filter, &mut written);
+        let one = written.iter().find(|one| one.value == "pdo").unwrap();
+        assert_eq!(replaced(&query.filter, one, value).to_string(), expected);
+    }
+}

@@ -1,0 +1,106 @@
+//! The objects that depend on others, directly and transitively, and those that they depend on.
+//!
+//! An object depends on the objects that it uses, routes to, grants or runs on, on its owners, namespace and template, and
+//! a Pod on the objects that select it. Pods do not depend on what another Pod's Service selects, so selectors are only
+//! followed from the first object.
+
+use super::explore::{EdgeKey, Edges, MANY_OBJECTS, PathGraph, PathLimits, StepEdges};
+use crowsnest_query::path::{Direction, EdgeType};
+use crowsnest_store::Error;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Types whose edges begin at the object on which the other depends.
+const FROM_USED: [EdgeType; 3] = [EdgeType::Contains, EdgeType::Owns, EdgeType::PropagatedTo];
+/// Types whose edges end there.
+const TO_USED: [EdgeType; 5] =
+    [EdgeType::RoleRef, EdgeType::RoutesTo, EdgeType::RunsOn, EdgeType::Subject, EdgeType::Uses];
+
+/// Which side of dependencies is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Objects that depend on an object.
+    Dependents,
+    /// Objects on which an object depends.
+    Dependencies,
+}
+
+/// An object that a closure reached first over this edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub id: u64,
+    /// Number of steps from the nearest root.
+    pub distance: u8,
+    pub edge: EdgeKey,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Closure {
+    /// In order of their distance, without the roots.
+    pub reached: Vec<Reached>,
+    /// All followed edges.
+    pub edges: Edges,
+    pub cut: BTreeSet<&'static str>,
+}
+
+/// The closure of some objects within a number of steps.
+pub(crate) async fn closure(
+    graph: &mut dyn PathGraph,
+    roots: BTreeSet<u64>,
+    side: Side,
+    depth: u8,
+    limits: &PathLimits,
+) -> Result<Closure, Error> {
+    let mut closure = Closure::default();
+    // Objects from which the search went on, and objects that it found.
+    let mut followed = roots.clone();
+    let mut listed = roots.clone();
+    let mut here = roots;
+    for distance in 1..=depth {
+        let mut next = BTreeMap::new();
+        let mut ends = BTreeMap::new();
+        for (step, ends_here) in steps(side, distance) {
+            let edges = graph.edges(&here, &step).await?;
+            for (edge, via) in edges {
+                let (from, to) = if step.direction == Direction::Out { (edge.0, edge.1) } else { (edge.1, edge.0) };
+                if here.contains(&from) && !followed.contains(&to) {
+                    let found = if ends_here { &mut ends } else { &mut next };
+                    found.entry(to).or_insert(edge);
+                }
+                closure.edges.entry(edge).or_default().extend(via);
+            }
+        }
+        for (id, edge) in next.iter().chain(&ends) {
+            if listed.contains(id) {
+                continue;
+            }
+            if listed.len() >= limits.visited {
+                closure.cut.insert(MANY_OBJECTS);
+                break;
+            }
+            listed.insert(*id);
+            closure.reached.push(Reached { id: *id, distance, edge: *edge });
+        }
+        here = next.into_keys().filter(|id| listed.contains(id)).collect();
+        followed.extend(&here);
+        if here.is_empty() {
+            break;
+        }
+    }
+    Ok(closure)
+}
+
+/// Edges of a step, and whether the search ends at the objects that they reach.
+fn steps(side: Side, distance: u8) -> Vec<(StepEdges, bool)> {
+    let (from_used, to_used) = match side {
+        Side::Dependents => (Direction::Out, Direction::In),
+        Side::Dependencies => (Direction::In, Direction::Out),
+    };
+    let of = |types: &[EdgeType], direction| StepEdges { types: types.iter().copied().collect(), direction };
+    let mut steps = vec![(of(&FROM_USED, from_used), false), (of(&TO_USED, to_used), false)];
+    match side {
+        Side::Dependents if distance > 1 => {}
+        Side::Dependents => steps.push((of(&[EdgeType::Selects], from_used), false)),
+        Side::Dependencies => steps.push((of(&[EdgeType::Selects], from_used), true)),
+    }
+    steps
+}

@@ -1,0 +1,364 @@
+//! The objects of the fleet as a graph: links of objects that were read, found through the text index within the
+//! caller's permissions.
+
+use super::explore::{Edges, PathGraph, StepEdges};
+use super::links::{Link, Links, Target};
+use super::node::node_match;
+use crate::document::columns::{Key, Word};
+use crate::execute::{Sources, settled_with_notices};
+use crate::plan::FleetFacts;
+use crate::plan::kinds::kind_in;
+use crate::plan::predicate::{Match, Test};
+use async_trait::async_trait;
+use bytes::Bytes;
+use crowsnest_api::constants::annotation;
+use crowsnest_apimachinery::names::CONTROL_PLANE;
+use crowsnest_apimachinery::references::{CustomRelation, CustomRule, SELECTING};
+use crowsnest_apimachinery::selector::{Operator, Selector};
+use crowsnest_query::path::{Direction, EdgeType, NodePattern};
+use crowsnest_store::{BodyMode, Error, Object, Record};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Number of objects read at once.
+const AT_ONCE: usize = 500;
+const CUT: &str = "not all objects were read within the limits; some may be missing";
+
+/// An object of the graph, without its body.
+struct Node {
+    object: Object,
+    links: Links,
+}
+
+/// The fleet as a caller sees it.
+pub(crate) struct FleetGraph {
+    sources: Sources,
+    world: Arc<FleetFacts>,
+    rules: Arc<[CustomRule]>,
+    nodes: HashMap<u64, Node>,
+    /// Objects by their own keys.
+    by_key: HashMap<u64, BTreeSet<u64>>,
+    /// Pods by cluster and namespace.
+    pods: HashMap<(String, String), BTreeSet<u64>>,
+    pub notices: BTreeSet<String>,
+    /// Reasons for which objects may be missing.
+    pub cut: BTreeSet<String>,
+}
+
+/// The cluster and namespace of an object.
+type Place<'r> = (&'r str, &'r str);
+
+fn place(record: &Record) -> Place<'_> {
+    (record.key.cluster().as_str(), &*record.key.namespace)
+}
+
+fn owned((cluster, namespace): Place<'_>) -> (String, String) {
+    (cluster.to_owned(), namespace.to_owned())
+}
+
+fn is_pod(record: &Record) -> bool {
+    (&*record.key.resource().group, &*record.kind) == ("", "Pod")
+}
+
+impl FleetGraph {
+    pub fn new(sources: Sources, world: Arc<FleetFacts>) -> Self {
+        let rules = Arc::clone(&sources.references);
+        Self {
+            sources,
+            world,
+            rules,
+            nodes: HashMap::new(),
+            by_key: HashMap::new(),
+            pods: HashMap::new(),
+            notices: BTreeSet::new(),
+            cut: BTreeSet::new(),
+        }
+    }
+
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// An object that the graph returned, without its body.
+    pub fn object(&self, id: u64) -> Option<&Object> {
+        self.nodes.get(&id).map(|node| &node.object)
+    }
+
+    fn node(&self, id: u64) -> Option<(&Record, &Links)> {
+        self.nodes.get(&id).map(|node| (&*node.object.record, &node.links))
+    }
+
+    /// Reads objects that are not known yet. The ids must be those of objects that the caller may read.
+    pub async fn read(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
+        let new: Vec<u64> = ids.iter().copied().filter(|id| !self.nodes.contains_key(id)).collect();
+        for some in new.chunks(AT_ONCE) {
+            if Instant::now() > self.sources.context.deadline {
+                self.cut.insert(CUT.to_owned());
+                break;
+            }
+            let objects = self.sources.store.by_ids(some, BodyMode::Read).await?;
+            let rules = Arc::clone(&self.rules);
+            let nodes = self.sources.permits.run(Instant::now(), move || nodes(&objects, &rules)).await?;
+            for node in nodes {
+                let id = node.object.record.id;
+                for key in &node.links.own {
+                    self.by_key.entry(*key).or_default().insert(id);
+                }
+                if is_pod(&node.object.record) {
+                    self.pods.entry(owned(place(&node.object.record))).or_default().insert(id);
+                }
+                self.nodes.insert(id, node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Readable objects that match, with their links read.
+    async fn found(&mut self, matches: &Match) -> Result<BTreeSet<u64>, Error> {
+        if *matches == Match::None {
+            return Ok(BTreeSet::new());
+        }
+        let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
+        if lookup.incomplete {
+            self.cut.insert(CUT.to_owned());
+        }
+        self.notices.extend(lookup.notices);
+        self.read(&lookup.numbers).await?;
+        // Objects that were deleted in the meantime are not read.
+        Ok(lookup.numbers.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
+    }
+
+    /// Conditions for the objects at the other ends of the edges of a step, and possibly more.
+    fn candidates(&self, of: &BTreeSet<u64>, step: &StepEdges) -> Match {
+        let mut wanted = Wanted::default();
+        for (record, links) in of.iter().filter_map(|id| self.node(*id)) {
+            links.links.iter().filter(|link| follows(step, link, true)).for_each(|link| wanted.target(record, link));
+            wanted.referrers(record, links, step);
+            self.rules.iter().for_each(|rule| wanted.custom(record, rule, step));
+        }
+        wanted.matches()
+    }
+
+    /// Adds the edges that one object states, to any object or only to some.
+    fn collect(&self, id: u64, step: &StepEdges, own: bool, to: Option<&BTreeSet<u64>>, edges: &mut Edges) {
+        let Some((record, links)) = self.node(id) else { return };
+        for link in links.links.iter().filter(|link| follows(step, link, own)) {
+            let others: Vec<u64> = match &link.target {
+                Target::Key(key) => self.by_key.get(key).into_iter().flatten().copied().collect(),
+                Target::Pods(selector) => self.selected(record, selector),
+            };
+            for other in others.into_iter().filter(|other| to.is_none_or(|to| to.contains(other))) {
+                let (from, to) = if link.forward { (id, other) } else { (other, id) };
+                edges.entry((from, to, link.edge)).or_default().insert(link.via.clone());
+            }
+        }
+    }
+
+    /// Pods in the place of an object that its selector matches.
+    fn selected(&self, of: &Record, selector: &Selector) -> Vec<u64> {
+        let pods = self.pods.get(&owned(place(of))).into_iter().flatten();
+        let matches = |id: &&u64| self.node(**id).is_some_and(|(record, _)| selector.matches(&record.labels));
+        pods.filter(matches).copied().collect()
+    }
+
+    /// References between objects that were read, with their columns in the text index.
+    pub fn references(&self, ids: &BTreeSet<u64>) -> Vec<(u64, u64, Key)> {
+        let mut edges = BTreeSet::new();
+        for (id, links) in ids.iter().filter_map(|id| Some((*id, self.node(*id)?.1))) {
+            for link in &links.links {
+                let (Some(column), Target::Key(key)) = (link.column, &link.target) else { continue };
+                let others = self.by_key.get(key).into_iter().flatten();
+                edges.extend(others.filter(|to| **to != id && ids.contains(to)).map(|to| (id, *to, column)));
+            }
+        }
+        edges.into_iter().collect()
+    }
+
+    /// Readable objects that state a reference to one of these, or to which these state one.
+    pub async fn neighbours(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
+        let graph = &*self;
+        let links = move || ids.iter().filter_map(move |id| graph.node(*id)).map(|(_, links)| links);
+        let stated = links().flat_map(|links| &links.links).filter(|link| link.column.is_some());
+        let targets = stated.filter_map(|link| match &link.target {
+            Target::Key(key) => Some(*key),
+            Target::Pods(_) => None,
+        });
+        let to = Match::keys(&[Key::Own], targets.collect());
+        let own = links().flat_map(|links| links.own.iter().copied()).collect();
+        let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], own);
+        let lookup = self.sources.engine.ids(&self.sources.context, &Match::Or(vec![to, from])).await?;
+        Ok(lookup.numbers)
+    }
+}
+
+#[async_trait]
+impl PathGraph for FleetGraph {
+    async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
+        let matches = match node_match(node, &self.world, &mut self.notices) {
+            Ok(matches) => matches,
+            Err(notice) => {
+                self.notices.insert(notice);
+                return Ok(BTreeSet::new());
+            }
+        };
+        if let (Match::All, Some(ids)) = (&matches, &among) {
+            return Ok(ids.clone());
+        }
+        let (matches, notices) = settled_with_notices(&self.sources, matches).await?;
+        self.notices.extend(notices);
+        let matches = match among {
+            Some(ids) if ids.is_empty() => return Ok(ids),
+            Some(ids) => matches.and(Match::Ids(Arc::new(ids))),
+            None => matches,
+        };
+        self.found(&matches).await
+    }
+
+    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<Edges, Error> {
+        let mut edges = Edges::new();
+        for direction in [Direction::Out, Direction::In] {
+            if step.direction != Direction::Both && step.direction != direction {
+                continue;
+            }
+            let step = StepEdges { types: step.types.clone(), direction };
+            let candidates = self.candidates(of, &step);
+            let found = self.found(&candidates).await?;
+            of.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
+            found.iter().for_each(|id| self.collect(*id, &step, false, Some(of), &mut edges));
+        }
+        Ok(edges)
+    }
+}
+
+/// True if a link is an edge of the step. `own`: the step begins at the object that states the link; otherwise it
+/// ends there.
+fn follows(step: &StepEdges, link: &Link, own: bool) -> bool {
+    let leaves = link.forward == own;
+    step.types.contains(&link.edge) && leaves == (step.direction == Direction::Out)
+}
+
+fn nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec<Node>, Error> {
+    let node = |object: &Object| {
+        let links = Links::of(object, rules)?;
+        Ok(Node { object: Object { record: Arc::clone(&object.record), body: Bytes::new() }, links })
+    };
+    objects.iter().map(node).collect()
+}
+
+/// Conditions for the other ends of edges.
+#[derive(Default)]
+struct Wanted {
+    targets: BTreeSet<u64>,
+    referrers: BTreeMap<Vec<Key>, BTreeSet<u64>>,
+    others: Vec<Match>,
+    /// Places and kinds that have been added to `others`.
+    added: BTreeSet<(String, String, String)>,
+}
+
+impl Wanted {
+    /// The other end of a link.
+    fn target(&mut self, record: &Record, link: &Link) {
+        match &link.target {
+            Target::Key(key) => {
+                self.targets.insert(*key);
+            }
+            Target::Pods(selector) => {
+                let mut parts = vec![kind_in("", &["pod"])];
+                parts.extend(within(place(record)));
+                parts.extend(selector.requirements().iter().filter_map(|requirement| {
+                    let key = requirement.key();
+                    let pair = |value: &str| Match::Exact(Word::Label, format!("{key}={value}"));
+                    match requirement.operator() {
+                        Operator::Equals | Operator::In => {
+                            Some(Match::any_of(requirement.values().map(pair).collect()))
+                        }
+                        Operator::Exists => Some(Match::Word(Word::LabelKey, Test::Equals(key.to_lowercase()))),
+                        _ => None,
+                    }
+                }));
+                self.others.push(Match::And(parts));
+            }
+        }
+    }
+
+    /// Objects that may state an edge of the step to an object.
+    fn referrers(&mut self, record: &Record, links: &Links, step: &StepEdges) {
+        let columns = columns(step);
+        if !columns.is_empty() {
+            self.referrers.entry(columns).or_default().extend(&links.own);
+        }
+        let (cluster, namespace) = place(record);
+        let out = step.direction == Direction::Out;
+        let name = &*record.key.name;
+        if out && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
+            let template = format!("{}={}", annotation::RESOURCE_TEMPLATE_UID, record.uid);
+            self.others.push(Match::Exact(Word::Annotation, template));
+            match &*record.kind {
+                "ResourceBinding" => self.others.push(works_of(format!("{namespace}/{name}"))),
+                "ClusterResourceBinding" => self.others.push(works_of(name.to_owned())),
+                _ => {}
+            }
+        }
+        let is_namespace = (&*record.key.resource().group, &*record.kind) == ("", "Namespace");
+        if out && step.types.contains(&EdgeType::Contains) && is_namespace {
+            self.others.push(Match::And(within((cluster, name))));
+        }
+        let is_new = |added: &mut BTreeSet<_>| added.insert((cluster.to_owned(), namespace.to_owned(), String::new()));
+        if !out && step.types.contains(&EdgeType::Selects) && is_pod(record) && is_new(&mut self.added) {
+            let kinds = SELECTING.iter().map(|(group, kind)| kind_in(group, &[kind.to_lowercase()])).collect();
+            let parts = [Match::any_of(kinds)].into_iter().chain(within((cluster, namespace)));
+            self.others.push(Match::And(parts.collect()));
+        }
+    }
+
+    /// Objects of the kind of a user's rule, which may refer to an object of its cluster.
+    fn custom(&mut self, record: &Record, rule: &CustomRule, step: &StepEdges) {
+        let edge = match rule.relation {
+            CustomRelation::Uses => EdgeType::Uses,
+            CustomRelation::RoutesTo => EdgeType::RoutesTo,
+        };
+        if step.direction != Direction::In || !step.types.contains(&edge) {
+            return;
+        }
+        let cluster = record.key.cluster().as_str();
+        let is_target =
+            (rule.target.group.as_str(), rule.target.kind.as_str()) == (&*record.key.resource().group, &*record.kind);
+        if is_target && self.added.insert((cluster.to_owned(), rule.group.clone(), rule.kind.clone())) {
+            let in_cluster = Match::Exact(Word::Cluster, cluster.to_owned());
+            self.others.push(kind_in(&rule.group.to_lowercase(), &[rule.kind.to_lowercase()]).and(in_cluster));
+        }
+    }
+
+    fn matches(self) -> Match {
+        let mut any = self.others;
+        any.push(Match::keys(&[Key::Own], self.targets));
+        any.extend(self.referrers.into_iter().map(|(columns, keys)| Match::keys(&columns, keys)));
+        any.retain(|one| *one != Match::None);
+        Match::any_of(any)
+    }
+}
+
+/// Columns of the text index with references to an object by objects at the other ends of a step.
+fn columns(step: &StepEdges) -> Vec<Key> {
+    let mut columns = BTreeSet::new();
+    for edge in &step.types {
+        match (edge, step.direction) {
+            (EdgeType::Owns, Direction::Out) => columns.extend([Key::Owner]),
+            (EdgeType::RoutesTo, Direction::Out) => columns.extend([Key::Owner, Key::Uses]),
+            (EdgeType::PropagatedTo, _) | (EdgeType::About, Direction::In) => columns.extend([Key::About]),
+            (EdgeType::RoutesTo | EdgeType::Uses | EdgeType::RunsOn, Direction::In) => columns.extend([Key::Uses]),
+            (EdgeType::Subject | EdgeType::RoleRef, Direction::In) => columns.extend([Key::Uses]),
+            _ => {}
+        }
+    }
+    columns.into_iter().collect()
+}
+
+fn within((cluster, namespace): Place<'_>) -> Vec<Match> {
+    vec![Match::Exact(Word::Cluster, cluster.to_owned()), Match::Exact(Word::Namespace, namespace.to_owned())]
+}
+
+fn works_of(binding: String) -> Match {
+    kind_in("work.karmada.io", &["work"]).and(Match::Exact(Word::Binding, binding))
+}

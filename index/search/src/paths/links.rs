@@ -1,0 +1,225 @@
+//! Links of an object: the edges that its own fields state, in both orientations. Pure.
+
+use crate::document::columns::Key;
+use crowsnest_api::constants::annotation;
+use crowsnest_api::propagation::propagation;
+use crowsnest_api::references::stated_references;
+use crowsnest_apimachinery::names::{CONTROL_PLANE, ObjectKey};
+use crowsnest_apimachinery::printers::InvolvedObject;
+use crowsnest_apimachinery::references::{
+    CustomRule, Reference, Relation, SELECTING, custom_references, group_of_reference, selected,
+};
+use crowsnest_apimachinery::selector::Selector;
+use crowsnest_query::path::EdgeType;
+use crowsnest_store::{Error, Object};
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+const WORK_GROUP: &str = "work.karmada.io";
+
+/// Edges that an object states, and the keys by which other objects refer to it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Links {
+    pub own: Vec<u64>,
+    pub links: Vec<Link>,
+}
+
+/// An edge that a field of an object states.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Link {
+    pub edge: EdgeType,
+    /// True: the edge begins at the object with the field. False: it ends there.
+    pub forward: bool,
+    pub target: Target,
+    pub via: String,
+    /// Column of the text index with the key of the target.
+    pub column: Option<Key>,
+}
+
+/// The other end of a link.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Target {
+    /// The objects with this key.
+    Key(u64),
+    /// Pods with matching labels, in the namespace and cluster of the object with the field.
+    Pods(Selector),
+}
+
+impl Links {
+    /// The links of an object, with references by users' rules.
+    pub fn of(object: &Object, rules: &[CustomRule]) -> Result<Self, Error> {
+        let record = &object.record;
+        let group = &*record.key.resource().group;
+        let mut reader = LinkReader { object, cluster: record.key.cluster().as_str(), links: Self::default() };
+        reader.own(group);
+        reader.owners(group)?;
+        let references = stated_references(group, &record.kind, &*object.body);
+        references.iter().for_each(|reference| reader.reference(reference, Some(Key::Uses)));
+        if rules.iter().any(|rule| rule.is_of(group, &record.kind)) {
+            let tree: Value = object.parse()?;
+            let references = custom_references(rules, group, &record.kind, &tree);
+            references.iter().for_each(|reference| reader.reference(reference, None));
+        }
+        reader.subjects()?;
+        reader.propagation(group);
+        reader.annotations(group);
+        if SELECTING.contains(&(group, &*record.kind))
+            && let Some(selected) = selected(group, &record.kind, &object.parse()?)
+        {
+            let target = Target::Pods(selected.selector);
+            reader.add(EdgeType::Selects, true, target, selected.via, None);
+        }
+        Ok(reader.links)
+    }
+}
+
+struct LinkReader<'o> {
+    object: &'o Object,
+    cluster: &'o str,
+    links: Links,
+}
+
+impl LinkReader<'_> {
+    fn add(&mut self, edge: EdgeType, forward: bool, target: Target, via: impl Into<String>, column: Option<Key>) {
+        self.links.links.push(Link { edge, forward, target, via: via.into(), column });
+    }
+
+    /// A link to an object of the same cluster by its uid.
+    fn add_uid(&mut self, edge: EdgeType, forward: bool, uid: &str, via: &str, column: Option<Key>) {
+        if !uid.is_empty() {
+            self.add(edge, forward, Target::Key(Key::of_uid(self.cluster, uid)), via, column);
+        }
+    }
+
+    /// A link to an object of the same cluster by its name.
+    fn add_object(&mut self, edge: EdgeType, forward: bool, object: &ObjectKey, via: &str, column: Option<Key>) {
+        self.add(edge, forward, Target::Key(Key::of_object(self.cluster, object)), via, column);
+    }
+
+    fn own(&mut self, group: &str) {
+        let record = &self.object.record;
+        let (namespace, name) = (&*record.key.namespace, &*record.key.name);
+        self.links.own.push(Key::of_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
+        if !record.uid.is_empty() {
+            self.links.own.push(Key::of_uid(self.cluster, &record.uid));
+        }
+        if (group, &*record.kind) == (WORK_GROUP, "ResourceBinding") {
+            self.links.own.push(bindings(self.cluster, namespace));
+        }
+        if !namespace.is_empty() {
+            let namespace = ObjectKey::new("", "Namespace", "", namespace);
+            self.add_object(EdgeType::Contains, false, &namespace, "metadata.namespace", None);
+        }
+    }
+
+    fn owners(&mut self, group: &str) -> Result<(), Error> {
+        const VIA: &str = "metadata.ownerReferences";
+        let record = &self.object.record;
+        let is_slice = (group, &*record.kind) == ("discovery.k8s.io", "EndpointSlice");
+        for owner in record.owners()? {
+            self.add_uid(EdgeType::Owns, false, &owner.uid, VIA, Some(Key::Owner));
+            if is_slice && owner.kind == "Service" {
+                self.add_uid(EdgeType::RoutesTo, false, &owner.uid, VIA, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn reference(&mut self, reference: &Reference, column: Option<Key>) {
+        let (edge, forward) = match reference.relation {
+            Relation::Uses => (EdgeType::Uses, true),
+            Relation::RoutesTo => (EdgeType::RoutesTo, true),
+            Relation::RoutedBy => (EdgeType::RoutesTo, false),
+            Relation::Subject => (EdgeType::Subject, true),
+            Relation::RoleRef => (EdgeType::RoleRef, true),
+            Relation::RunsOn => (EdgeType::RunsOn, true),
+        };
+        self.add_object(edge, forward, &reference.object, &reference.via(), column);
+    }
+
+    /// Objects of an event.
+    fn subjects(&mut self) -> Result<(), Error> {
+        let printed = self.object.record.printed()?;
+        let objects = printed.about.iter().map(|about| (about, "involvedObject"));
+        for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
+            match about.uid.as_str() {
+                "" => self.add_object(EdgeType::About, true, &object_of(about), via, Some(Key::About)),
+                uid => self.add_uid(EdgeType::About, true, uid, via, Some(Key::About)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The template of a binding or Work, copies of a Work or quota, and the bindings that a quota limits.
+    fn propagation(&mut self, group: &str) {
+        let record = &self.object.record;
+        let Some(propagation) = propagation(group, &record.kind, &*self.object.body) else { return };
+        let (template, copies) = match &*record.kind {
+            "FederatedResourceQuota" => ("", "spec.staticAssignments[]"),
+            "Work" => ("spec.workload.manifests[].metadata.annotations", "spec.workload.manifests[]"),
+            _ => ("spec.resource.uid", ""),
+        };
+        self.add_uid(EdgeType::PropagatedTo, false, &propagation.template, template, Some(Key::About));
+        for copy in &propagation.copies {
+            let target = Target::Key(Key::of_object(&copy.cluster, &copy.object));
+            self.add(EdgeType::PropagatedTo, true, target, copies, Some(Key::About));
+        }
+        if propagation.limits {
+            let target = Target::Key(bindings(self.cluster, &record.key.namespace));
+            self.add(EdgeType::About, true, target, "spec.overall", Some(Key::About));
+        }
+    }
+
+    /// The template that a copy in a member names, and the binding that a Work names.
+    fn annotations(&mut self, group: &str) {
+        let is_work = (group, &*self.object.record.kind) == (WORK_GROUP, "Work");
+        let is_copy = self.cluster != CONTROL_PLANE;
+        if !is_work && !is_copy {
+            return;
+        }
+        let annotations = annotations(self.object);
+        let named = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
+        let template = named(annotation::RESOURCE_TEMPLATE_UID);
+        if is_copy && !template.is_empty() {
+            let target = Target::Key(Key::of_uid(CONTROL_PLANE, template));
+            let via = format!("metadata.annotations[{}]", annotation::RESOURCE_TEMPLATE_UID);
+            self.add(EdgeType::PropagatedTo, false, target, via, None);
+        }
+        let (namespace, name) =
+            (named(annotation::RESOURCE_BINDING_NAMESPACE), named(annotation::RESOURCE_BINDING_NAME));
+        let cluster_name = named(annotation::CLUSTER_RESOURCE_BINDING_NAME);
+        let binding = match (name, cluster_name) {
+            _ if !is_work => None,
+            ("", "") => None,
+            ("", name) => Some(ObjectKey::new(WORK_GROUP, "ClusterResourceBinding", "", name)),
+            (name, _) => Some(ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, name)),
+        };
+        if let Some(binding) = binding {
+            self.add_object(EdgeType::PropagatedTo, false, &binding, "metadata.annotations", None);
+        }
+    }
+}
+
+/// Key that all bindings of a namespace share.
+fn bindings(cluster: &str, namespace: &str) -> u64 {
+    Key::of_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""))
+}
+
+fn object_of(about: &InvolvedObject) -> ObjectKey {
+    let group = group_of_reference(&about.api_version, &about.kind);
+    ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
+}
+
+type Annotations<'a> = BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>;
+
+fn annotations(object: &Object) -> Annotations<'_> {
+    #[derive(Deserialize)]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        annotations: Option<Annotations<'a>>,
+    }
+    let metadata = object.metadata().and_then(|text| serde_json::from_str::<Metadata<'_>>(text).ok());
+    metadata.and_then(|metadata| metadata.annotations).unwrap_or_default()
+}

@@ -1,0 +1,276 @@
+//! Paths between objects of the fleet, and the objects that depend on an object.
+//!
+//! [`explore`] and [`closure`] search a [`explore::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects through
+//! the text index within the caller's permissions, so that every object of a path is one that the caller may list.
+//! [`links`] reads the edges that an object states.
+
+pub(crate) mod closure;
+pub(crate) mod explore;
+pub(crate) mod fleet;
+pub(crate) mod links;
+mod node;
+#[cfg(test)]
+mod tests;
+
+pub use closure::Side;
+
+use crate::Searcher;
+use crate::document::qualified_kind;
+use crate::hydrate::skipped_clusters::{Skipped, skipped};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::path::{EdgeType, PathPattern};
+use crowsnest_store::{Error, Object, RecordKey};
+use explore::{EdgeKey, Edges, FoundPaths, PathLimits, find, shortest};
+use fleet::FleetGraph;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum number of paths of an answer.
+pub const MOST_PATHS: usize = 10_000;
+/// Maximum number of objects of an answer.
+pub const MOST_REACHED: usize = 5_000;
+/// Default and maximum number of steps of a closure.
+pub const CLOSURE_STEPS: u8 = 8;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An edge between two nodes of an answer, by their positions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PathEdge {
+    pub from: usize,
+    pub to: usize,
+    #[serde(rename = "type")]
+    pub edge: EdgeType,
+    /// Fields that state the edge.
+    pub via: Vec<String>,
+}
+
+/// A path, as positions of its nodes and edges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodePath {
+    pub nodes: Vec<usize>,
+    pub edges: Vec<usize>,
+}
+
+/// Paths that match a pattern.
+#[derive(Debug, Clone)]
+pub struct PathAnswer {
+    /// The pattern with kinds as graph databases label them.
+    pub pattern: PathPattern,
+    pub nodes: Vec<Object>,
+    pub edges: Vec<PathEdge>,
+    /// The shortest first.
+    pub paths: Vec<NodePath>,
+    /// Number of all matching paths.
+    pub total: usize,
+    /// The total is a lower bound.
+    pub incomplete: bool,
+    pub notices: Vec<String>,
+    pub skipped: Vec<Skipped>,
+}
+
+/// An object in a closure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReachedNode {
+    pub node: usize,
+    /// Number of steps; 1: direct.
+    pub distance: u8,
+    /// The edge over which it was reached first.
+    pub edge: usize,
+}
+
+/// Number of objects of a kind in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReachedCount {
+    pub cluster: String,
+    /// `Deployment.apps`
+    pub kind: String,
+    pub direct: usize,
+    pub transitive: usize,
+}
+
+/// Objects that depend on an object, or on which it depends.
+#[derive(Debug, Clone)]
+pub struct ClosureAnswer {
+    /// The object itself is first; the others in order of their distance.
+    pub nodes: Vec<Object>,
+    pub edges: Vec<PathEdge>,
+    pub reached: Vec<ReachedNode>,
+    /// Counts of all objects, also of those that are left out.
+    pub counts: Vec<ReachedCount>,
+    pub incomplete: bool,
+    pub notices: Vec<String>,
+    pub skipped: Vec<Skipped>,
+}
+
+impl Searcher {
+    /// The pattern with kinds as graph databases label them.
+    pub fn canonical_pattern(&self, pattern: PathPattern) -> PathPattern {
+        node::canonical(pattern, &self.inner.discovery.kinds())
+    }
+
+    /// Paths that match a pattern, through objects that the caller may read. With `only_shortest`, the shortest between each
+    /// pair of ends.
+    pub async fn paths(
+        &self,
+        caller: &UserInfo,
+        pattern: PathPattern,
+        only_shortest: bool,
+        limit: usize,
+    ) -> Result<PathAnswer, Error> {
+        let mut graph = self.fleet_graph(caller, TIMEOUT).await;
+        let FoundPaths { mut paths, edges, cut } = find(&mut graph, &pattern, &PathLimits::default()).await?;
+        if only_shortest {
+            shortest(&mut paths);
+        }
+        let total = paths.len();
+        paths.truncate(limit.min(MOST_PATHS));
+        let mut answer = Positions::default();
+        let paths = paths.iter().map(|path| NodePath {
+            nodes: path.nodes.iter().map(|id| answer.node(*id)).collect(),
+            edges: path.edges.iter().map(|edge| answer.edge(*edge)).collect(),
+        });
+        let paths = paths.collect();
+        let incomplete = !cut.is_empty() || !graph.cut.is_empty();
+        Ok(PathAnswer {
+            pattern: self.canonical_pattern(pattern),
+            edges: answer.edges(&edges),
+            nodes: answer.objects(&graph),
+            paths,
+            total,
+            incomplete,
+            notices: notices(&mut graph, cut),
+            skipped: self.skipped_for(&graph),
+        })
+    }
+
+    /// Objects that depend on an object, or on which it depends; None if the caller has no right to read it or it does not exist.
+    pub async fn closure(
+        &self,
+        caller: &UserInfo,
+        key: &RecordKey,
+        side: Side,
+        depth: u8,
+    ) -> Result<Option<ClosureAnswer>, Error> {
+        if !self.permitted(caller, key).await {
+            return Ok(None);
+        }
+        let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
+        let mut graph = self.fleet_graph(caller, TIMEOUT).await;
+        let roots = BTreeSet::from([root.record.id]);
+        graph.read(&roots).await?;
+        if graph.object(root.record.id).is_none() {
+            return Ok(None);
+        }
+        let found = closure::closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
+        let counts = counts(&graph, &found.reached);
+        let mut answer = Positions::default();
+        answer.node(root.record.id);
+        let shown = found.reached.iter().take(MOST_REACHED);
+        let reached = shown.map(|one| ReachedNode {
+            node: answer.node(one.id),
+            distance: one.distance,
+            edge: answer.edge(one.edge),
+        });
+        let reached: Vec<ReachedNode> = reached.collect();
+        let left_out = found.reached.len() - reached.len();
+        let incomplete = left_out > 0 || !found.cut.is_empty() || !graph.cut.is_empty();
+        if left_out > 0 {
+            graph.notices.insert(format!("{left_out} more objects are only counted"));
+        }
+        let between = found.edges.keys().filter(|(from, to, _)| answer.has(*from) && answer.has(*to));
+        let between: Vec<EdgeKey> = between.copied().collect();
+        between.into_iter().for_each(|edge| {
+            answer.edge(edge);
+        });
+        Ok(Some(ClosureAnswer {
+            edges: answer.edges(&found.edges),
+            nodes: answer.objects(&graph),
+            reached,
+            counts,
+            incomplete,
+            notices: notices(&mut graph, found.cut),
+            skipped: self.skipped_for(&graph),
+        }))
+    }
+
+    /// The fleet as a caller sees it.
+    pub(crate) async fn fleet_graph(&self, caller: &UserInfo, within: Duration) -> FleetGraph {
+        let sources = self.sources(caller, within).await;
+        let world = self.world(&sources.context.rights.lock());
+        FleetGraph::new(sources, Arc::new(world))
+    }
+
+    fn skipped_for(&self, graph: &FleetGraph) -> Vec<Skipped> {
+        skipped(self, &graph.sources().context.rights.lock())
+    }
+}
+
+fn notices(graph: &mut FleetGraph, cut: BTreeSet<&'static str>) -> Vec<String> {
+    let mut notices = std::mem::take(&mut graph.notices);
+    notices.extend(std::mem::take(&mut graph.cut));
+    notices.extend(cut.into_iter().map(str::to_owned));
+    notices.into_iter().collect()
+}
+
+fn counts(graph: &FleetGraph, reached: &[closure::Reached]) -> Vec<ReachedCount> {
+    let mut counts: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
+    for one in reached {
+        let Some(object) = graph.object(one.id) else { continue };
+        let key = &object.record.key;
+        let kind = qualified_kind(&key.resource().group, &object.record.kind);
+        let count = counts.entry((key.cluster().to_string(), kind)).or_default();
+        match one.distance {
+            1 => count.0 += 1,
+            _ => count.1 += 1,
+        }
+    }
+    let count = |((cluster, kind), (direct, transitive))| ReachedCount { cluster, kind, direct, transitive };
+    counts.into_iter().map(count).collect()
+}
+
+/// Assigns positions to the nodes and edges of an answer.
+#[derive(Default)]
+struct Positions {
+    nodes: Vec<u64>,
+    of_nodes: BTreeMap<u64, usize>,
+    edges: Vec<EdgeKey>,
+    of_edges: BTreeMap<EdgeKey, usize>,
+}
+
+impl Positions {
+    fn node(&mut self, id: u64) -> usize {
+        let nodes = &mut self.nodes;
+        *self.of_nodes.entry(id).or_insert_with(|| {
+            nodes.push(id);
+            nodes.len() - 1
+        })
+    }
+
+    fn edge(&mut self, edge: EdgeKey) -> usize {
+        let edges = &mut self.edges;
+        *self.of_edges.entry(edge).or_insert_with(|| {
+            edges.push(edge);
+            edges.len() - 1
+        })
+    }
+
+    fn has(&self, id: u64) -> bool {
+        self.of_nodes.contains_key(&id)
+    }
+
+    /// Edges in order of their positions, with the fields that state them.
+    fn edges(&mut self, stated: &Edges) -> Vec<PathEdge> {
+        let all = self.edges.clone();
+        let edge = |key: EdgeKey| {
+            let via = stated.get(&key).into_iter().flatten().cloned().collect();
+            PathEdge { from: self.node(key.0), to: self.node(key.1), edge: key.2, via }
+        };
+        all.into_iter().map(edge).collect()
+    }
+
+    fn objects(&self, graph: &FleetGraph) -> Vec<Object> {
+        self.nodes.iter().filter_map(|id| graph.object(*id).cloned()).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! Nodes of a pattern as conditions on objects.
+
+use crate::document::columns::Word;
+use crate::plan::kinds::{GroupKind, NamedKind, objects_of};
+use crate::plan::predicate::{Match, Test};
+use crate::plan::{FleetFacts, Kinds, TimeScope, plan};
+use crowsnest_apimachinery::references::written_kind;
+use crowsnest_query::path::{NodePattern, PathPattern, Property};
+use crowsnest_query::{Limits, parse};
+use std::collections::BTreeSet;
+
+/// The condition of a node. Fails if its query cannot be evaluated; other remarks are added to the notices.
+pub(crate) fn node_match(
+    node: &NodePattern,
+    world: &FleetFacts,
+    notices: &mut BTreeSet<String>,
+) -> Result<Match, String> {
+    let mut parts = Vec::new();
+    let group = node.property(Property::ApiGroup);
+    match (&node.label, group) {
+        (Some(label), Some(group)) => parts.push(kind_match(&format!("{label}.{group}"), world, notices)),
+        (Some(label), None) => parts.push(kind_match(label, world, notices)),
+        (None, Some("")) => parts.push(Match::has(Word::Group.name()).negated()),
+        (None, Some(group)) => parts.push(Match::Word(Word::Group, Test::Equals(group.to_lowercase()))),
+        (None, None) => {}
+    }
+    for (property, value) in &node.properties {
+        let word = match property {
+            Property::ApiGroup => continue,
+            Property::Q => {
+                parts.push(query_match(value, world, notices)?);
+                continue;
+            }
+            Property::Cluster => Word::Cluster,
+            Property::Name => Word::Name,
+            Property::Namespace => Word::Namespace,
+            Property::Status => Word::Status,
+            Property::Uid => Word::Uid,
+        };
+        parts.push(match value.as_str() {
+            "" => Match::has(word.name()).negated(),
+            value => Match::Exact(word, value.to_owned()),
+        });
+    }
+    Ok(match parts.len() {
+        0 => Match::All,
+        1 => parts.remove(0),
+        _ => Match::And(parts),
+    })
+}
+
+fn kind_match(label: &str, world: &FleetFacts, notices: &mut BTreeSet<String>) -> Match {
+    let named = NamedKind::all(label, &world.kinds);
+    let is_unknown = named.iter().any(|kind| matches!(kind, NamedKind::Unknown(_)));
+    let is_workload = label.eq_ignore_ascii_case("workload");
+    if is_unknown && !is_workload && !world.kinds.is_empty() {
+        notices.insert(format!("no cluster serves the kind {label}"));
+    }
+    objects_of(label, &world.kinds)
+}
+
+/// A query on current objects.
+fn query_match(text: &str, world: &FleetFacts, notices: &mut BTreeSet<String>) -> Result<Match, String> {
+    let query = parse(text, &Limits::default()).map_err(|error| format!("invalid q {text:?}: {error}"))?;
+    let planned = plan(&query, world);
+    notices.extend(query.notices.iter().chain(&planned.notices).map(|notice| format!("q: {}", notice.message)));
+    if planned.scope != TimeScope::Now {
+        notices.insert("q: paths are evaluated on current objects".to_owned());
+    }
+    Ok(planned.matches)
+}
+
+/// The pattern with the spelling of kinds that graph databases have as labels: `Deployment` for `deploy`.
+pub(crate) fn canonical(mut pattern: PathPattern, kinds: &Kinds) -> PathPattern {
+    for node in pattern.nodes_mut() {
+        let group = node.property(Property::ApiGroup).map(str::to_owned);
+        if let Some(label) = &mut node.label
+            && let Some(written) = spelling(label, group.as_deref(), kinds)
+        {
+            *label = written;
+        }
+    }
+    pattern
+}
+
+/// Spelling of the only kind with a name; None if there are several or none.
+fn spelling(label: &str, group: Option<&str>, kinds: &Kinds) -> Option<String> {
+    let lower = label.to_lowercase();
+    let found = kinds.get(&lower)?.iter().filter(|kind| group.is_none_or(|group| kind.group == group));
+    let found: Vec<&GroupKind> = found.collect();
+    let [GroupKind { kind, group }] = found.as_slice() else { return None };
+    let well_known = written_kind(group, kind).map(str::to_owned);
+    // The kind may be spelled as in its definition.
+    well_known.or_else(|| (*kind != lower).then(|| kind.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use std::sync::Arc;
+
+    fn world() -> FleetFacts {
+        let kind = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+        let mut kinds = Kinds::new();
+        for (name, of) in [
+            ("deploy", vec![kind("apps", "deployment")]),
+            ("deployment", vec![kind("apps", "deployment")]),
+            ("gateways", vec![kind("gateway.networking.k8s.io", "gateway"), kind("mesh.io", "gateway")]),
+            ("wd", vec![kind("x.io", "widget")]),
+            ("widget", vec![kind("x.io", "widget")]),
+        ] {
+            kinds.insert(name.to_owned(), of.into_iter().collect());
+        }
+        FleetFacts { kinds: Arc::new(kinds), ..FleetFacts::default() }
+    }
+
+    #[rstest]
+    #[case::short_name("deploy --> (:Deployment)", "(:Deployment)-[]->(:Deployment)")]
+    #[case::group("gateways.mesh.io --> *", r#"(:gateway {apiGroup: "mesh.io"})-[]->()"#)]
+    #[case::well_known(
+        "gateways.gateway.networking.k8s.io --> *",
+        r#"(:Gateway {apiGroup: "gateway.networking.k8s.io"})-[]->()"#
+    )]
+    #[case::ambiguous("gateways --> *", "(:gateways)-[]->()")]
+    #[case::custom("wd --> (:Widget)", "(:widget)-[]->(:Widget)")]
+    #[case::unknown("gizmo --> *", "(:gizmo)-[]->()")]
+    fn kinds_are_spelled_as_labels(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(canonical(text.parse().unwrap(), &world().kinds).to_string(), expected);
+    }
+
+    #[rstest]
+    #[case::served("(:deploy)", &[])]
+    #[case::not_served("(:gizmo)", &["no cluster serves the kind gizmo"])]
+    #[case::at(r#"({q: "at:now-1h web"})"#, &["q: paths are evaluated on current objects"])]
+    fn remarks_concern_the_node(#[case] text: &str, #[case] expected: &[&str]) {
+        let pattern: PathPattern = text.parse().unwrap();
+        let mut notices = BTreeSet::new();
+        assert!(node_match(&pattern.first, &world(), &mut notices).is_ok());
+        assert_eq!(notices.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn queries_beyond_limits_fail() {
+        let mut node = NodePattern::default();
+        node.properties.push((Property::Q, "(".repeat(100)));
+        let failed = node_match(&node, &world(), &mut BTreeSet::new()).unwrap_err();
+        assert!(failed.contains("nests deeper"), "{failed}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Edges of real objects: paths in a small fleet, within the permissions of callers.
+
+use crate::authorization::Rights;
+use crate::execute::{Sources, resolve_relations};
+use crate::paths::closure::{Side, closure};
+use crate::paths::explore::{PathLimits, find};
+use crate::paths::fleet::FleetGraph;
+use crate::plan::{FleetFacts, plan};
+use crate::tests::corpus::Corpus;
+use crate::tests::properties::granted;
+use crowsnest_apimachinery::references::CustomRule;
+use crowsnest_query::path::PathPattern;
+use crowsnest_query::{Limits, parse};
+use crowsnest_store::codec::Codec;
+use crowsnest_store::fixtures::{cluster, draft, resource_of};
+use crowsnest_store::sqlite::SqliteStore;
+use crowsnest_store::{Batch, CollectionKey, Epoch, IndexOptions, Progress, Step, Store};
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn objects() -> Vec<(&'static str, Value)> {
+    serde_json::from_str::<Vec<(String, Value)>>(include_str!("fleet.json"))
+        .unwrap()
+        .into_iter()
+        .map(|(cluster, object)| (if cluster == "member1" { "member1" } else { "@control-plane" }, object))
+        .collect()
+}
+
+/// A store with these objects of clusters.
+async fn store_of(objects: &[(&str, Value)]) -> (tempfile::TempDir, Arc<SqliteStore>) {
+    let home = tempfile::tempdir().unwrap();
+    let codec = Arc::new(Codec::default());
+    let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+    for (name, object) in objects {
+        let draft = draft(object);
+        let (packed, _) = codec.pack("/any", &draft.body).unwrap();
+        let kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
+        let progress = Progress { kind, ..Progress::default() };
+        let collection = CollectionKey::new(cluster(name), resource_of(object));
+        let steps = vec![Step::Put(Box::new(draft), packed)];
+        store.apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress }], 1_790_000_000_000).await.unwrap();
+    }
+    (home, Arc::new(store))
+}
+
+async fn fleet() -> Corpus {
+    let (home, store) = store_of(&objects()).await;
+    Corpus::of(home, store).await
+}
+
+fn graph(sources: Sources) -> FleetGraph {
+    FleetGraph::new(sources, Arc::new(FleetFacts::default()))
+}
+
+fn name(graph: &FleetGraph, id: u64) -> String {
+    graph.object(id).map(|object| format!("{}/{}", object.record.kind, object.record.key.name)).unwrap_or_default()
+}
+
+async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
+    let mut graph = graph(sources);
+    let pattern: PathPattern = pattern.parse().unwrap();
+    let found = find(&mut graph, &pattern, &PathLimits::default()).await.unwrap();
+    assert!(found.cut.is_empty() && graph.cut.is_empty(), "{:?} {:?}", found.cut, graph.cut);
+    let nodes = |path: Vec<u64>| path.iter().map(|id| name(&graph, *id)).collect::<Vec<_>>().join(" ");
+    let mut paths: Vec<String> = found.paths.into_iter().map(|path| nodes(path.nodes)).collect();
+    paths.sort();
+    paths
+}
+
+#[rstest]
+#[case::uses("secret/shop/db <-USES- deployment", &["Secret/db Deployment/web"])]
+#[case::owns("secret/shop/db <-USES- deployment -OWNS*..3-> pod", &["Secret/db Deployment/web ReplicaSet/web-1 Pod/web-0"])]
+#[case::owner("pod <-OWNS- *", &["Pod/web-0 ReplicaSet/web-1"])]
+#[case::selects("service -SELECTS-> pod", &["Service/web Pod/web-0"])]
+#[case::selected("pod/web-0 <-SELECTS- *", &["Pod/web-0 NetworkPolicy/all", "Pod/web-0 Service/web"])]
+#[case::routes("ingress -ROUTES_TO*-> pod", &["Ingress/web Service/web EndpointSlice/web-x Pod/web-0"])]
+#[case::routed("pod/web-0 <-ROUTES_TO*- ingress", &["Pod/web-0 EndpointSlice/web-x Service/web Ingress/web"])]
+#[case::gateway("gateway -ROUTES_TO-> httproute -ROUTES_TO-> service", &["Gateway/edge HTTPRoute/web Service/web"])]
+#[case::subject("serviceaccount/web <-SUBJECT- rolebinding -ROLE_REF-> *", &["ServiceAccount/web RoleBinding/web Role/web"])]
+#[case::node("node/n1 <-RUNS_ON- pod", &["Node/n1 Pod/web-0"])]
+#[case::nodes_are_named("node/n1 -- pod", &[])]
+#[case::namespace("namespace/shop -CONTAINS-> secret", &["Namespace/shop Secret/db", "Namespace/shop Secret/db"])]
+#[case::in_namespace("secret/db <-CONTAINS- *", &["Secret/db Namespace/shop", "Secret/db Namespace/shop"])]
+#[case::event("event -ABOUT-> pod", &["Event/web-0.1 Pod/web-0"])]
+#[case::copies("(:Deployment {cluster: '@control-plane'})-[:PROPAGATED_TO]->(:Deployment)", &["Deployment/web Deployment/web"])]
+#[case::binding_and_work("resourcebinding -PROPAGATED_TO-> work -PROPAGATED_TO-> deployment", &["ResourceBinding/web-deployment Work/web-1 Deployment/web"])]
+#[case::template("(:Pod)<-[:OWNS*2]-(:Deployment)<-[:PROPAGATED_TO]-(:Deployment)", &["Pod/web-0 ReplicaSet/web-1 Deployment/web Deployment/web"])]
+#[case::missing_targets("pod -USES-> configmap", &[])]
+#[case::other_clusters("(:Secret {cluster: '@control-plane'})<-[:USES]-(:Pod)", &[])]
+#[case::group("deployments.example.io <-- *", &[])]
+#[case::query("(:Pod {q: 'node:n1 -label:app=db'})<-[:SELECTS]-(:Service)", &["Pod/web-0 Service/web"])]
+#[case::status("(:Pod {status: 'Running'})-[:USES]->(:Secret)", &["Pod/web-0 Secret/db"])]
+#[case::nothing_starts("pod/other --> *", &[])]
+#[tokio::test]
+async fn paths_follow_edges(#[case] pattern: &str, #[case] expected: &[&str]) {
+    let fleet = fleet().await;
+    let reversed = pattern.parse::<PathPattern>().unwrap().reversed().to_string();
+    assert_eq!(paths(fleet.sources.clone(), pattern).await, expected, "{pattern}");
+    let turned = |path: &&str| path.split(' ').rev().collect::<Vec<_>>().join(" ");
+    let mut expected: Vec<String> = expected.iter().map(turned).collect();
+    expected.sort();
+    assert_eq!(paths(fleet.sources.clone(), &reversed).await, expected, "{reversed}");
+}
+
+async fn reached(sources: Sources, query: &str, side: Side) -> BTreeSet<String> {
+    let mut graph = graph(sources.clone());
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+    let roots = sources.engine.ids(&sources.context, &matches).await.unwrap().numbers;
+    graph.read(&roots).await.unwrap();
+    let found = closure(&mut graph, roots, side, 8, &PathLimits::default()).await.unwrap();
+    found.reached.iter().map(|one| format!("{}:{}", name(&graph, one.id), one.distance)).collect()
+}
+
+#[rstest]
+#[case::secret(
+    "kind:secret cluster:member1",
+    Side::Dependents,
+    "Deployment/web:1 EndpointSlice/web-x:2 Gateway/edge:5 HTTPRoute/web:4 Ingress/web:4 Pod/web-0:1 ReplicaSet/web-1:1 Service/web:3"
+)]
+#[case::template(
+    "kind:deployment cluster:@control-plane",
+    Side::Dependents,
+    "Deployment/web:1 EndpointSlice/web-x:4 Gateway/edge:7 HTTPRoute/web:6 Ingress/web:6 Pod/web-0:3 ReplicaSet/web-1:2 ResourceBinding/web-deployment:1 Service/web:5 Work/web-1:1"
+)]
+#[case::policy(
+    "kind:networkpolicy",
+    Side::Dependents,
+    "EndpointSlice/web-x:2 Gateway/edge:5 HTTPRoute/web:4 Ingress/web:4 Pod/web-0:1 Service/web:3"
+)]
+#[case::dependencies(
+    "kind:replicaset",
+    Side::Dependencies,
+    "Deployment/web:1 Deployment/web:2 Namespace/shop:1 Namespace/shop:3 ResourceBinding/web-deployment:3 Secret/db:1 ServiceAccount/web:1 Work/web-1:2"
+)]
+#[tokio::test]
+async fn closures_follow_dependencies(#[case] query: &str, #[case] side: Side, #[case] expected: &str) {
+    let fleet = fleet().await;
+    let found = reached(fleet.sources.clone(), query, side).await;
+    assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
+}
+
+/// A caller without rights on an object finds nothing beyond it, and not the object itself.
+#[tokio::test]
+async fn rights_end_paths() {
+    let allowed = |resources: &[&'static str]| {
+        let allowed = resources.iter().map(|resource| ("member1", *resource, "")).collect();
+        Arc::new(granted(&allowed))
+    };
+    let fleet = fleet().await;
+    let seen = |rights: &Arc<Rights>| fleet.as_reader(rights, "ann");
+    let pods_and_owners = allowed(&["pods", "replicasets", "deployments"]);
+    let owned = "deployment -OWNS*-> pod";
+    assert_eq!(paths(seen(&pods_and_owners), owned).await, ["Deployment/web ReplicaSet/web-1 Pod/web-0"]);
+    assert!(paths(seen(&pods_and_owners), "pod -USES-> *").await.is_empty());
+    let without_sets = allowed(&["pods", "deployments", "secrets"]);
+    assert!(paths(seen(&without_sets), owned).await.is_empty());
+    assert_eq!(paths(seen(&without_sets), "pod -USES-> *").await, ["Pod/web-0 Secret/db"]);
+    let dependents = reached(seen(&without_sets), "kind:secret", Side::Dependents).await;
+    assert_eq!(dependents.into_iter().collect::<Vec<_>>(), ["Deployment/web:1", "Pod/web-0:1"]);
+    let dependents = reached(seen(&pods_and_owners), "kind:secret", Side::Dependents).await;
+    assert!(dependents.is_empty());
+}
+
+#[rstest]
+#[case::depends("reaches:secret/shop/db kind:deployment,ingress", "Deployment/web Ingress/web")]
+#[case::depth("reaches:secret/shop/db depth:1", "Deployment/web Pod/web-0 ReplicaSet/web-1")]
+#[case::dependencies(
+    "reachedby:pod/shop/web-0 kind:secret,node,namespace",
+    "Namespace/shop Namespace/shop Node/n1 Secret/db"
+)]
+#[case::not("kind:deployment -reaches:secret/shop/db", "Deployment/web")]
+#[case::combined("reaches:secret/shop/db uses:secret/shop/db kind:pod", "Pod/web-0")]
+#[tokio::test]
+async fn queries_contain_dependencies(#[case] query: &str, #[case] expected: &str) {
+    let fleet = fleet().await;
+    let sources = fleet.sources.clone();
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+    let matches = resolve_relations(&sources, matches).await.unwrap();
+    let ids = sources.engine.ids(&sources.context, &matches).await.unwrap().numbers;
+    let mut graph = graph(sources);
+    graph.read(&ids).await.unwrap();
+    let mut found: Vec<String> = ids.iter().map(|id| name(&graph, *id)).collect();
+    found.sort();
+    assert_eq!(found.join(" "), expected);
+}
+
+#[tokio::test]
+async fn users_rules_are_followed_in_both_directions() {
+    let rule = json!({"group": "acme.io", "kind": "App", "path": "spec.database", "target": {"group": "acme.io", "kind": "Database"}});
+    let rule: CustomRule = serde_json::from_value(rule).unwrap();
+    let fleet = fleet().await;
+    let sources = Sources { references: Arc::new([rule]), ..fleet.sources.clone() };
+    assert_eq!(paths(sources.clone(), "app -USES-> database").await, ["App/shop Database/main"]);
+    assert_eq!(paths(sources.clone(), "database <-USES- app").await, ["Database/main App/shop"]);
+    assert!(paths(fleet.sources.clone(), "app -USES-> database").await.is_empty());
+}

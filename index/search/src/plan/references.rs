@@ -1,0 +1,188 @@
+//! References in queries: `web`, `deploy/web`, `deployments.apps/shop/web`.
+
+use crate::document::columns::Word;
+use crate::plan::kinds::{Kinds, NamedKind};
+use crate::plan::patterns::{glob_regex, unanchored};
+use crate::plan::predicate::{Match, Test};
+use crowsnest_query::Pattern;
+
+/// Accepted forms, for messages.
+const FORMS: &str = "NAME, KIND/NAME or KIND/NAMESPACE/NAME, where KIND may have a group (deployments.apps/shop/web)";
+
+/// A reference in a query, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReferencePattern {
+    /// A regular expression on whole references, or on names.
+    Regex(String),
+    Parts(ReferenceParts),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReferenceParts {
+    /// Empty: any kind.
+    kinds: Vec<NamedKind>,
+    namespace: Option<String>,
+    name: String,
+    /// Namespace and name are globs.
+    is_glob: bool,
+}
+
+impl ReferencePattern {
+    /// Fails with a notice for text that is not a reference.
+    pub fn parse(pattern: &Pattern, kinds: &Kinds) -> Result<Self, String> {
+        let (text, is_glob) = match pattern {
+            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => (text, false),
+            Pattern::Glob(glob) => (glob, true),
+            Pattern::Regex { source, .. } => return Ok(Self::Regex(unanchored(source))),
+        };
+        let lower = text.to_lowercase();
+        let (kind, namespace, name) = match lower.split('/').collect::<Vec<_>>().as_slice() {
+            [name] => (None, None, *name),
+            [kind, name] => (Some(*kind), None, *name),
+            [kind, namespace, name] => (Some(*kind), Some(*namespace), *name),
+            _ => return Err(format!("{text} is not a reference; use {FORMS}")),
+        };
+        if name.is_empty() || kind.is_some_and(str::is_empty) {
+            return Err(format!("{text} is not a reference; use {FORMS}"));
+        }
+        Ok(Self::Parts(ReferenceParts {
+            kinds: kind.map(|kind| NamedKind::all(kind, kinds)).unwrap_or_default(),
+            // References to cluster-scoped objects have no namespace.
+            namespace: namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned),
+            name: name.to_owned(),
+            is_glob,
+        }))
+    }
+
+    /// A kind in it that no cluster serves.
+    pub fn unknown_kind(&self) -> Option<&str> {
+        let Self::Parts(parts) = self else { return None };
+        parts.kinds.iter().find_map(|kind| match kind {
+            NamedKind::Unknown(kind) => Some(kind.as_str()),
+            NamedKind::Known(_) | NamedKind::Glob(_) => None,
+        })
+    }
+
+    /// Objects with this reference in a column.
+    pub fn referrers(&self, word: Word) -> Match {
+        match self {
+            Self::Regex(regex) => Match::Word(word, Test::Regex(regex.clone())),
+            Self::Parts(parts) => parts.referrers(word),
+        }
+    }
+
+    /// The objects that the reference names.
+    pub fn objects(&self) -> Match {
+        match self {
+            Self::Regex(regex) => Match::Word(Word::Name, Test::Regex(regex.clone())),
+            Self::Parts(parts) => parts.objects(),
+        }
+    }
+}
+
+impl ReferenceParts {
+    fn referrers(&self, word: Word) -> Match {
+        // An owner is in the namespace of the object, so its references have none.
+        let own = self.namespace.as_ref().filter(|_| word == Word::Owner);
+        let namespace = self.namespace.as_ref().filter(|_| word != Word::Owner);
+        let written: Option<Vec<String>> = self.kinds.iter().map(NamedKind::written).collect();
+        let found = match written.filter(|kinds| !self.is_glob && !kinds.is_empty()) {
+            Some(kinds) => {
+                let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+                let term = |kind: String| Match::Word(word, Test::Equals(format!("{kind}/{prefix}{}", self.name)));
+                Match::any_of(kinds.into_iter().map(term).collect())
+            }
+            None => {
+                let kinds: Vec<String> = self.kinds.iter().map(NamedKind::regex).collect();
+                let kind = if kinds.is_empty() { "[^/]*".to_owned() } else { format!("(?:{})", kinds.join("|")) };
+                let prefix = namespace.map(|namespace| format!("{}/", self.part(namespace))).unwrap_or_default();
+                Match::Word(word, Test::Regex(format!("{kind}/{prefix}{}", self.part(&self.name))))
+            }
+        };
+        match own {
+            Some(namespace) => Match::And(vec![self.in_namespace(namespace), found]),
+            None => found,
+        }
+    }
+
+    fn objects(&self) -> Match {
+        let mut all = vec![Match::Word(Word::Name, Test::Regex(self.part(&self.name)))];
+        if !self.kinds.is_empty() {
+            all.push(Match::any_of(self.kinds.iter().map(NamedKind::objects).collect()));
+        }
+        all.extend(self.namespace.as_ref().map(|namespace| self.in_namespace(namespace)));
+        Match::And(all)
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Match {
+        Match::Word(Word::Namespace, Test::Regex(self.part(namespace)))
+    }
+
+    /// Namespace or name as a regular expression.
+    fn part(&self, text: &str) -> String {
+        if self.is_glob { glob_regex(text, "[^/]") } else { regex::escape(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::kinds::GroupKind;
+    use rstest::rstest;
+    use std::collections::BTreeSet;
+
+    fn parsed(text: &str) -> Result<ReferencePattern, String> {
+        let known = |group: &str| GroupKind { group: group.to_owned(), kind: "deployment".to_owned() };
+        let kinds = BTreeSet::from([known("apps"), known("x.io")]);
+        let names = ["deployment", "deployments"].map(|name| (name.to_owned(), kinds.clone()));
+        let pattern = match text.contains('*') {
+            true => Pattern::Glob(text.to_owned()),
+            false => Pattern::Word(text.to_owned()),
+        };
+        ReferencePattern::parse(&pattern, &Kinds::from(names))
+    }
+
+    #[rstest]
+    #[case::name("web", &["deployment.apps/web", "deployment.x.io/web", "secret/web"])]
+    #[case::kind("deployment/web", &["deployment.apps/web", "deployment.x.io/web"])]
+    #[case::group("Deployment.apps/web", &["deployment.apps/web"])]
+    #[case::plural("deployments.apps/shop/web", &["deployment.apps/shop/web"])]
+    #[case::of_another_group("deployments.x.io/web", &["deployment.x.io/web"])]
+    #[case::unknown_kind("secret/web", &["secret/web"])]
+    #[case::glob("deployment/sh*/we*", &["deployment.apps/shop/web"])]
+    #[case::glob_of_kinds("*.apps/web", &["deployment.apps/web"])]
+    #[case::without_namespace("deployment.apps//web", &["deployment.apps/web"])]
+    #[case::other_namespace("deployment.apps/team/web", &[])]
+    fn references_are_found(#[case] text: &str, #[case] expected: &[&str]) {
+        let terms = ["deployment.apps/web", "deployment.apps/shop/web", "deployment.x.io/web", "secret/web"];
+        let found = terms.into_iter().filter(|term| holds(&parsed(text).unwrap().referrers(Word::Uses), term));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    fn holds(matches: &Match, term: &str) -> bool {
+        match matches {
+            Match::Or(parts) => parts.iter().any(|part| holds(part, term)),
+            Match::Word(Word::Uses, test) => test.passes(term, test.regex().as_ref()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case("a/b/c/d")]
+    #[case("/web")]
+    #[case("deployment/")]
+    fn other_forms_are_reported(#[case] text: &str) {
+        let notice = parsed(text).unwrap_err();
+        assert_eq!(notice, format!("{text} is not a reference; use {FORMS}"));
+    }
+
+    #[rstest]
+    #[case("secret/web", Some("secret"))]
+    #[case("deployment/web", None)]
+    #[case("secret.v1/web", None)]
+    #[case("s*/web", None)]
+    #[case("web", None)]
+    fn kinds_that_are_not_served_are_known(#[case] text: &str, #[case] expected: Option<&str>) {
+        assert_eq!(parsed(text).unwrap().unknown_kind(), expected);
+    }
+}

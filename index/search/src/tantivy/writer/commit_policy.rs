@@ -1,0 +1,125 @@
+//! When the text index is committed, and how eagerly its segments are merged. Pure: time is an argument.
+
+use std::time::{Duration, Instant};
+
+use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
+
+use super::MANY;
+use crate::tantivy::MergeMode;
+
+/// Changes per second, and above them, that are not a burst.
+const BURST: BurstLimits = BurstLimits { rate: 100.0, begin: 500.0 };
+
+/// Decides commits by the rate of changes and the duration of earlier commits.
+#[derive(Debug)]
+pub(super) struct CommitPolicy {
+    interval: Duration,
+    changes: BurstDetector,
+    /// Duration of the last commit.
+    commit_took: Duration,
+}
+
+/// Changes that are not committed yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Uncommitted {
+    pub changes: usize,
+    /// Changes of the store that the writer has not received yet.
+    pub lag: u64,
+    /// Times of the first and of the last change.
+    pub since: Option<Instant>,
+    pub last: Option<Instant>,
+}
+
+impl CommitPolicy {
+    /// `interval` is the longest time from a change to its commit, outside of bursts.
+    pub fn new(interval: Duration) -> Self {
+        CommitPolicy { interval, changes: BurstDetector::new(BURST), commit_took: Duration::ZERO }
+    }
+
+    pub fn observe_change(&mut self, now: Instant) {
+        self.changes.observe(now);
+    }
+
+    pub fn observe_commit(&mut self, took: Duration) {
+        self.commit_took = took;
+    }
+
+    /// If the index is far behind, larger commits are more efficient, because each creates a segment that has to be
+    /// merged.
+    pub fn mode(&mut self, uncommitted: &Uncommitted, now: Instant) -> MergeMode {
+        if uncommitted.lag > MANY as u64 || uncommitted.changes > MANY {
+            MergeMode::Filling
+        } else if self.changes.is_burst(now) {
+            MergeMode::Burst
+        } else {
+            MergeMode::Following
+        }
+    }
+
+    /// Time of the next commit. `None` if there is nothing to commit.
+    pub fn deadline(&self, uncommitted: &Uncommitted, mode: MergeMode) -> Option<Instant> {
+        let since = uncommitted.since?;
+        Some(match mode {
+            MergeMode::Filling => {
+                let last = uncommitted.last.unwrap_or(since);
+                (since + self.interval * 10).min(last + self.interval)
+            }
+            MergeMode::Burst => since + self.until_commit(self.interval * 3 / 2),
+            MergeMode::Following => since + self.until_commit(self.interval),
+        })
+    }
+
+    /// Longest time that changes read from the store wait for their commit.
+    pub fn longest(&self) -> Duration {
+        self.interval * 10
+    }
+
+    /// Delay of the commit after the first change. The interval includes the duration of the commit.
+    fn until_commit(&self, interval: Duration) -> Duration {
+        interval.saturating_sub(self.commit_took).max(interval / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// All times in milliseconds; changes happened within one millisecond each, the last one now.
+    #[rstest]
+    #[case::few_changes(10, 0, 0, MergeMode::Following, 500)]
+    #[case::commits_take_time(10, 0, 100, MergeMode::Following, 400)]
+    #[case::commits_take_long(10, 0, 900, MergeMode::Following, 250)]
+    #[case::burst(600, 0, 0, MergeMode::Burst, 750)]
+    #[case::commits_take_long_in_a_burst(600, 0, 900, MergeMode::Burst, 375)]
+    #[case::many_changes(1_001, 0, 0, MergeMode::Filling, 1_501)]
+    #[case::far_behind(10, 1_001, 0, MergeMode::Filling, 510)]
+    fn commits_are_fewer_in_a_burst(
+        #[case] changes: usize,
+        #[case] lag: u64,
+        #[case] commit_took: u64,
+        #[case] mode: MergeMode,
+        #[case] commit_after: u64,
+    ) {
+        let (start, millis) = (Instant::now(), Duration::from_millis);
+        let mut policy = CommitPolicy::new(millis(500));
+        policy.observe_commit(millis(commit_took));
+        let now = start + millis(changes as u64);
+        (0..changes).for_each(|nth| policy.observe_change(start + millis(nth as u64)));
+        let uncommitted = Uncommitted { changes, lag, since: Some(start), last: Some(now) };
+        assert_eq!(policy.mode(&uncommitted, now), mode);
+        assert_eq!(policy.deadline(&uncommitted, mode), Some(start + millis(commit_after)));
+    }
+
+    #[test]
+    fn nothing_is_committed_without_changes_and_a_burst_ends() {
+        let start = Instant::now();
+        let mut policy = CommitPolicy::new(Duration::from_millis(500));
+        (0..10_000).for_each(|_| policy.observe_change(start));
+        let nothing = Uncommitted::default();
+        assert_eq!(policy.deadline(&nothing, MergeMode::Burst), None);
+        assert_eq!(policy.mode(&nothing, start + Duration::from_secs(7)), MergeMode::Burst);
+        assert_eq!(policy.mode(&nothing, start + Duration::from_secs(8)), MergeMode::Following);
+    }
+}

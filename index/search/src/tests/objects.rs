@@ -1,0 +1,46 @@
+//! Objects of tests in which relations are resolved.
+
+use crate::document::Document;
+use crate::document::columns::Key;
+use crate::engine::SearchContext;
+use crate::execute::evaluate::DocumentEvaluator;
+use crate::paths::Side;
+use crate::plan::predicate::Match;
+use crate::plan::relations::Objects;
+use crate::tantivy::TextIndex;
+use crate::tantivy::reader::lookup::Looking;
+use async_trait::async_trait;
+use std::collections::BTreeSet;
+
+/// The text index without permits.
+pub(super) struct Looked<'t> {
+    pub(super) text: &'t TextIndex,
+    pub(super) context: SearchContext,
+}
+
+#[async_trait]
+impl Objects for Looked<'_> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+        Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
+    }
+
+    async fn dependent(&mut self, _: &Match, _: Side, _: u8) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+        unreachable!("dependencies are read from a store: see paths/tests.rs")
+    }
+}
+
+/// A plain list of documents.
+pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
+
+#[async_trait]
+impl Objects for Readable<'_> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).holds(matches));
+        let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
+        Ok(keys.map(|(_, key)| *key).collect())
+    }
+
+    async fn dependent(&mut self, _: &Match, _: Side, _: u8) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+        unreachable!("dependencies are read from a store: see paths/tests.rs")
+    }
+}

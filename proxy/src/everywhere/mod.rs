@@ -1,0 +1,121 @@
+//! `clusters/*/proxy`: all members as one cluster, read live. Lists and watches are merged like those of the fleet-wide
+//! proxy ([`crate::merged`]), but each member is requested as the caller and applies its own rights and selectors.
+//!
+//! A resourceVersion holds the version of each member. A request for a name goes to the member that has the object.
+
+mod feed;
+mod item;
+mod list;
+mod member;
+mod object;
+mod watch;
+
+pub(crate) use self::member::get;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_component_base::body;
+use crowsnest_members::Member;
+use futures::stream::{FuturesUnordered, StreamExt};
+use http::{HeaderValue, Request, Response, StatusCode};
+
+use crate::native::{Native, Verb};
+use crate::{Body, Caller, Error, Proxy};
+
+/// Time limit for the first byte of each member's response, and for each chunk after it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Time and size limit for a response body that is only read here. An unread body costs its connection.
+const READ_WITHIN: Duration = Duration::from_secs(1);
+const SMALL: usize = 256 << 10;
+
+impl Proxy {
+    /// Sends paths without a resource to the control plane and a named object to the only cluster that has it; lists
+    /// and watches a collection in all clusters.
+    pub(crate) async fn every_cluster(
+        &self,
+        caller: &Caller,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let Some(native) = Native::parse(path) else { return self.to_control_plane(caller, path, request).await };
+        let verb = native.verb(request.method(), &Query::parse(request.uri().query()));
+        match verb {
+            Verb::Watch if native.subresource.is_empty() => {
+                self.witnessed(&request, || self.names_of_members(caller));
+                self.watch_everywhere(caller, &native, request.headers(), request.uri().query()).await
+            }
+            _ if !native.name.is_empty() => self.named(caller, &native, verb, path, request).await,
+            Verb::List => {
+                self.witnessed(&request, || self.names_of_members(caller));
+                self.list_everywhere(caller, &native, request.headers(), request.uri().query()).await
+            }
+            _ => Err(Error::MethodNotAllowed),
+        }
+    }
+
+    fn names_of_members(&self, caller: &Caller) -> Vec<ClusterName> {
+        let mut names: Vec<ClusterName> = self.members_of(caller).iter().map(|member| member.name().clone()).collect();
+        names.sort();
+        names
+    }
+
+    async fn named(
+        &self,
+        caller: &Caller,
+        native: &Native,
+        verb: Verb,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
+        self.to_owning_member(&owner, caller, native, verb, path, request).await
+    }
+
+    /// The members that have an object of that name, each queried as the caller.
+    pub(crate) async fn owners(&self, caller: &Caller, native: &Native) -> Result<Vec<Arc<Member>>, Error> {
+        let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
+        let object = &format!("{}/{}", native.resource.path(namespace), native.name);
+        let members = self.members_of(caller);
+        let probes: FuturesUnordered<_> =
+            members.iter().map(|member| async move { (member, self.has(member, caller, object).await) }).collect();
+        let (mut owners, mut unknown) = (Vec::new(), None);
+        for (member, has) in probes.collect::<Vec<_>>().await {
+            match has {
+                Ok(true) => owners.push(Arc::clone(member)),
+                Ok(false) => {}
+                Err(error) => unknown = Some(error),
+            }
+        }
+        owners.sort_by_key(|member| member.name().clone());
+        // A member that cannot be reached may have the object.
+        match (owners.is_empty(), unknown) {
+            (true, Some(error)) => Err(error),
+            _ => Ok(owners),
+        }
+    }
+
+    async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> Result<bool, Error> {
+        // The metadata is sufficient to check that the object exists.
+        let accept = HeaderValue::from_static(
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;q=0.5",
+        );
+        let response = self.to_member(member, caller, path, get("", accept), Some(self.response_timeout())).await?;
+        let status = response.status();
+        drop(small(response.into_body()).await);
+        Ok(status == StatusCode::OK)
+    }
+
+    /// Maximum idle time before and within a member's part.
+    fn response_timeout(&self) -> Duration {
+        ANSWER_WITHIN.min(self.inner.transport.answer_within())
+    }
+}
+
+/// Reads a small body within [`READ_WITHIN`]; otherwise drops it with its connection.
+async fn small(body: Body) -> Option<Bytes> {
+    tokio::time::timeout(READ_WITHIN, body::collect(body, SMALL)).await.ok()?.ok()
+}

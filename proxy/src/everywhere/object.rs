@@ -1,0 +1,126 @@
+//! Requests for an object of a member, in the form of the merged lists: with the cluster annotation and a composite
+//! resourceVersion.
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_members::Member;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use serde_json::json;
+
+use super::item::Document;
+use crate::cluster::read;
+use crate::composite::CompositeVersion;
+use crate::fleetwide::write::to_owner_form;
+use crate::merged::Heading;
+use crate::native::{Native, Verb};
+use crate::object::mark_live;
+use crate::table::{Content, Shape, TableForm};
+use crate::{Body, Caller, Error, Proxy, full};
+
+impl Proxy {
+    pub(super) async fn to_owning_member(
+        &self,
+        owner: &Arc<Member>,
+        caller: &Caller,
+        native: &Native,
+        verb: Verb,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        if verb == Verb::Get && native.subresource.is_empty() {
+            let query = Query::parse(request.uri().query());
+            return self.get_live(owner.name(), caller, path, &query, request).await;
+        }
+        // The body of a proxied request is not an object.
+        let request = match native.subresource == "proxy" {
+            true => request,
+            false => to_owner_form(verb, request, owner.name().as_str()).await?,
+        };
+        self.to_member(owner, caller, path, request, None).await
+    }
+
+    /// Reads an object from its member.
+    pub(crate) async fn get_live(
+        &self,
+        cluster: &ClusterName,
+        caller: &Caller,
+        path: &str,
+        query: &Query,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let shape = Shape::of(request.headers(), query, Content::Object)?;
+        let accept = match shape {
+            Shape::Objects(_) => "application/json",
+            Shape::Table(_) => "application/json;as=Table;v=v1;g=meta.k8s.io",
+        };
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
+        let response = self.one_cluster(cluster.as_str(), caller, path, request).await?;
+        if response.status() != StatusCode::OK {
+            return Ok(response);
+        }
+        let (mut parts, body) = response.into_parts();
+        let body = read(body).await?;
+        let marked = match shape {
+            Shape::Objects(form) => mark_live(&body, cluster.as_str(), form)?,
+            Shape::Table(form) => table(&body, cluster, form)?,
+        };
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(marked.len()));
+        Ok(Response::from_parts(parts, full(marked)))
+    }
+}
+
+/// A member's table with the column of the cluster.
+fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>, Error> {
+    let document: Document = serde_json::from_slice(body)?;
+    let version = composite_version(cluster, &document.metadata.resource_version);
+    let mut heading = Heading::default();
+    let mut table = Vec::from(b"{\"rows\":[");
+    for (nth, item) in document.into_items(cluster, &mut Arc::default()).into_iter().enumerate() {
+        if nth > 0 {
+            table.push(b',');
+        }
+        let own = item.own_version().map(|own| composite_version(cluster, &own));
+        table.extend_from_slice(&item.encode(Shape::Table(form), &mut heading, own.as_deref())?);
+    }
+    table.extend_from_slice(b"],");
+    let tail = heading.tail(Shape::Table(form), json!({"resourceVersion": version}));
+    table.extend_from_slice(&serde_json::to_vec(&tail)?[1..]);
+    Ok(table)
+}
+
+/// The composite form of a member's resourceVersion.
+pub fn composite_version(cluster: &ClusterName, version: &str) -> String {
+    let mut composite = CompositeVersion::default();
+    composite.set(cluster.as_str(), version, None);
+    composite.encode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Include;
+    use serde_json::Value;
+
+    #[rstest::rstest]
+    #[case(Include::None, json!({"cells": ["a", "m1", 1], "object": null}))]
+    #[case(Include::Metadata, json!({"cells": ["a", "m1", 1], "object": {
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {
+            "name": "a", "resourceVersion": "eyJtMSI6IjcifQ", "annotations": {"resource.karmada.io/cached-from-cluster": "m1"},
+    }}}))]
+    fn tables_of_a_member_have_the_column_of_the_cluster(#[case] include: Include, #[case] row: Value) {
+        let object = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
+        let theirs = json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "7"},
+            "columnDefinitions": [{"name": "Name"}, {"name": "Data"}], "rows": [{"cells": ["a", 1], "object": object}],
+        });
+        let cluster = ClusterName::parse("m1").unwrap();
+        let table = table(theirs.to_string().as_bytes(), &cluster, include.into()).unwrap();
+        let table: Value = serde_json::from_slice(&table).unwrap();
+        assert_eq!((&table["kind"], &table["rows"]), (&json!("Table"), &json!([row])));
+        assert_eq!(table["columnDefinitions"][1]["name"], "Cluster");
+        assert_eq!(table["metadata"], json!({"resourceVersion": "eyJtMSI6IjcifQ"}));
+    }
+}

@@ -1,0 +1,366 @@
+//! A list that is streamed part by part: the objects of the first cluster, then those of the next one.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use crowsnest_apimachinery::names::ClusterName;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::composite::{CompositeVersion, Continue, ListId};
+use crate::{BoxError, Error, Pieces};
+
+/// The objects of a cluster that are still to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub cluster: ClusterName,
+    /// Position within the cluster in the form of its source; empty: the start.
+    pub after: String,
+}
+
+impl Part {
+    /// All objects of a cluster.
+    pub fn all(cluster: ClusterName) -> Self {
+        Self { cluster, after: String::new() }
+    }
+}
+
+/// Consecutive objects of a part.
+#[derive(Debug)]
+pub struct Page<I> {
+    pub items: Vec<I>,
+    /// Position of the rest; None at the end of the cluster.
+    pub next: Option<String>,
+    /// Position of the last object, if the cluster ends with it and can be read from there. A token then stays in the
+    /// cluster, as Karmada's does, and the next page moves on.
+    pub end: Option<String>,
+}
+
+/// A cluster whose part is missing or incomplete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    pub cluster: ClusterName,
+    pub reason: String,
+}
+
+impl Missing {
+    /// Text of the `Warning` header. Most reasons already name the cluster.
+    pub fn text(&self) -> String {
+        let Self { cluster, reason } = self;
+        let named = reason.contains(&format!("cluster {cluster}"));
+        if named { reason.clone() } else { format!("cluster {cluster} {reason}") }
+    }
+
+    /// Entry of `metadata.incompleteClusters`.
+    pub fn meta(&self) -> Value {
+        json!({"cluster": self.cluster, "reason": self.reason})
+    }
+}
+
+/// The clusters that a list reads.
+pub trait Source: Send + 'static {
+    type Item: Send + 'static;
+
+    /// Reads the next objects of a part, about `want` of them.
+    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Self::Item>, BoxError>>;
+
+    /// Number of further clusters that are read ahead.
+    fn clusters_ahead(&self) -> usize;
+
+    /// Estimated length of encoded objects in bytes.
+    fn length(&self, items: &[Self::Item]) -> usize;
+
+    /// Appends an object in the form of the list.
+    fn write(&mut self, item: &Self::Item, out: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Handles a part that cannot be read. The list continues without it, or fails with the returned error.
+    fn leave_out(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError>;
+
+    /// The fields of the list after its items, with this `metadata`.
+    fn tail(&self, metadata: Value) -> Value;
+}
+
+type Reading<I> = AbortOnDropHandle<Result<Page<I>, BoxError>>;
+
+/// A list response that is being streamed.
+pub struct Listing<S: Source> {
+    source: S,
+    is_table: bool,
+    /// The resourceVersion of all pages.
+    version: CompositeVersion,
+    list: ListId,
+    /// The remaining clusters. The first one may be partly sent.
+    parts: VecDeque<Part>,
+    /// Pages being read ahead while the client receives the current one: first the rest of the current cluster,
+    /// then the first pages of the next clusters.
+    ahead: VecDeque<Reading<S::Item>>,
+    /// Remaining limit of the page; None: no limit.
+    left: Option<usize>,
+    any: bool,
+    started: bool,
+    ended: bool,
+}
+
+/// Parameters of a [`Listing`].
+pub struct ListParameters {
+    pub is_table: bool,
+    pub version: CompositeVersion,
+    pub list: ListId,
+    pub parts: VecDeque<Part>,
+    pub limit: Option<usize>,
+}
+
+impl<S: Source> Listing<S> {
+    pub fn new(source: S, parameters: ListParameters) -> Self {
+        let ListParameters { is_table, version, list, parts, limit } = parameters;
+        let (ahead, any, started, ended) = (VecDeque::new(), false, false, false);
+        Self { source, is_table, version, list, parts, ahead, left: limit, any, started, ended }
+    }
+
+    /// The next page of a part. Starts reading ahead.
+    async fn page(&mut self, part: &Part) -> Result<Page<S::Item>, BoxError> {
+        let begun = match self.ahead.pop_front() {
+            Some(reading) => Some(reading.await??),
+            None => None,
+        };
+        // The page may have been requested with a larger remaining limit.
+        let fits = |page: &Page<S::Item>| self.left.is_none_or(|left| page.items.len() <= left);
+        let page = match begun.filter(fits) {
+            Some(page) => page,
+            None => self.source.read(part, self.left.unwrap_or(usize::MAX)).await?,
+        };
+        let still = self.left.map(|left| left.saturating_sub(page.items.len()));
+        if still == Some(0) {
+            return Ok(page);
+        }
+        let want = still.unwrap_or(usize::MAX);
+        if let Some(next) = &page.next {
+            let rest = Part { cluster: part.cluster.clone(), after: next.clone() };
+            let reading = self.start(&rest, want);
+            self.ahead.push_front(reading);
+        }
+        let begun = self.ahead.len() - usize::from(page.next.is_some());
+        for at in begun + 1..=self.source.clusters_ahead() {
+            let Some(part) = self.parts.get(at).cloned() else { break };
+            let reading = self.start(&part, want);
+            self.ahead.push_back(reading);
+        }
+        Ok(page)
+    }
+
+    fn start(&mut self, part: &Part, want: usize) -> Reading<S::Item> {
+        AbortOnDropHandle::new(tokio::spawn(self.source.read(part, want)))
+    }
+
+    fn write(&mut self, items: &[S::Item], out: &mut Vec<u8>) -> Result<(), Error> {
+        out.reserve(self.source.length(items));
+        for item in items {
+            if std::mem::replace(&mut self.any, true) {
+                out.extend_from_slice(b",");
+            }
+            self.source.write(item, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the end of the list. `rest` is the first part of the next page.
+    fn finish(&self, rest: Option<&Part>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let version = self.version.encode();
+        let token = rest.map(|part| Continue::at(&version, part.cluster.as_str(), &part.after, self.list).encode());
+        let metadata = json!({"resourceVersion": version, "continue": token.unwrap_or_default()});
+        out.extend_from_slice(b"],");
+        out.extend_from_slice(&serde_json::to_vec(&self.source.tail(metadata))?[1..]);
+        Ok(())
+    }
+}
+
+impl<S: Source> Pieces for Listing<S> {
+    /// The next piece of JSON. Items come first and metadata last, because the continue token is known only at the
+    /// end.
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut out = Vec::new();
+        if !std::mem::replace(&mut self.started, true) {
+            out.extend_from_slice(if self.is_table { b"{\"rows\":[" } else { b"{\"items\":[" });
+        }
+        let rest = loop {
+            let Some(part) = self.parts.front().cloned() else { break None };
+            let page = match self.page(&part).await {
+                Ok(page) => page,
+                Err(error) => {
+                    self.source.leave_out(&part, error)?;
+                    if self.left.is_some() {
+                        // The page ends early: the request for the next one reports why.
+                        break Some(part);
+                    }
+                    self.parts.pop_front();
+                    continue;
+                }
+            };
+            self.write(&page.items, &mut out)?;
+            let sent = page.items.len();
+            if let Some(left) = &mut self.left {
+                *left -= sent.min(*left);
+            }
+            let is_ended = page.next.is_none();
+            match page.next {
+                Some(next) => self.parts[0].after = next,
+                None => drop(self.parts.pop_front()),
+            }
+            if self.left == Some(0) {
+                let end = page.end.filter(|_| is_ended).map(|after| Part { after, ..part });
+                break self.parts.front().map(|rest| end.unwrap_or_else(|| rest.clone()));
+            }
+            if sent > 0 {
+                return Ok(Some(out.into()));
+            }
+        };
+        self.finish(rest.as_ref(), &mut out)?;
+        self.ended = true;
+        Ok(Some(out.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::composite::Snapshot;
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
+
+    /// Clusters with the numbers 0, 1, … as objects; a negative count is a cluster that cannot be read.
+    struct Numbers {
+        counts: Vec<(&'static str, i64)>,
+        missing: Vec<String>,
+        ahead: usize,
+        has_ends: bool,
+    }
+
+    impl Source for Numbers {
+        type Item = String;
+
+        fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
+            let cluster = part.cluster.to_string();
+            let count = self.counts.iter().find(|(name, _)| *name == cluster).map_or(0, |(_, count)| *count);
+            let (from, has_ends) = (part.after.parse().unwrap_or(0), self.has_ends);
+            async move {
+                let count = usize::try_from(count).map_err(|_| BoxError::from("no answer"))?;
+                let end = count.min(from + want.min(2));
+                let items = (from..end).map(|n| format!("\"{cluster}/{n}\"")).collect();
+                Ok(Page { items, next: (end < count).then(|| end.to_string()), end: has_ends.then(|| end.to_string()) })
+            }
+            .boxed()
+        }
+
+        fn clusters_ahead(&self) -> usize {
+            self.ahead
+        }
+
+        fn length(&self, items: &[String]) -> usize {
+            items.len()
+        }
+
+        fn write(&mut self, item: &String, out: &mut Vec<u8>) -> Result<(), Error> {
+            out.extend_from_slice(item.as_bytes());
+            Ok(())
+        }
+
+        fn leave_out(&mut self, part: &Part, _error: BoxError) -> Result<(), BoxError> {
+            self.missing.push(part.cluster.to_string());
+            Ok(())
+        }
+
+        fn tail(&self, metadata: Value) -> Value {
+            json!({"metadata": metadata, "missing": self.missing})
+        }
+    }
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::parse(name).unwrap()
+    }
+
+    async fn list(counts: &[(&'static str, i64)], limit: Option<usize>, from: Option<Part>, ahead: usize) -> Value {
+        list_of(Numbers { counts: counts.to_vec(), missing: Vec::new(), ahead, has_ends: ahead == 1 }, limit, from)
+            .await
+    }
+
+    async fn list_of(source: Numbers, limit: Option<usize>, from: Option<Part>) -> Value {
+        let counts = source.counts.clone();
+        let mut parts: VecDeque<Part> = counts.iter().map(|(name, _)| Part::all(cluster(name))).collect();
+        if let Some(from) = from {
+            parts.retain(|part| part.cluster >= from.cluster);
+            parts[0] = from;
+        }
+        let list = ListId::of(&"numbers");
+        let parameters = ListParameters { is_table: false, version: CompositeVersion::default(), list, parts, limit };
+        let body = Listing::new(source, parameters).into_body();
+        serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap()
+    }
+
+    #[rstest::rstest]
+    #[tokio::test]
+    async fn pages_of_any_size_have_the_same_items(#[values(0, 1, 8)] ahead: usize) {
+        let counts = [("m1", 5), ("m2", 0), ("m3", 1), ("m4", 3)];
+        let whole = list(&counts, None, None, ahead).await;
+        let items = whole["items"].as_array().unwrap();
+        assert_eq!((items.len(), &whole["metadata"]["continue"]), (9, &json!("")));
+        for limit in 1..=10 {
+            let (mut paged, mut from) = (Vec::new(), None);
+            loop {
+                let page = list(&counts, Some(limit), from, ahead).await;
+                let of_page = page["items"].as_array().unwrap();
+                assert!(of_page.len() <= limit, "{page}");
+                paged.extend(of_page.clone());
+                let token = page["metadata"]["continue"].as_str().unwrap();
+                let Some(token) = Continue::decode(token, ListId::of(&"numbers")).unwrap() else { break };
+                assert!(matches!(Snapshot::of("", "", true, Some(token.clone())), Ok(Snapshot::Rest(_))));
+                from = Some(Part { cluster: cluster(&token.cluster), after: token.after() });
+            }
+            assert_eq!(&paged, items, "limit {limit}");
+        }
+    }
+
+    #[rstest::rstest]
+    #[case::resumable(true, 2, Some("m1"))]
+    #[case::opaque(false, 2, Some("m2"))]
+    #[case::last_cluster(true, 3, None)]
+    #[tokio::test]
+    async fn a_page_that_ends_with_a_cluster_stays_in_it_if_that_can_be_resumed(
+        #[case] has_ends: bool,
+        #[case] limit: usize,
+        #[case] rest: Option<&str>,
+    ) {
+        let counts = vec![("m1", 2), ("m2", 1)];
+        let page = list_of(Numbers { counts, missing: Vec::new(), ahead: 0, has_ends }, Some(limit), None).await;
+        let token = Continue::decode(page["metadata"]["continue"].as_str().unwrap(), ListId::of(&"numbers")).unwrap();
+        assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
+    }
+
+    #[rstest::rstest]
+    #[case::unlimited(None, 3, &["m2"], None)]
+    #[case::limited(Some(9), 2, &["m2"], Some("m2"))]
+    #[case::limit_reached_before(Some(2), 2, &[], Some("m2"))]
+    #[tokio::test]
+    async fn a_part_that_cannot_be_read_is_left_out_or_ends_the_page(
+        #[case] limit: Option<usize>,
+        #[case] items: usize,
+        #[case] missing: &[&str],
+        #[case] rest: Option<&str>,
+    ) {
+        let list = list(&[("m1", 2), ("m2", -1), ("m3", 1)], limit, None, 0).await;
+        assert_eq!((list["items"].as_array().unwrap().len(), &list["missing"]), (items, &json!(missing)));
+        let token = list["metadata"]["continue"].as_str().unwrap();
+        let token = Continue::decode(token, ListId::of(&"numbers")).unwrap();
+        assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
+    }
+
+    #[test]
+    fn warnings_name_the_cluster_once() {
+        let text = |reason: &str| Missing { cluster: cluster("m1"), reason: reason.to_owned() }.text();
+        assert_eq!(text("answered 403"), "cluster m1 answered 403");
+        assert_eq!(text("error trying to reach cluster m1: x"), "error trying to reach cluster m1: x");
+    }
+}

@@ -1,0 +1,43 @@
+//! Lists and watches merged from those of several clusters: one mechanism for the cache (`proxying`) and for live
+//! members (`clusters/*`).
+
+pub mod events;
+pub mod list;
+
+pub use self::list::Missing;
+
+use serde_json::{Value, json};
+
+use crate::object::Form;
+use crate::table::Shape;
+
+/// Kind of the objects of a merged list or watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Heading {
+    pub api_version: String,
+    /// Kind of the list, or of the objects of a watch. Empty: unknown.
+    pub kind: String,
+    /// `columnDefinitions` of tables, with the column of the cluster; None: unknown.
+    pub columns: Option<Value>,
+}
+
+impl Heading {
+    /// The fields of a list after its items.
+    pub fn tail(&self, shape: Shape, metadata: Value) -> Value {
+        match shape {
+            Shape::Table(table) => {
+                let columns = self.columns.clone().unwrap_or_else(|| json!([]));
+                table.head(metadata, Some(columns))
+            }
+            Shape::Objects(Form::Metadata(meta)) => {
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": meta.api_version(), "metadata": metadata})
+            }
+            Shape::Objects(Form::Whole) if self.kind.is_empty() => {
+                json!({"kind": "List", "apiVersion": "v1", "metadata": metadata})
+            }
+            Shape::Objects(Form::Whole) => {
+                json!({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata})
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Parsed admission policies and bindings, cached until they change.
+
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::selector::Selector;
+use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::admission::expression::Expression;
+use serde_json::Value;
+
+use crate::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
+use crate::webhook::matching::{self, Matched, Selectors};
+
+/// `matchConstraints` of a policy, or `matchResources` of a binding.
+#[derive(Debug, Default)]
+pub struct Matching {
+    rules: Vec<RuleWithOperations>,
+    excluded: Vec<RuleWithOperations>,
+    equivalent: bool,
+    selectors: Selectors,
+}
+
+impl Matching {
+    fn parse(resources: &Value) -> Self {
+        let rules = |key: &str| resources[key].as_array().into_iter().flatten().map(parse_rule).collect();
+        Self {
+            rules: rules("resourceRules"),
+            excluded: rules("excludeResourceRules"),
+            equivalent: resources["matchPolicy"] != "Exact",
+            selectors: parse_selectors(resources),
+        }
+    }
+
+    /// True if the rules match this write in some version, apart from exclusions and selectors.
+    pub fn covers(&self, a: &Attributes<'_>, equivalents: &[Gvr]) -> bool {
+        self.rules.is_empty() || matching::rules(&self.rules, self.equivalent, a, equivalents).is_some()
+    }
+
+    /// The version of the resource in which the rules match this write; `None` if they do not match.
+    pub fn find(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&Value>,
+        namespace: Option<&Value>,
+        equivalents: &[Gvr],
+    ) -> Option<Matched> {
+        if matching::rules(&self.excluded, self.equivalent, a, equivalents).is_some()
+            || !matching::selectors(&self.selectors, a, object, namespace)
+        {
+            return None;
+        }
+        match self.rules.is_empty() {
+            true => Some(Matched { gvr: a.resource.gvr.clone() }),
+            false => matching::rules(&self.rules, self.equivalent, a, equivalents),
+        }
+    }
+}
+
+/// A validation of a policy.
+#[derive(Debug)]
+pub struct Validation {
+    pub expression: Expression,
+    pub message: String,
+    pub message_expression: Option<Expression>,
+    pub reason: Option<String>,
+}
+
+/// A mutation of a policy: the expression of its patch.
+#[derive(Debug)]
+pub enum Mutation {
+    ApplyConfiguration(Expression),
+    JsonPatch(Expression),
+}
+
+#[derive(Debug)]
+pub struct Policy {
+    pub name: String,
+    /// `None` if `matchConstraints` is missing, which makes the policy misconfigured.
+    pub matching: Option<Matching>,
+    /// `apiVersion` and `kind` of the parameters.
+    pub param_kind: Option<(String, String)>,
+    pub ignore_failure: bool,
+    pub conditions: Vec<Expression>,
+    /// In order: an expression can use preceding variables.
+    pub variables: Vec<(String, Expression)>,
+    pub validations: Vec<Validation>,
+    pub annotations: Vec<(String, Expression)>,
+    pub mutations: Vec<Mutation>,
+    /// True if the policy runs again after later changes of the object.
+    pub reinvoke: bool,
+}
+
+/// Reference to the parameters of a binding.
+#[derive(Debug)]
+pub struct ParamRef {
+    pub name: String,
+    pub namespace: String,
+    pub selector: Option<Selector>,
+    /// True if the write is denied when no parameters are found.
+    pub required: bool,
+}
+
+#[derive(Debug)]
+pub struct Binding {
+    pub name: String,
+    pub policy: String,
+    /// `None` applies the binding to all writes that the policy matches.
+    pub matching: Option<Matching>,
+    pub param_ref: Option<ParamRef>,
+    pub actions: Vec<String>,
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or("").to_owned()
+}
+
+fn expression(value: &Value, key: &str) -> Option<Expression> {
+    value[key].as_str().filter(|source| !source.trim().is_empty()).map(Expression::compile)
+}
+
+fn entries<'a>(spec: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    spec[key].as_array().into_iter().flatten()
+}
+
+impl Mutation {
+    fn parse(entry: &Value) -> Option<Self> {
+        let of = |key: &str| entry[key]["expression"].as_str().map(Expression::compile_patch);
+        match entry["patchType"].as_str()? {
+            "ApplyConfiguration" => of("applyConfiguration").map(Self::ApplyConfiguration),
+            "JSONPatch" => of("jsonPatch").map(Self::JsonPatch),
+            _ => None,
+        }
+    }
+}
+
+impl Policy {
+    pub fn parse(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let named = |list: &str, name: &str, source: &str| -> Vec<(String, Expression)> {
+            entries(spec, list).filter_map(|entry| Some((text(entry, name), expression(entry, source)?))).collect()
+        };
+        let validation = |entry: &Value| {
+            Some(Validation {
+                expression: expression(entry, "expression")?,
+                message: text(entry, "message"),
+                message_expression: expression(entry, "messageExpression"),
+                reason: entry["reason"].as_str().map(str::to_owned),
+            })
+        };
+        let kind = &spec["paramKind"];
+        Self {
+            name: text(&object["metadata"], "name"),
+            matching: spec.get("matchConstraints").filter(|m| m.is_object()).map(Matching::parse),
+            param_kind: kind.is_object().then(|| (text(kind, "apiVersion"), text(kind, "kind"))),
+            ignore_failure: spec["failurePolicy"] == "Ignore",
+            conditions: parse_conditions(spec),
+            variables: named("variables", "name", "expression"),
+            validations: entries(spec, "validations").filter_map(validation).collect(),
+            annotations: named("auditAnnotations", "key", "valueExpression"),
+            mutations: entries(spec, "mutations").filter_map(Mutation::parse).collect(),
+            reinvoke: spec["reinvocationPolicy"] == "IfNeeded",
+        }
+    }
+}
+
+impl Binding {
+    pub fn parse(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let param_ref = spec.get("paramRef").filter(|p| p.is_object()).map(|param| ParamRef {
+            name: text(param, "name"),
+            namespace: text(param, "namespace"),
+            selector: param
+                .get("selector")
+                .filter(|s| s.is_object())
+                .map(|s| Selector::from_json(Some(s)).unwrap_or_default()),
+            required: param["parameterNotFoundAction"] == "Deny",
+        });
+        Self {
+            name: text(&object["metadata"], "name"),
+            policy: text(spec, "policyName"),
+            matching: spec.get("matchResources").filter(|m| m.is_object()).map(Matching::parse),
+            param_ref,
+            actions: entries(spec, "validationActions").filter_map(|a| a.as_str().map(str::to_owned)).collect(),
+        }
+    }
+}

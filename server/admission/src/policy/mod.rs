@@ -1,0 +1,204 @@
+//! Admission policies in CEL: ValidatingAdmissionPolicy and MutatingAdmissionPolicy, applied through their bindings.
+//!
+//! This module has the parts common to both kinds: bound policies, matching, and parameters. Policies and bindings
+//! are parsed again when one of them has changed. Error messages are those of kube-apiserver.
+
+mod config;
+mod demands;
+mod mutating;
+mod patches;
+mod validating;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_cel::authorizer::AccessChecker;
+use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::storage::Revision;
+use serde_json::Value;
+
+use self::config::{Binding, Policy};
+use crate::environment::{Environment, in_version, namespace_of};
+use crate::webhook::{matching, review};
+
+pub use mutating::MutatingPolicies;
+pub use validating::ValidatingPolicies;
+
+/// Policies with bindings, at revisions of the two resources.
+#[derive(Debug, Default)]
+struct Configured {
+    revisions: Option<[Revision; 2]>,
+    policies: Vec<(Policy, Vec<Binding>)>,
+}
+
+/// Source of the policies of one kind and their bindings.
+struct Source {
+    /// Plurals of the policies and of the bindings.
+    resources: [&'static str; 2],
+    current: ArcSwap<Configured>,
+}
+
+impl Source {
+    fn load(&self, environment: &dyn Environment) -> Arc<Configured> {
+        let revisions = self.resources.map(|resource| environment.revision(resource));
+        let current = self.current.load_full();
+        if current.revisions == Some(revisions) {
+            return current;
+        }
+        let [policies, bindings] = self.resources.map(|resource| environment.configurations(resource));
+        let mut bound: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
+        for binding in bindings.iter().map(Binding::parse) {
+            bound.entry(binding.policy.clone()).or_default().push(binding);
+        }
+        let policies = policies.iter().filter_map(|policy| {
+            let bindings = bound.remove(policy.name())?;
+            Some((Policy::parse(policy), bindings))
+        });
+        let next = Arc::new(Configured { revisions: Some(revisions), policies: policies.collect() });
+        self.current.store(next.clone());
+        next
+    }
+}
+
+/// Admission plugin for one kind of policy.
+struct Policies {
+    environment: Arc<dyn Environment>,
+    access_checker: Arc<dyn AccessChecker>,
+    source: Source,
+}
+
+impl Policies {
+    fn new(
+        environment: Arc<dyn Environment>,
+        access_checker: Arc<dyn AccessChecker>,
+        resources: [&'static str; 2],
+    ) -> Self {
+        Self { environment, access_checker, source: Source { resources, current: ArcSwap::default() } }
+    }
+
+    /// Policies that can match a write; `None` if there are none or the write is exempt.
+    fn configured(&self, a: &Attributes<'_>) -> Option<Arc<Configured>> {
+        if matching::exempt(&a.resource.gvr) {
+            return None;
+        }
+        let configured = self.source.load(&*self.environment);
+        (!configured.policies.is_empty()).then_some(configured)
+    }
+
+    /// True if a bound policy has rules for this write. A policy without match constraints concerns each write.
+    fn concern(&self, a: &Attributes<'_>) -> bool {
+        let Some(configured) = self.configured(a) else { return false };
+        let equivalents = self.environment.equivalents(a);
+        let covers = |policy: &Policy| policy.matching.as_ref().is_none_or(|rules| rules.covers(a, &equivalents));
+        configured.policies.iter().any(|(policy, _)| covers(policy))
+    }
+}
+
+/// A write with its namespace and equivalent resources.
+struct Write<'a> {
+    environment: &'a dyn Environment,
+    a: &'a Attributes<'a>,
+    namespace: Option<Value>,
+    equivalents: Vec<Gvr>,
+}
+
+/// Effect of a policy on a write through one of its bindings.
+enum Meant<'p> {
+    /// Evaluate the policy in this version, once for each set of parameters.
+    Judged { binding: &'p Binding, gvr: Gvr, params: Vec<Option<Value>> },
+    /// The policy or binding is misconfigured.
+    Misconfigured { binding: Option<&'p Binding>, why: String },
+}
+
+impl<'a> Write<'a> {
+    async fn new(environment: &'a dyn Environment, a: &'a Attributes<'a>) -> Self {
+        let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
+        Self { environment, a, namespace, equivalents }
+    }
+
+    /// Matches a policy and its bindings with this write.
+    async fn meant<'p>(&self, policy: &Policy, bindings: &'p [Binding], object: Option<&Value>) -> Vec<Meant<'p>> {
+        let misconfigured = |why: String| vec![Meant::Misconfigured { binding: None, why }];
+        let Some(matching) = &policy.matching else {
+            return misconfigured("policy contained no match constraints, a required field".into());
+        };
+        let (a, namespace) = (self.a, self.namespace.as_ref());
+        let Some(matched) = matching.find(a, object, namespace, &self.equivalents) else { return Vec::new() };
+        if let Some((api_version, kind)) = &policy.param_kind {
+            match self.environment.param_resource(api_version, kind).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+                    let kind = format!("'{group}/{version}, Kind={kind}'");
+                    return misconfigured(format!("failed to find resource referenced by paramKind: {kind}"));
+                }
+                Err(why) => return misconfigured(why),
+            }
+        }
+        let mut meant = Vec::new();
+        for binding in bindings {
+            let means = |m: &config::Matching| m.find(a, object, namespace, &self.equivalents).is_some();
+            if !binding.matching.as_ref().is_none_or(means) {
+                continue;
+            }
+            match self.params(policy, binding).await {
+                Ok(params) if params.is_empty() => {}
+                Ok(params) => meant.push(Meant::Judged { binding, gvr: matched.gvr.clone(), params }),
+                Err(why) => meant.push(Meant::Misconfigured { binding: Some(binding), why }),
+            }
+        }
+        meant
+    }
+
+    /// The object, the old object and the request in a version.
+    async fn versioned(
+        &self,
+        gvr: &Gvr,
+        object: Option<&Value>,
+    ) -> Result<(Option<Value>, Option<Value>, Value), String> {
+        let object = in_version(gvr, self.a, object).await?;
+        let old = in_version(gvr, self.a, self.a.old).await?;
+        Ok((object, old, review::request(self.a, gvr, "", None, None)))
+    }
+
+    /// The parameter sets of a binding. A single `None` if policy or binding have no parameters; empty if the policy
+    /// is skipped.
+    async fn params(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Option<Value>>, String> {
+        let (Some((api_version, kind)), Some(wanted)) = (&policy.param_kind, &binding.param_ref) else {
+            return Ok(vec![None]);
+        };
+        let Some(resource) = self.environment.param_resource(api_version, kind).await? else {
+            return Err(format!("paramKind kind `{kind}` not known"));
+        };
+        let own = if self.a.resource.namespaced { self.a.ctx.namespace.as_str() } else { "" };
+        let namespace = match (resource.namespaced, wanted.namespace.as_str()) {
+            (false, "") => "",
+            (false, _) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
+            (true, "") if own.is_empty() => {
+                let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+                return Err(why.into());
+            }
+            (true, "") => own,
+            (true, named) => named,
+        };
+        let found: Vec<Option<Value>> = match (&wanted.selector, wanted.name.as_str()) {
+            (None, "") => return Err("one of name or selector must be provided".into()),
+            (None, name) => {
+                let found = self.environment.param(&resource, namespace, name).await?;
+                found.map(Some).into_iter().collect()
+            }
+            (Some(selector), "") => {
+                let all = self.environment.params(&resource, namespace).await?;
+                all.into_iter().filter(|one| selector.matches_json(one.labels())).map(Some).collect()
+            }
+            (Some(_), _) => return Err("paramRef.name and paramRef.selector are mutually exclusive".into()),
+        };
+        if found.is_empty() && wanted.required {
+            return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,201 @@
+//! `MutatingAdmissionPolicy` admission: policies change objects one after the other, before webhooks are called.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
+use crowsnest_cel::authorizer::AccessChecker;
+use crowsnest_cel::{Budget, with_base};
+use crowsnest_registry::admission::expression::{self, Inputs};
+use crowsnest_registry::admission::{Admission, Attributes, Mutation};
+use crowsnest_registry::object::Object;
+use crowsnest_schema::SchemaRef;
+use crowsnest_schema::set::SchemaSet;
+use serde_json::Value;
+
+use super::config::{Binding, Policy};
+use super::demands::{bind_variables, conditions_hold};
+use super::patches::mutated;
+use super::{Meant, Policies, Write};
+use crate::environment::Environment;
+
+/// Name of this step for reinvocation.
+const STEP: &str = "MutatingAdmissionPolicy";
+
+/// The admission plugin.
+pub struct MutatingPolicies(Policies);
+
+/// A matching policy with a binding and one set of parameters.
+struct Invocation<'p> {
+    policy: &'p Policy,
+    binding: &'p Binding,
+    gvr: Gvr,
+    params: Option<Value>,
+}
+
+impl Invocation<'_> {
+    /// Identifies the invocation for reinvocation.
+    fn key(&self) -> String {
+        let of = |params: &Value| format!("{}/{}", params.namespace(), params.name());
+        let params = self.params.as_ref().map(of).unwrap_or_default();
+        format!("{}/{}/{params}", self.policy.name, self.binding.name)
+    }
+}
+
+/// Messages of denials, and the reason of the first one.
+#[derive(Default)]
+struct Refusals {
+    messages: Vec<String>,
+    reason: Option<&'static str>,
+}
+
+impl Refusals {
+    /// Adds a denial; `reason` is that of the Status if it is not `Forbidden`.
+    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: Option<&'static str>) {
+        if policy.ignore_failure {
+            tracing::debug!(policy = policy.name, why, "ignoring a policy that failed");
+            return;
+        }
+        if self.messages.is_empty() {
+            self.reason = reason;
+        }
+        self.messages.push(match binding {
+            Some(binding) => {
+                format!("policy '{}' with binding '{}' denied request: {why}", policy.name, binding.name)
+            }
+            None => format!("policy {:?} denied request: {why}", policy.name),
+        });
+    }
+
+    fn verdict(self, a: &Attributes<'_>) -> ApiResult<()> {
+        let Some(first) = self.messages.first() else { return Ok(()) };
+        let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, "");
+        error.message.clone_from(first);
+        if let Some(reason) = self.reason {
+            reason.clone_into(&mut error.reason);
+        }
+        if let Some(details) = &mut error.details {
+            details.causes.extend(self.messages.into_iter().map(|message| Cause { message, ..Cause::default() }));
+        }
+        Err(error)
+    }
+}
+
+impl MutatingPolicies {
+    pub fn new(environment: Arc<dyn Environment>, access_checker: Arc<dyn AccessChecker>) -> Self {
+        Self(Policies::new(
+            environment,
+            access_checker,
+            ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
+        ))
+    }
+
+    /// True if a policy has rules for this write.
+    pub fn concern(&self, a: &Attributes<'_>) -> bool {
+        self.0.concern(a)
+    }
+
+    /// Applies one policy to the object.
+    async fn invoke(
+        &self,
+        write: &Write<'_>,
+        invocation: &Invocation<'_>,
+        object: &mut Value,
+        refusals: &mut Refusals,
+    ) -> ApiResult<()> {
+        let (policy, a) = (invocation.policy, write.a);
+        let (asker, own) = expression::asker(&self.0.access_checker, a);
+        let (first, old, request) = write.versioned(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
+        let (params, namespace) = (invocation.params.as_ref(), write.namespace.as_ref());
+        let authorizer = Some((&asker, &own));
+        let inputs =
+            Inputs { object: first.as_ref(), old: old.as_ref(), request: &request, namespace, params, authorizer };
+        match with_base(|base| conditions_hold(policy, &inputs, base)) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(why) => {
+                refusals.add(policy, Some(invocation.binding), &why, Some("Invalid"));
+                return Ok(());
+            }
+        }
+        let key = invocation.key();
+        if !a.reinvocation.should_invoke(STEP, &key) {
+            return Ok(());
+        }
+        let before = object.clone();
+        let schema = schema(write, &invocation.gvr);
+        for mutation in &policy.mutations {
+            let current = super::in_version(&invocation.gvr, a, Some(object)).await.map_err(ApiError::internal)?;
+            let changed = with_base(|base| {
+                let inputs = Inputs { object: current.as_ref(), ..inputs };
+                let mut scope = inputs.scope(base);
+                let failed = bind_variables(policy, &mut scope, &mut Budget::rules());
+                mutated(mutation, current.as_ref().unwrap_or(&Value::Null), schema.as_deref(), &scope, &failed)
+            });
+            match changed {
+                Ok(changed) => *object = back(a, &invocation.gvr, changed).await?,
+                Err(why) => refusals.add(policy, Some(invocation.binding), &why, Some("Invalid")),
+            }
+        }
+        a.reinvocation.record_invocation(STEP, &key, *object != before, policy.reinvoke);
+        Ok(())
+    }
+}
+
+/// Schema of the object's kind in a version.
+fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
+    if let Some(sub) = write.a.of_own_kind() {
+        return SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
+    }
+    match *gvr == write.a.resource.gvr {
+        true => write.a.resource.strategy.schema(),
+        false => write.environment.schema(gvr),
+    }
+}
+
+/// Converts a changed object to the version of the request and sets defaults.
+async fn back(a: &Attributes<'_>, gvr: &Gvr, changed: Value) -> ApiResult<Value> {
+    let mut object = changed;
+    if a.of_own_kind().is_some() {
+        return Ok(object);
+    }
+    if *gvr != a.resource.gvr {
+        let converted = a.resource.strategy.convert(vec![object], &a.resource.gvr.api_version()).await?;
+        object = converted.into_iter().next().unwrap_or_default();
+    }
+    a.resource.strategy.default_admitted(&mut object);
+    Ok(object)
+}
+
+#[async_trait]
+impl Admission for MutatingPolicies {
+    async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
+        let Some(object) = object else { return Ok(()) };
+        let Some(configured) = self.0.configured(a) else { return Ok(()) };
+        let write = Write::new(&*self.0.environment, a).await;
+        let mut refusals = Refusals::default();
+        let mut invocations = Vec::new();
+        // All policies are matched before any of them changes the object.
+        for (policy, bindings) in &configured.policies {
+            for meant in write.meant(policy, bindings, Some(object)).await {
+                match meant {
+                    Meant::Judged { binding, gvr, params } => {
+                        let each = |params| Invocation { policy, binding, gvr: gvr.clone(), params };
+                        invocations.extend(params.into_iter().map(each));
+                    }
+                    Meant::Misconfigured { binding, why } => {
+                        let what = if binding.is_some() { "binding" } else { "policy" };
+                        refusals.add(policy, binding, &format!("failed to configure {what}: {why}"), None);
+                    }
+                }
+            }
+        }
+        a.reinvocation.enter(STEP, Some(object));
+        for invocation in &invocations {
+            self.invoke(&write, invocation, object, &mut refusals).await?;
+        }
+        a.reinvocation.leave(STEP, Some(object));
+        refusals.verdict(a)
+    }
+}

@@ -1,0 +1,242 @@
+//! Applies the mutations of policies to objects. Pure.
+
+use crowsnest_apimachinery::json_patch::Copied;
+use crowsnest_cel::{Budget, to_json};
+use crowsnest_registry::admission::expression::Expression;
+use crowsnest_schema::apply::{typed, validate};
+use crowsnest_schema::{ListType, Schema, Type};
+use kube::core::cel::cel::{Context, Value as Cel};
+use serde_json::Value;
+
+use super::config::Mutation;
+use super::demands::Failed;
+use crate::webhook::patching;
+
+/// Applies a mutation.
+pub fn mutated(
+    mutation: &Mutation,
+    object: &Value,
+    schema: Option<&Schema>,
+    scope: &Context<'_>,
+    failed: &Failed,
+) -> Result<Value, String> {
+    let mut budget = Budget::rules();
+    let mut value = |expression: &Expression| -> Result<Value, String> {
+        let value = expression.evaluate(scope, &mut budget);
+        let value = value.map_err(|why| failed.behind(&expression.source, why))?;
+        match (mutation, &value) {
+            (Mutation::ApplyConfiguration(_), Cel::Map(_)) | (Mutation::JsonPatch(_), Cel::List(_)) => to_json(&value),
+            (Mutation::ApplyConfiguration(_), other) => {
+                Err(format!("unsupported return type from ApplyConfiguration expression: {}", other.type_of()))
+            }
+            (Mutation::JsonPatch(_), _) => {
+                Err("type mismatch: JSONPatchType.expression should evaluate to array".to_owned())
+            }
+        }
+    };
+    match mutation {
+        Mutation::ApplyConfiguration(expression) => applied(object, value(expression)?, schema),
+        Mutation::JsonPatch(expression) => {
+            let patched = patched(object, &value(expression)?)?;
+            match schema.is_some_and(|schema| schema.name.is_some()) {
+                true => patching::read_again(object, patched).map_err(|why| format!("Internal error occurred: {why}")),
+                false => Ok(patched),
+            }
+        }
+    }
+}
+
+/// Merges an apply configuration into an object without changing field ownership.
+fn applied(object: &Value, mut configuration: Value, schema: Option<&Schema>) -> Result<Value, String> {
+    for key in ["apiVersion", "kind"] {
+        configuration[key] = object[key].clone();
+    }
+    let errors = validate::errors(schema, &configuration);
+    if !errors.is_empty() {
+        let why = errors.join("\n");
+        return Err(format!("error applying patch: failed to convert patch object to typed object: {why}"));
+    }
+    let mut atomics = Vec::new();
+    if let Some(schema) = schema {
+        find_atomics(schema, &configuration, "", &mut atomics);
+    }
+    if !atomics.is_empty() {
+        let all = atomics.join(", ");
+        return Err(format!(
+            "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {all}"
+        ));
+    }
+    Ok(typed::merge(schema, object, &configuration))
+}
+
+/// Finds the paths of atomic fields, which a configuration must not set: it would remove their other contents.
+fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<String>) {
+    match (value, schema.ty) {
+        (Value::Object(fields), Type::Object) => {
+            if schema.atomic {
+                found.push(path.to_owned());
+            }
+            for (key, value) in fields {
+                if let Some(field) = schema.field(key) {
+                    find_atomics(&field.node, value, &format!("{path}.{key}"), found);
+                }
+            }
+        }
+        (Value::Array(items), Type::Array) => {
+            if matches!(schema.list_type, ListType::Atomic) {
+                found.push(path.to_owned());
+            }
+            for (index, item) in items.iter().enumerate() {
+                if let Some(schema) = schema.items.as_deref() {
+                    find_atomics(schema, item, &format!("{path}[{index}]"), found);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Applies a JSON patch; returns the original object if one of its tests fails.
+fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
+    let (mut current, mut copied) = (object.clone(), Copied::default());
+    for operation in operations.as_array().into_iter().flatten() {
+        match patching::step(&mut current, operation, &mut copied) {
+            Ok(()) => {}
+            Err(_) if operation["op"] == "test" => return Ok(object.clone()),
+            Err(why) => return Err(format!("JSON Patch: {why}")),
+        }
+    }
+    Ok(current)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::config::Policy;
+    use super::super::demands::bind_variables;
+    use super::*;
+    use crowsnest_cel::with_base;
+    use crowsnest_registry::admission::expression::Inputs;
+    use crowsnest_schema::set::SchemaSet;
+
+    fn after(mutation: Value) -> Result<Value, String> {
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "labels": {"a": "1"}},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
+        });
+        let spec = json!({
+            "variables": [{"name": "n", "expression": "object.spec.replicas + 1"}],
+            "mutations": [mutation],
+        });
+        let policy = Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}));
+        let schema = SchemaSet::builtin().kind("apps", "v1", "Deployment");
+        let request = json!({"operation": "CREATE"});
+        with_base(|base| {
+            let inputs = Inputs {
+                object: Some(&object),
+                old: None,
+                request: &request,
+                namespace: None,
+                params: None,
+                authorizer: None,
+            };
+            let mut scope = inputs.scope(base);
+            let failed = bind_variables(&policy, &mut scope, &mut Budget::rules());
+            mutated(&policy.mutations[0], &object, schema.as_deref(), &scope, &failed)
+        })
+    }
+
+    fn apply(expression: &str) -> Value {
+        json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+    }
+
+    fn patch(expression: &str) -> Value {
+        json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+    }
+
+    #[rstest]
+    #[case::fields(apply("Object{spec: Object.spec{replicas: variables.n}}"), "/spec/replicas", json!(3))]
+    #[case::maps(
+        apply("Object{metadata: Object.metadata{labels: {'b/c': '2'}}}"),
+        "/metadata/labels",
+        json!({"a": "1", "b/c": "2"})
+    )]
+    #[case::elements_by_their_keys(
+        apply(
+            "Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
+               containers: [Object.spec.template.spec.containers{name: 'side', image: 's'}]}}}}"
+        ),
+        "/spec/template/spec/containers",
+        json!([{"name": "c", "image": "i"}, {"name": "side", "image": "s"}])
+    )]
+    #[case::elements_that_are_there(
+        apply(
+            "Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
+               containers: object.spec.template.spec.containers.map(c,
+                 Object.spec.template.spec.containers{name: c.name, imagePullPolicy: 'Always'})}}}}"
+        ),
+        "/spec/template/spec/containers",
+        json!([{"name": "c", "image": "i", "imagePullPolicy": "Always"}])
+    )]
+    #[case::optional_fields(
+        apply("Object{spec: Object.spec{?replicas: object.spec.?none, ?paused: optional.of(true)}}"),
+        "/spec",
+        json!({"replicas": 2, "paused": true, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}})
+    )]
+    #[case::operations(
+        patch(
+            "[JSONPatch{op: 'test', path: '/spec/replicas', value: 2},
+              JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('b/c'), value: 'x'}]"
+        ),
+        "/metadata/labels",
+        json!({"a": "1", "b/c": "x"})
+    )]
+    #[case::objects_as_values(
+        patch("[JSONPatch{op: 'replace', path: '/spec/template/spec', value: Object.spec.template.spec{nodeName: 'n'}}]"),
+        "/spec/template/spec",
+        json!({"containers": null, "nodeName": "n"})
+    )]
+    #[case::what_the_kind_does_not_have(
+        patch("[JSONPatch{op: 'add', path: '/spec/nothing', value: 1}]"),
+        "/spec/replicas",
+        json!(2)
+    )]
+    #[case::a_test_that_fails(
+        patch(
+            "[JSONPatch{op: 'add', path: '/spec/replicas', value: 9},
+              JSONPatch{op: 'test', path: '/spec/replicas', value: 1}]"
+        ),
+        "/spec/replicas",
+        json!(2)
+    )]
+    fn mutations_are_applied(#[case] mutation: Value, #[case] pointer: &str, #[case] wanted: Value) {
+        let object = after(mutation).unwrap();
+        assert_eq!(object.pointer(pointer), Some(&wanted));
+    }
+
+    #[rstest]
+    #[case::atomic(
+        apply(
+            "Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{tolerations: []}}}}"
+        ),
+        "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.template.spec.tolerations"
+    )]
+    #[case::wrong_place(
+        apply("Object{spec: Object.status{replicas: 1}}"),
+        "compilation error: compilation failed: type mismatch: unexpected type name \"Object.status\", expected \"Object.spec\""
+    )]
+    #[case::missing(
+        patch("[JSONPatch{op: 'remove', path: '/spec/none'}]"),
+        "JSON Patch: error in remove for path: '/spec/none': Unable to remove nonexistent key: none: missing value"
+    )]
+    #[case::evaluation(
+        apply("Object{spec: Object.spec{replicas: object.spec.none}}"),
+        "expression 'Object{spec: Object.spec{replicas: object.spec.none}}' resulted in error: no such key: none"
+    )]
+    fn failures(#[case] mutation: Value, #[case] why: &str) {
+        assert_eq!(after(mutation).unwrap_err(), why);
+    }
+}

@@ -1,0 +1,194 @@
+//! `ValidatingAdmissionPolicy` admission: failed validations deny the write, add a warning or are written to the
+//! audit log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause};
+use crowsnest_cel::authorizer::AccessChecker;
+use crowsnest_registry::admission::expression::{self, Inputs};
+use crowsnest_registry::admission::{Admission, Attributes, Validation};
+use serde_json::{Value, json};
+
+use super::config::{Binding, Policy};
+use super::demands::{Findings, evaluate};
+use super::{Meant, Policies, Write};
+use crate::environment::Environment;
+
+/// Longest audit annotation value in bytes.
+const MAX_ANNOTATION: usize = 10 * 1024;
+/// Most failures written to the audit log.
+const MAX_FAILURES: usize = 50;
+
+/// The admission plugin.
+pub struct ValidatingPolicies(Policies);
+
+/// Combined result of all policies.
+#[derive(Default)]
+struct Verdict {
+    /// The first denial: message and reason of the Status.
+    refused: Option<(String, Option<String>)>,
+    warnings: Vec<String>,
+    /// Failures for the audit log.
+    failures: Vec<Value>,
+    /// Audit annotations of the current policy by key.
+    annotations: BTreeMap<String, Vec<String>>,
+}
+
+impl ValidatingPolicies {
+    pub fn new(environment: Arc<dyn Environment>, access_checker: Arc<dyn AccessChecker>) -> Self {
+        Self(Policies::new(
+            environment,
+            access_checker,
+            ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+        ))
+    }
+
+    /// True if a policy has rules for this write.
+    pub fn concern(&self, a: &Attributes<'_>) -> bool {
+        self.0.concern(a)
+    }
+
+    async fn evaluate_policy(
+        &self,
+        write: &Write<'_>,
+        (policy, bindings): (&Policy, &[Binding]),
+        object: Option<&Value>,
+        verdict: &mut Verdict,
+    ) {
+        let (asker, own) = expression::asker(&self.0.access_checker, write.a);
+        // Objects and request in the version that the policy matches, converted on first use.
+        let mut versioned = None;
+        for meant in write.meant(policy, bindings, object).await {
+            let (binding, gvr, params) = match meant {
+                Meant::Judged { binding, gvr, params } => (binding, gvr, params),
+                Meant::Misconfigured { binding, why } => {
+                    verdict.misconfigured(policy, binding, &why);
+                    continue;
+                }
+            };
+            if versioned.is_none() {
+                versioned = Some(write.versioned(&gvr, object).await);
+            }
+            let (object, old, request) = match &versioned {
+                Some(Ok(versioned)) => versioned,
+                Some(Err(why)) => {
+                    let why = format!("failed to convert object version: {why}");
+                    verdict.misconfigured(policy, Some(binding), &why);
+                    continue;
+                }
+                None => continue,
+            };
+            for params in &params {
+                let (object, old, params) = (object.as_ref(), old.as_ref(), params.as_ref());
+                let (namespace, authorizer) = (write.namespace.as_ref(), Some((&asker, &own)));
+                let inputs = Inputs { object, old, request, namespace, params, authorizer };
+                verdict.take(policy, binding, evaluate(policy, &inputs));
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Admission for ValidatingPolicies {
+    async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
+        let Some(configured) = self.0.configured(a) else { return Ok(()) };
+        let write = Write::new(&*self.0.environment, a).await;
+        let mut verdict = Verdict::default();
+        for (policy, bindings) in &configured.policies {
+            self.evaluate_policy(&write, (policy, bindings), object, &mut verdict).await;
+            verdict.publish_annotations(&policy.name, a);
+        }
+        verdict.publish_failures(a);
+        warnings.append(&mut verdict.warnings);
+        match verdict.refused {
+            None => Ok(()),
+            Some((message, reason)) => Err(refusal(a, message, reason)),
+        }
+    }
+}
+
+impl Verdict {
+    fn refuse(&mut self, policy: &Policy, binding: Option<&Binding>, message: &str, reason: Option<String>) {
+        let by = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
+        let message = format!("ValidatingAdmissionPolicy '{}'{by} denied request: {message}", policy.name);
+        self.refused.get_or_insert((message, reason));
+    }
+
+    /// Handles a misconfigured policy or binding.
+    fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+        if policy.ignore_failure {
+            tracing::debug!(policy = policy.name, why, "ignoring a misconfigured policy");
+            return;
+        }
+        let what = if binding.is_some() { "binding" } else { "policy" };
+        self.refuse(policy, binding, &format!("failed to configure {what}: {why}"), None);
+    }
+
+    fn take(&mut self, policy: &Policy, binding: &Binding, findings: Findings) {
+        for violation in findings.violations {
+            for action in &binding.actions {
+                match action.as_str() {
+                    "Deny" => self.refuse(policy, Some(binding), &violation.message, violation.reason.clone()),
+                    "Audit" => self.failures.push(json!({
+                        "message": violation.message, "policy": policy.name, "binding": binding.name,
+                        "expressionIndex": violation.index, "validationActions": binding.actions,
+                    })),
+                    _ => self.warnings.push(format!(
+                        "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+                        policy.name, binding.name, violation.message
+                    )),
+                }
+            }
+        }
+        for message in findings.failed_annotations {
+            self.refuse(policy, Some(binding), &message, None);
+        }
+        for (key, mut value) in findings.annotations {
+            if value.len() > MAX_ANNOTATION {
+                let end = (0..=MAX_ANNOTATION).rev().find(|end| value.is_char_boundary(*end)).unwrap_or(0);
+                value.truncate(end);
+            }
+            let values = self.annotations.entry(key).or_default();
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+    }
+
+    /// Writes the audit annotations of a policy to the audit log.
+    fn publish_annotations(&mut self, policy: &str, a: &Attributes<'_>) {
+        for (key, values) in std::mem::take(&mut self.annotations) {
+            if let Some(record) = &a.ctx.record {
+                record.note(&format!("{policy}/{key}"), &values.join(", "));
+            }
+        }
+    }
+
+    /// Writes failures of bindings with the action `Audit` to the audit log.
+    fn publish_failures(&mut self, a: &Attributes<'_>) {
+        self.failures.truncate(MAX_FAILURES);
+        if let Some(record) = a.ctx.record.as_ref().filter(|_| !self.failures.is_empty()) {
+            let failures = Value::Array(std::mem::take(&mut self.failures));
+            record.note("validation.policy.admission.k8s.io/validation_failure", &failures.to_string());
+        }
+    }
+}
+
+/// The error for a denied write.
+fn refusal(a: &Attributes<'_>, message: String, reason: Option<String>) -> ApiError {
+    let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, &message);
+    let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| "Invalid".to_owned());
+    error.code = match reason.as_str() {
+        "Forbidden" => 403,
+        "Unauthorized" => 401,
+        "RequestEntityTooLarge" => 413,
+        _ => 422,
+    };
+    error.reason = reason;
+    if let Some(details) = &mut error.details {
+        details.causes.push(Cause { message, ..Cause::default() });
+    }
+    error
+}

@@ -1,0 +1,109 @@
+//! Sends reviews to webhooks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
+use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
+use crowsnest_component_base::body;
+use crowsnest_schema::decode;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::Value;
+
+/// Reason why a webhook call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("{0}")]
+    Outbound(#[from] OutboundError),
+    #[error("Post {url:?}: context deadline exceeded")]
+    Deadline { url: String },
+    /// An HTTP failure, with client-go's wording.
+    #[error("{0}")]
+    Status(String),
+    #[error("{0}")]
+    Body(String),
+}
+
+/// Client for webhooks.
+#[derive(Debug)]
+pub struct WebhookClient {
+    outbound: Arc<Outbound>,
+}
+
+impl WebhookClient {
+    pub fn new(outbound: Arc<Outbound>) -> Self {
+        Self { outbound }
+    }
+
+    /// Posts a review and returns the parsed response; fails after `timeout`.
+    pub async fn post(&self, target: &Target, review: &Value, timeout: Duration) -> Result<Value, CallError> {
+        let query = format!("/?timeout={}", duration(timeout));
+        let request = http::Request::post(query)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, */*")
+            .header(http::header::USER_AGENT, "kube-apiserver-admission")
+            .body(Body::from(review.to_string()))
+            .map_err(OutboundError::from)?;
+        match tokio::time::timeout(timeout, self.exchange(target, request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url: format!("{}?timeout={}", target.url(), duration(timeout)) }),
+        }
+    }
+
+    async fn exchange(&self, target: &Target, request: http::Request<Body>) -> Result<Value, CallError> {
+        let response = self.outbound.send_review(target, request).await?;
+        let status = response.status();
+        let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+        // Responses have the size limit of requests.
+        let body = body::collect(response.into_body(), MAX_REQUEST_BODY).await;
+        let body = body.map_err(|error| CallError::Body(error.to_string()))?;
+        if !status.is_success() {
+            return Err(CallError::Status(crowsnest_apimachinery::refusal::message(
+                status.as_u16(),
+                media.starts_with("text/"),
+                &body,
+            )));
+        }
+        if body.is_empty() {
+            return Err(CallError::Body(format!(
+                "0-length response with status code: {} and content type: {media}",
+                status.as_u16()
+            )));
+        }
+        read(&body).map_err(|why| CallError::Body(format!("couldn't get version/kind; json parse error: {why}")))
+    }
+}
+
+/// Parses a response as JSON or YAML.
+fn read(body: &[u8]) -> Result<Value, String> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    let value = match first {
+        Some(b'{') => decode::parse_json(body)?,
+        _ => match yaml(body) {
+            Some(value) => value,
+            None => decode::parse_json(body)?,
+        },
+    };
+    match value {
+        Value::Object(_) | Value::Null => Ok(value),
+        other => {
+            let kind = crowsnest_schema::patch::go_kind(&other);
+            Err(format!("json: cannot unmarshal {kind} into Go value of type {}", decode::TYPE_META))
+        }
+    }
+}
+
+/// Parses YAML; the last of several values of a key counts.
+fn yaml(body: &[u8]) -> Option<Value> {
+    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(std::str::from_utf8(body).ok()?, options).ok()
+}
+
+/// Formats whole seconds as Go does: `10s`, `1m30s`.
+fn duration(timeout: Duration) -> String {
+    match timeout.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds => format!("{}m{}s", seconds / 60, seconds % 60),
+    }
+}

@@ -1,0 +1,213 @@
+//! Request bodies and their fields.
+
+use axum::extract::Request;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::negotiate::{Encoding, body_encoding, unsupported_media_type};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::collect;
+use http::header;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::{API_VERSION, NAME};
+
+/// Fields of the spec that both kinds have.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Coverage {
+    /// Clusters to review; empty: all that the caller may see.
+    pub clusters: Vec<String>,
+    /// Namespaces to review; `*` means all.
+    pub namespaces: Vec<String>,
+    /// RBAC objects that are left out.
+    #[serde(deserialize_with = "objects")]
+    pub without: Vec<ObjectReference>,
+    pub indirect: bool,
+    pub limit: Option<i64>,
+    #[serde(rename = "continue")]
+    pub continue_token: String,
+}
+
+const SHARED: [&str; 6] = ["clusters", "namespaces", "without", "indirect", "limit", "continue"];
+
+/// An RBAC object; without a cluster, that of each reviewed one.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ObjectReference {
+    pub cluster: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// The action of a ResourceAccessReview, in the attributes of a SubjectAccessReview.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ActionSpec {
+    #[serde(deserialize_with = "optional_object")]
+    pub resource_attributes: Option<ResourceAttributes>,
+    #[serde(deserialize_with = "optional_object")]
+    pub non_resource_attributes: Option<NonResourceAttributes>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ResourceAttributes {
+    pub verb: String,
+    pub group: String,
+    /// Accepted for compatibility; RBAC has no versions.
+    pub version: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct NonResourceAttributes {
+    pub verb: String,
+    pub path: String,
+}
+
+/// The subject of a SubjectRulesReview.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct SubjectSpec {
+    pub user: String,
+    /// Accepted for compatibility; RBAC has no rules about UIDs.
+    pub uid: String,
+    pub groups: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    spec: Map<String, Value>,
+}
+
+/// A value that is read from an object only. Derived implementations also read arrays, by the position of the fields.
+struct FromObject<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for FromObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Map::<String, Value>::deserialize(deserializer)?;
+        serde_json::from_value(fields.into()).map(Self).map_err(D::Error::custom)
+    }
+}
+
+fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<FromObject<T>>::deserialize(deserializer)?.map(|FromObject(value)| value))
+}
+
+fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let values = Vec::<FromObject<T>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|FromObject(value)| value).collect())
+}
+
+/// Reads the body of a review, in JSON or YAML: the spec, as sent, and its parts.
+pub(super) async fn read<S: DeserializeOwned>(kind: &str, request: Request) -> Result<(Value, S, Coverage), ApiError> {
+    let content_type = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("invalid"));
+    let encoding = encoding(content_type)?;
+    parse(kind, encoding, &collect(request.into_body()).await?)
+}
+
+/// The encoding of a body; 415 for media types other than JSON and YAML.
+fn encoding(content_type: Option<&str>) -> Result<Encoding, ApiError> {
+    match body_encoding(content_type) {
+        Ok(encoding @ (Encoding::Json | Encoding::Yaml)) => Ok(encoding),
+        _ => Err(unsupported_media_type(&["application/json", "application/yaml"])),
+    }
+}
+
+fn parse<S: DeserializeOwned>(kind: &str, encoding: Encoding, body: &[u8]) -> Result<(Value, S, Coverage), ApiError> {
+    let format = if encoding == Encoding::Yaml { "YAML" } else { "JSON" };
+    let unread =
+        |error: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding the {kind}'s {format}: {error}"));
+    let undecoded = |error: serde_json::Error| unread(&error);
+    let value: Value = match encoding {
+        Encoding::Yaml => {
+            let text = std::str::from_utf8(body).map_err(|error| unread(&error))?;
+            serde_saphyr::from_str(text).map_err(|error| unread(&error))?
+        }
+        _ => serde_json::from_slice(body).map_err(undecoded)?,
+    };
+    let FromObject(sent) = serde_json::from_value::<FromObject<Sent>>(value).map_err(undecoded)?;
+    let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
+    if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, kind) {
+        return Err(ApiError::bad_request(format!("the body is no {kind} of {API_VERSION}")));
+    }
+    let (shared, own): (Map<_, _>, Map<_, _>) =
+        sent.spec.clone().into_iter().partition(|(field, _)| SHARED.contains(&field.as_str()));
+    let own = serde_json::from_value(own.into()).map_err(undecoded)?;
+    let coverage = serde_json::from_value(shared.into()).map_err(undecoded)?;
+    Ok((sent.spec.into(), own, coverage))
+}
+
+/// An error of a review with the fields that are wrong.
+pub(super) fn invalid(kind: &str, errors: Vec<FieldError>) -> ApiError {
+    ApiError::invalid(NAME, kind, "", errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_are_read() {
+        let body = json!({"spec": {"user": "ann", "clusters": ["m1"], "continue": "m1///0", "limit": 5}}).to_string();
+        let (spec, subject, coverage) =
+            parse::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap();
+        assert_eq!((subject.user.as_str(), coverage.limit), ("ann", Some(5)));
+        assert_eq!((coverage.clusters, coverage.continue_token), (vec!["m1".to_owned()], "m1///0".to_owned()));
+        assert_eq!(spec["user"], "ann");
+    }
+
+    #[test]
+    fn yaml_is_read() {
+        let body = "spec: {user: ann, without: [{kind: Role, namespace: shop, name: web}]}";
+        let (_, subject, coverage) =
+            parse::<SubjectSpec>("SubjectRulesReview", Encoding::Yaml, body.as_bytes()).unwrap();
+        assert_eq!((subject.user.as_str(), coverage.without[0].name.as_str()), ("ann", "web"));
+    }
+
+    #[rstest::rstest]
+    #[case::none(None, Ok(Encoding::Json))]
+    #[case::json(Some("application/json; charset=utf-8"), Ok(Encoding::Json))]
+    #[case::yaml(Some("application/yaml"), Ok(Encoding::Yaml))]
+    #[case::text(Some("text/plain"), Err(415))]
+    #[case::protobuf(Some("application/vnd.kubernetes.protobuf"), Err(415))]
+    fn media_types_are_checked(#[case] content_type: Option<&str>, #[case] expected: Result<Encoding, u16>) {
+        assert_eq!(encoding(content_type).map_err(|error| error.code), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::the_action(json!({"spec": {"resourceAttributes": ["get", "", "v1", "pods"]}}))]
+    #[case::a_path(json!({"spec": {"nonResourceAttributes": ["get", "/metrics"]}}))]
+    #[case::an_object_that_is_left_out(json!({"spec": {"without": [["m1", "Role", "shop", "web"]]}}))]
+    fn arrays_are_no_objects(#[case] body: Value) {
+        let body = body.to_string();
+        let error = parse::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        assert!(error.code == 400 && error.message.contains("expected a map"), "{}", error.message);
+    }
+
+    #[rstest::rstest]
+    #[case::an_unknown_field(json!({"spec": {"usr": "ann"}}), "unknown field `usr`")]
+    #[case::of_the_other_kind(json!({"spec": {"resourceAttributes": {}}}), "unknown field `resourceAttributes`")]
+    #[case::another_kind(json!({"kind": "Pod", "spec": {}}), "the body is no SubjectRulesReview of access.crowsnest.io/v1alpha1")]
+    #[case::another_type(json!({"spec": {"indirect": "yes"}}), "expected a boolean")]
+    #[case::an_array(json!(["access.crowsnest.io/v1alpha1", "SubjectRulesReview", {"user": "ann"}]), "expected a map")]
+    #[case::no_object(json!("x"), "error decoding the SubjectRulesReview's JSON")]
+    fn wrong_bodies_are_refused(#[case] body: Value, #[case] expected: &str) {
+        let body = body.to_string();
+        let error = parse::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        assert!(error.code == 400 && error.message.contains(expected), "{}", error.message);
+    }
+}

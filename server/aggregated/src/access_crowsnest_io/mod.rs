@@ -1,0 +1,28 @@
+//! `access.crowsnest.io/v1alpha1`: reviews of access by RBAC in all clusters. A ResourceAccessReview lists who is allowed an
+//! action, a SubjectRulesReview what a subject is allowed, each with the bindings, roles and rules that allow it.
+//!
+//! Computed from the RBAC objects in the cache that the caller may list in each cluster; nothing is written.
+//! docs/ACCESS.md describes input and output.
+
+mod body;
+mod evaluation;
+mod indirect;
+mod openapi;
+mod page;
+mod render;
+mod resource_access;
+mod subject_rules;
+mod validation;
+
+use crowsnest_api::aggregated_groups;
+
+use crate::resource::Resource;
+use crate::resource::registry::Group;
+
+const NAME: &str = aggregated_groups::CROWSNEST_ACCESS.name;
+const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
+
+const RESOURCES: &[&dyn Resource] = &[&resource_access::ResourceAccessReviews, &subject_rules::SubjectRulesReviews];
+
+pub const GROUP: Group =
+    Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_ACCESS, RESOURCES) };

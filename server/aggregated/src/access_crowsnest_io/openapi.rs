@@ -1,0 +1,134 @@
+//! Schemas and paths of `access.crowsnest.io`.
+
+use serde_json::{Map, Value, json};
+
+use super::NAME;
+use crate::resource::Definition;
+use crate::resource::openapi::{Document, schema_name};
+use crate::resource::registry::VERSION;
+use crate::resource::schema::{JSON, body, flag, list, number, object, reference, responses, status_schema, text};
+
+const FAILURES: [(&str, &str); 4] = [
+    ("400", "The body cannot be parsed."),
+    ("401", "The caller is not authenticated."),
+    ("403", "The caller has no right to create reviews."),
+    ("422", "The spec is invalid, or names a cluster that the caller cannot see; the causes name the fields."),
+];
+
+fn name_of(schema: &str) -> String {
+    schema_name(NAME, VERSION, schema)
+}
+
+fn of(schema: &str) -> Value {
+    reference(&name_of(schema))
+}
+
+fn described(mut schema: Value, description: &str) -> Value {
+    schema["description"] = description.into();
+    schema
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+/// Adds the path of a kind of reviews.
+pub(super) fn describe(document: &mut Document, definition: &Definition, summary: &str) {
+    let content = json!({JSON: {"schema": of(definition.kind)}});
+    let post = json!({"operationId": format!("{}-create", definition.resource), "tags": ["access"], "summary": summary,
+        "responses": responses("201", content.clone(), &FAILURES), "requestBody": {"required": true, "content": content}});
+    document.path(format!("/apis/{NAME}/{VERSION}/{}", definition.resource), json!({"post": post}));
+}
+
+/// Schemas of both kinds.
+pub(super) fn schemas() -> Map<String, Value> {
+    let named = parts().into_iter().chain([resource_access(), subject_rules()]);
+    named.map(|(name, schema)| (name_of(name), schema)).chain(status_schema()).collect()
+}
+
+fn parts() -> Vec<(&'static str, Value)> {
+    let texts = || list(text());
+    let rule = json!({"verbs": texts(), "apiGroups": texts(), "resources": texts(), "resourceNames": texts(),
+        "nonResourceURLs": texts()});
+    let reference = json!({"kind": text(), "namespace": text(), "name": text()});
+    let removal = json!({"cluster": text(), "kind": one_of(&["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"]),
+        "namespace": text(), "name": text()});
+    let grant = |more: (&str, Value)| {
+        let mut fields = json!({"cluster": text(), "subject": of("Reference"), "scope": one_of(&["Cluster", "Namespace"]),
+            "namespace": text(), "binding": of("Reference"), "role": of("Reference"),
+            "aggregatedFrom": described(texts(), "ClusterRoles from which an aggregated role has the rule."),
+            "implicit": described(flag(), "True for the right of system:masters, which no binding grants.")});
+        fields[more.0] = more.1;
+        object(fields, &["namespace", "binding", "role", "aggregatedFrom", "implicit"])
+    };
+    let right = json!({"verb": text(), "group": text(), "resource": text(), "subresource": text(), "namespace": text(),
+        "name": text(), "path": text(), "grant": of("Grant")});
+    let step = json!({"type": text(), "reaches": of("Reference"), "rights": list(of("Right"))});
+    let path = json!({"cluster": text(), "subject": of("Reference"), "subjectCluster": text(), "steps": list(of("Step")),
+        "grant": of("Grant")});
+    let cluster = json!({"name": text(), "state": one_of(&["Complete", "Stale", "Unknown"]), "evaluationError": text(),
+        "ageSeconds": number()});
+    vec![
+        ("Rule", object(rule, &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"])),
+        ("Reference", object(reference, &["namespace"])),
+        ("Removal", object(removal, &["cluster", "namespace"])),
+        ("Grant", grant(("rule", of("Rule")))),
+        ("HeldRole", grant(("rules", list(of("Rule"))))),
+        ("Right", object(right, &["verb", "group", "resource", "subresource", "namespace", "name", "path"])),
+        ("Step", object(step, &["reaches"])),
+        ("Path", object(path, &["subjectCluster", "grant"])),
+        ("Cluster", object(cluster, &["evaluationError", "ageSeconds"])),
+        ("Metadata", json!({"type": "object"})),
+    ]
+}
+
+/// Fields of the spec that both kinds have.
+fn coverage() -> Value {
+    json!({
+        "clusters": described(list(text()), "Clusters to review (default: all that the caller may see)."),
+        "namespaces": described(list(text()), "Namespaces to review; * means all."),
+        "without": described(list(of("Removal")), "RBAC objects that are left out; nothing is written."),
+        "indirect": described(flag(), "Search for indirect paths of at most four steps."),
+        "limit": described(number(), "Maximum number of rows (default and maximum 1000)."),
+        "continue": described(text(), "Token of the previous page."),
+    })
+}
+
+fn review(kind: &str, spec: Value, granted: &str, item: &str, more: Value) -> Value {
+    let mut fields = coverage();
+    extend(&mut fields, spec);
+    let optional: Vec<String> = fields.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let spec = object(fields, &optional.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut status = json!({granted: list(of(item)), "lost": list(of(item)), "remaining": list(of(item)),
+        "indirect": list(of("Path")), "clusters": list(of("Cluster")), "warnings": list(text()), "continue": text(),
+        "remainingItemCount": number()});
+    extend(&mut status, more);
+    let status = object(status, &[granted, "lost", "remaining", "indirect", "continue", "remainingItemCount"]);
+    body(
+        kind,
+        json!({"metadata": of("Metadata"), "spec": spec, "status": status}),
+        &["kind", "apiVersion", "metadata", "spec", "status"],
+    )
+}
+
+fn extend(fields: &mut Value, more: Value) {
+    if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
+        fields.extend(more);
+    }
+}
+
+fn resource_access() -> (&'static str, Value) {
+    let resource = json!({"verb": text(), "group": text(), "version": text(), "resource": text(), "subresource": text(),
+        "namespace": text(), "name": text()});
+    let resource = object(resource, &["group", "version", "subresource", "namespace", "name"]);
+    let path = object(json!({"verb": text(), "path": text()}), &[]);
+    let spec = json!({"resourceAttributes": resource, "nonResourceAttributes": path});
+    ("ResourceAccessReview", review("ResourceAccessReview", spec, "grants", "Grant", json!({})))
+}
+
+fn subject_rules() -> (&'static str, Value) {
+    let spec = json!({"user": text(), "uid": text(), "groups": list(text())});
+    let groups = described(list(text()), "Groups of the subject, with those that API servers add.");
+    let more = json!({"groups": groups});
+    ("SubjectRulesReview", review("SubjectRulesReview", spec, "roles", "HeldRole", more))
+}

@@ -1,0 +1,165 @@
+//! JSON of grants, paths and clusters.
+
+use std::collections::BTreeMap;
+
+use crowsnest_apimachinery::names::CONTROL_PLANE;
+use crowsnest_apimachinery::rbac::access::{HeldRole, MissingRole, Proof, Scope, View};
+use crowsnest_apimachinery::rbac::indirect::{Path, Right, RuleSource, Step};
+use crowsnest_apimachinery::rbac::{Action, RoleRef, Subject};
+use crowsnest_apimachinery::user::MASTERS;
+use crowsnest_search::authorization::{ClusterRules, RulesState};
+use serde_json::{Value, json};
+
+/// Maximum number of missing roles that are named per cluster.
+const MOST_MISSING: usize = 5;
+
+/// The right of `system:masters`, which no binding grants.
+pub(super) fn masters(cluster: &str) -> Value {
+    let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    json!({"cluster": cluster, "subject": Subject::group(MASTERS), "scope": "Cluster", "implicit": true, "rule": rule})
+}
+
+/// A grant, with the ClusterRoles from which an aggregated role has the rule.
+pub(super) fn grant(cluster: &str, view: View<'_>, proof: &Proof<'_>) -> Value {
+    let mut grant = json!({"cluster": cluster, "subject": proof.subject});
+    bound(&mut grant, proof.namespace, proof.binding, proof.role);
+    grant["rule"] = json!(proof.rule);
+    let sources = view.sources(proof.role, proof.rule);
+    if !sources.is_empty() {
+        grant["aggregatedFrom"] = json!(sources);
+    }
+    grant
+}
+
+/// A role that a subject has, with all rules.
+pub(super) fn held(cluster: &str, held: &HeldRole<'_>) -> Value {
+    let mut shown = json!({"cluster": cluster, "subject": held.subject});
+    bound(&mut shown, held.namespace, held.binding, held.role);
+    shown["rules"] = json!(held.rules);
+    shown
+}
+
+/// Adds scope, binding and role.
+fn bound(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
+    let reference = |kind: &str, namespace: &str, name: &str| {
+        if namespace.is_empty() {
+            json!({"kind": kind, "name": name})
+        } else {
+            json!({"kind": kind, "namespace": namespace, "name": name})
+        }
+    };
+    let of_role = if role.kind == "ClusterRole" { "" } else { namespace };
+    grant["role"] = reference(&role.kind, of_role, &role.name);
+    if namespace.is_empty() {
+        grant["scope"] = "Cluster".into();
+        grant["binding"] = reference("ClusterRoleBinding", "", binding);
+    } else {
+        grant["scope"] = "Namespace".into();
+        grant["namespace"] = namespace.into();
+        grant["binding"] = reference("RoleBinding", namespace, binding);
+    }
+}
+
+/// Renders paths, whose steps may be in the control plane.
+pub(super) struct PathRenderer<'r> {
+    pub cluster: &'r str,
+    pub here: View<'r>,
+    pub control_plane: Option<View<'r>>,
+}
+
+impl<'r> PathRenderer<'r> {
+    fn at(&self, source: RuleSource) -> (&'r str, View<'r>) {
+        match (source, self.control_plane) {
+            (RuleSource::ControlPlane, Some(view)) => (CONTROL_PLANE, view),
+            _ => (self.cluster, self.here),
+        }
+    }
+
+    pub fn path(&self, path: &Path<'_>) -> Value {
+        let steps: Vec<Value> = path.steps.iter().map(|step| self.step(step)).collect();
+        let (from, _) = self.at(path.source);
+        let mut shown = json!({"cluster": self.cluster, "subject": path.subject, "steps": steps});
+        if from != self.cluster {
+            shown["subjectCluster"] = from.into();
+        }
+        if let Some(proof) = &path.proof {
+            shown["grant"] = grant(self.cluster, self.here, proof);
+        }
+        shown
+    }
+
+    fn step(&self, step: &Step<'_>) -> Value {
+        let right = |(right, proof): &(Right, Proof<'_>)| {
+            let (cluster, view) = self.at(right.source);
+            let mut shown = action(&right.action);
+            shown["grant"] = grant(cluster, view, proof);
+            shown
+        };
+        let mut shown = json!({"type": step.kind, "rights": step.rights.iter().map(right).collect::<Vec<_>>()});
+        if let Some(reached) = &step.reaches {
+            shown["reaches"] = json!(reached);
+        }
+        shown
+    }
+}
+
+/// An action in the fields of a SubjectAccessReview.
+fn action(action: &Action) -> Value {
+    let fields = match action {
+        Action::Resource { verb, group, resource, subresource, namespace, name } => vec![
+            ("verb", verb),
+            ("group", group),
+            ("resource", resource),
+            ("subresource", subresource),
+            ("namespace", namespace),
+            ("name", name),
+        ],
+        Action::Path { verb, path } => vec![("verb", verb), ("path", path)],
+    };
+    let set = fields.into_iter().filter(|(name, value)| *name == "group" || !value.is_empty());
+    json!(set.collect::<BTreeMap<_, _>>())
+}
+
+/// The state of a reviewed cluster. Its completeness depends on the caller's rights and the cache alone; missing
+/// roles are named only if the caller may list them.
+pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRole<'_>]) -> Value {
+    let mut errors = Vec::new();
+    let mut shown = json!({"name": rules.cluster.as_str()});
+    let hidden = rules.not_listable(scope);
+    let state = match &rules.state {
+        RulesState::Unknown { reason } => {
+            errors.push(reason.clone());
+            "Unknown"
+        }
+        RulesState::Stale { reason, age_seconds } => {
+            errors.push(reason.clone());
+            if let Some(age) = age_seconds {
+                shown["ageSeconds"] = (*age).into();
+            }
+            if hidden.is_empty() { "Stale" } else { "Unknown" }
+        }
+        RulesState::Current if hidden.is_empty() => "Complete",
+        RulesState::Current => "Unknown",
+    };
+    if !hidden.is_empty() && !matches!(rules.state, RulesState::Unknown { .. }) {
+        errors.push(format!("you cannot list all {}", hidden.join(", ")));
+    }
+    let named = missing.iter().take(MOST_MISSING).map(missing_role);
+    errors.extend(named);
+    if let Some(more) = missing.len().checked_sub(MOST_MISSING).filter(|more| *more > 0) {
+        errors.push(format!("{more} more bindings reference missing roles"));
+    }
+    shown["state"] = state.into();
+    if !errors.is_empty() {
+        shown["evaluationError"] = errors.join("; ").into();
+    }
+    shown
+}
+
+fn missing_role(missing: &MissingRole<'_>) -> String {
+    let binding = match missing.namespace {
+        "" => format!("ClusterRoleBinding {}", missing.binding),
+        namespace => format!("RoleBinding {namespace}/{}", missing.binding),
+    };
+    format!("{binding} references {} {:?}, which does not exist", missing.role.kind, missing.role.name)
+}

@@ -1,0 +1,227 @@
+//! `resourceaccessreviews`: who is allowed an action in each cluster, with the proof.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use axum::response::Response;
+use crowsnest_api::names::execution_namespace;
+use crowsnest_apimachinery::rbac::access::{Proof, Scope};
+use crowsnest_apimachinery::rbac::indirect::{ControlPlane, Places};
+use crowsnest_apimachinery::rbac::{Action, Subject};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_proxy::ClusterObserver;
+use crowsnest_runtime::roles::Running;
+use crowsnest_search::authorization::ClusterRules;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::API_VERSION;
+use super::body::{self, ActionSpec};
+use super::evaluation::{Outcome, ReviewedCluster, validated, view};
+use super::indirect::{IndirectPaths, evaluate};
+use super::openapi::describe;
+use super::page::{Numbering, Page};
+use super::render::{self, PathRenderer};
+use super::validation::{self, Covered};
+use crate::request::audit::Reached;
+use crate::request::context::RequestContext;
+use crate::resource::openapi::Document;
+use crate::resource::{CREATE, Call, Definition, Paths, Resource};
+use crowsnest_process::reply::json as reply;
+
+const KIND: &str = "ResourceAccessReview";
+/// Resources that RBAC rules name and no cluster serves.
+const NOT_SERVED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
+
+pub(super) struct ResourceAccessReviews;
+
+impl Resource for ResourceAccessReviews {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            singular: "resourceaccessreview",
+            ..Definition::new("resourceaccessreviews", KIND, CREATE, Paths::Collection)
+        };
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        describe(
+            document,
+            self.definition(),
+            "Lists who is allowed an action in each cluster by RBAC, with the proof.",
+        );
+    }
+
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        Box::pin(async move { review(call).await })
+    }
+}
+
+/// A validated review.
+struct Question {
+    action: Action,
+    scope: Scope,
+    covered: Covered,
+    /// Namespaces and names of the Secrets with the credentials of each cluster.
+    credentials: BTreeMap<String, Vec<(String, String)>>,
+    warnings: Vec<String>,
+}
+
+async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
+    let running = server.running()?;
+    let (sent, spec, coverage) = body::read::<ActionSpec>(KIND, request).await?;
+    let clusters = running.index.searcher().cluster_rules(&context.user).await;
+    let requested = validation::action(&spec, &coverage);
+    let (covered, (action, scope)) = validated(KIND, &coverage, &clusters, requested)?;
+    audit(context, &covered, &clusters);
+    let warnings = not_served(running, &covered, &clusters, &action).into_iter().collect();
+    let question = Question { action, scope, covered, credentials: credentials(running), warnings };
+    let status = evaluate(question.covered.indirect, move || question.status(&clusters)).await?;
+    Ok(answer(KIND, sent, status))
+}
+
+/// A review with its status.
+pub(super) fn answer(kind: &str, spec: Value, status: Value) -> Response {
+    let body = json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {}, "spec": spec, "status": status});
+    reply(StatusCode::CREATED, &body)
+}
+
+/// Adds the reviewed clusters to the audit event: reviews are reconnaissance.
+pub(super) fn audit(context: &RequestContext, covered: &Covered, clusters: &[ClusterRules]) {
+    if let Some(record) = &context.audit {
+        let reviewed = clusters.iter().filter(|rules| covered.includes(rules));
+        let names: Vec<_> = reviewed.map(|rules| rules.cluster.clone()).collect();
+        Reached(Arc::clone(record)).reads(&names);
+    }
+}
+
+fn credentials(running: &Running) -> BTreeMap<String, Vec<(String, String)>> {
+    let members = running.fleet.members().into_iter();
+    let of = |member: &Arc<crowsnest_members::Member>| {
+        let spec = member.spec();
+        let secrets = [&spec.secret_ref, &spec.impersonator_secret_ref].into_iter().flatten();
+        let mut names: Vec<_> = secrets.map(|secret| (secret.namespace.clone(), secret.name.clone())).collect();
+        names.dedup();
+        (member.name().to_string(), names)
+    };
+    members.map(|member| of(&member)).collect()
+}
+
+/// A warning if all reviewed clusters are known not to serve the resource. The question is answered nevertheless.
+fn not_served(running: &Running, covered: &Covered, clusters: &[ClusterRules], action: &Action) -> Option<String> {
+    let Action::Resource { group, resource, subresource, .. } = action else { return None };
+    if [group, resource].into_iter().any(|word| word == "*") || NOT_SERVED.contains(&resource.as_str()) {
+        return None;
+    }
+    for rules in clusters.iter().filter(|rules| covered.includes(rules)) {
+        let served = running.index.served(&rules.cluster)?;
+        let is_it = |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
+        if served.resources.iter().any(|one| is_it(&one.gvr)) {
+            return None;
+        }
+    }
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    Some(format!("no reviewed cluster serves {resource}{dot}{group}{slash}{subresource}"))
+}
+
+impl Question {
+    fn status(self, clusters: &[ClusterRules]) -> Value {
+        let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
+        let (all, unmatched) = self.covered.apply(clusters);
+        let mut states = Vec::new();
+        let mut paths = self.covered.searches().then(IndirectPaths::new);
+        for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
+            states.push(self.direct(cluster, &mut page));
+            if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
+                && paths.may_search(cluster.name())
+            {
+                self.indirect(cluster, &all, paths);
+            }
+        }
+        let mut warnings: Vec<String> = self.warnings.iter().cloned().chain(unmatched).collect();
+        let mut status = json!({});
+        let next = self.covered.finish(page, "grants", &mut status);
+        if let Some(paths) = paths {
+            paths.finish(&mut status, &mut warnings);
+        }
+        finish(&mut status, states, warnings, next);
+        status
+    }
+
+    /// Offers the grants of a cluster, and returns its state.
+    fn direct(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
+        let rules = cluster.rules;
+        let name = cluster.name();
+        let is_visible = rules.visibility();
+        let mut numbering = Numbering::default();
+        let outcome = self.covered.outcome();
+        page.offer(numbering.key(name, "", ""), || (outcome, render::masters(name)));
+        if !cluster.is_known() {
+            return render::cluster(rules, &self.scope, &[]);
+        }
+        let before = view(cluster.before(), &is_visible);
+        let stored = before.who_can(&self.action, &self.scope);
+        let rest = cluster.without().map(|rbac| view(rbac, &is_visible));
+        let remaining = rest.map(|view| view.who_can(&self.action, &self.scope).proofs);
+        let mut rows: Vec<(Outcome, &Proof<'_>)> = Vec::new();
+        match &remaining {
+            None => rows.extend(stored.proofs.iter().map(|proof| (outcome, proof))),
+            Some(remaining) => {
+                let lost = lost(&stored.proofs, remaining, self.scope.is_single());
+                rows.extend(lost.into_iter().map(|proof| (Outcome::Lost, proof)));
+                rows.extend(remaining.iter().map(|proof| (Outcome::Remaining, proof)));
+                rows.sort_by_key(|(_, proof)| (proof.namespace, proof.binding));
+            }
+        }
+        for (outcome, proof) in rows {
+            let key = numbering.key(name, proof.namespace, proof.binding);
+            let view = rest.filter(|_| outcome == Outcome::Remaining).unwrap_or(before);
+            page.offer(key, || (outcome, render::grant(name, view, proof)));
+        }
+        render::cluster(rules, &self.scope, &stored.missing)
+    }
+
+    /// Adds the paths of a cluster.
+    fn indirect(&self, cluster: &ReviewedCluster<'_>, all: &[ReviewedCluster<'_>], paths: &mut IndirectPaths) {
+        let is_member = !cluster.rules.cluster.is_control_plane();
+        let control_plane = all.iter().filter(|_| is_member).find(|one| one.rules.cluster.is_control_plane());
+        let control_plane = control_plane.filter(|one| one.is_known());
+        let here = cluster.rules.visibility();
+        let there = control_plane.map(|one| one.rules.visibility());
+        let own = view(cluster.after(), &here);
+        let outer = control_plane.zip(there.as_ref()).map(|(one, there)| view(one.after(), there));
+        let namespace = execution_namespace(cluster.name());
+        let credentials = self.credentials.get(cluster.name()).map_or(&[][..], Vec::as_slice);
+        let control_plane = outer.map(|view| ControlPlane {
+            view,
+            cluster: cluster.name(),
+            execution_namespace: &namespace,
+            credentials,
+        });
+        let direct = own.who_can(&self.action, &self.scope).proofs;
+        let found = Places { cluster: own, control_plane }.paths_to(&self.action, &self.scope, &direct);
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: own, control_plane: outer });
+    }
+}
+
+/// The grants whose subject has no other one that holds in the same namespaces. In a single scope every grant allows the
+/// action.
+fn lost<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: bool) -> Vec<&'p Proof<'r>> {
+    let kept: HashSet<(&Subject, &str)> =
+        remaining.iter().map(|proof| (&proof.subject, if is_single { "" } else { proof.namespace })).collect();
+    let keeps =
+        |proof: &Proof<'_>| kept.contains(&(&proof.subject, "")) || kept.contains(&(&proof.subject, proof.namespace));
+    stored.iter().filter(|proof| !keeps(proof)).collect()
+}
+
+/// Adds what the status of both kinds has.
+pub(super) fn finish(status: &mut Value, clusters: Vec<Value>, warnings: Vec<String>, next: Option<(String, usize)>) {
+    status["clusters"] = clusters.into();
+    status["warnings"] = warnings.into();
+    if let Some((token, remaining)) = next {
+        status["continue"] = token.into();
+        status["remainingItemCount"] = remaining.into();
+    }
+}

@@ -1,0 +1,284 @@
+//! Validation of reviews. Pure.
+
+use std::collections::BTreeSet;
+
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::dns1123_label;
+use crowsnest_apimachinery::rbac::access::Scope;
+use crowsnest_apimachinery::rbac::{Action, ObjectKind, ObjectName};
+use crowsnest_apimachinery::request::is_path_segment;
+
+use super::body::{ActionSpec, Coverage, NonResourceAttributes, ObjectReference, ResourceAttributes, SubjectSpec};
+use super::page::{LARGEST_PAGE, RowKey};
+
+/// Maximum length of the lists of a spec.
+const MOST_CLUSTERS: usize = 1000;
+const MOST_NAMESPACES: usize = 100;
+const MOST_OBJECTS: usize = 100;
+const MOST_GROUPS: usize = 1000;
+const ALL: &str = "*";
+
+/// Validated fields that both kinds of reviews have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Covered {
+    /// `None`: all that the caller may see.
+    pub clusters: Option<BTreeSet<String>>,
+    pub without: Vec<Removal>,
+    pub indirect: bool,
+    pub limit: usize,
+    pub after: Option<RowKey>,
+}
+
+/// An object that is left out; without a cluster, in each reviewed one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Removal {
+    pub cluster: Option<String>,
+    pub object: ObjectName,
+}
+
+/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see: another one is not found,
+/// whether it exists or not.
+pub(super) fn covered(coverage: &Coverage, known: &BTreeSet<&str>) -> Result<Covered, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    too_many("spec.clusters", coverage.clusters.len(), MOST_CLUSTERS, &mut errors);
+    too_many("spec.namespaces", coverage.namespaces.len(), MOST_NAMESPACES, &mut errors);
+    too_many("spec.without", coverage.without.len(), MOST_OBJECTS, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let named = coverage.clusters.iter().enumerate();
+    errors.extend(named.filter_map(|(nth, name)| not_found(format!("spec.clusters[{nth}]"), name, known)));
+    namespaces(&coverage.namespaces, &mut errors);
+    let mut without = Vec::new();
+    for (nth, reference) in coverage.without.iter().enumerate() {
+        without.extend(removal(&format!("spec.without[{nth}]"), reference, known, &mut errors));
+    }
+    let limit = coverage.limit.map_or(Ok(LARGEST_PAGE), |limit| usize::try_from(limit).map_err(|_| limit));
+    let limit = match limit {
+        Ok(limit) if (1..=LARGEST_PAGE).contains(&limit) => limit,
+        _ => {
+            errors.push(FieldError::invalid(
+                "spec.limit",
+                &coverage.limit,
+                format!("must be from 1 to {LARGEST_PAGE}"),
+            ));
+            LARGEST_PAGE
+        }
+    };
+    let token = &coverage.continue_token;
+    let after = RowKey::parse(token);
+    if after.is_none() && !token.is_empty() {
+        errors.push(FieldError::invalid("spec.continue", token, "must be the continue token of a previous page"));
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let clusters = (!coverage.clusters.is_empty()).then(|| coverage.clusters.iter().cloned().collect());
+    Ok(Covered { clusters, without, indirect: coverage.indirect, limit, after })
+}
+
+fn too_many(field: &str, count: usize, most: usize, errors: &mut Vec<FieldError>) {
+    if count > most {
+        let detail = format!("must have at most {most} items");
+        errors.push(FieldError::new(FieldErrorKind::TooMany, field, Some(count.to_string()), detail));
+    }
+}
+
+fn not_found(field: String, name: &str, known: &BTreeSet<&str>) -> Option<FieldError> {
+    (!known.contains(name)).then(|| FieldError::not_found(field, name))
+}
+
+fn namespaces(names: &[String], errors: &mut Vec<FieldError>) {
+    for (nth, name) in names.iter().enumerate() {
+        let field = format!("spec.namespaces[{nth}]");
+        if name == ALL {
+            if names.len() > 1 {
+                errors.push(FieldError::invalid(field, name, "must be the only item"));
+            }
+            continue;
+        }
+        errors.extend(dns1123_label(name).into_iter().map(|detail| FieldError::invalid(field.clone(), name, detail)));
+    }
+}
+
+fn removal(
+    field: &str,
+    reference: &ObjectReference,
+    known: &BTreeSet<&str>,
+    errors: &mut Vec<FieldError>,
+) -> Option<Removal> {
+    let before = errors.len();
+    let ObjectReference { cluster, kind, namespace, name } = reference;
+    let kinds = ObjectKind::ALL.map(|kind| format!("{kind:?}"));
+    let kind = ObjectKind::ALL.into_iter().zip(&kinds).find(|(_, word)| *word == kind).map(|(kind, _)| kind);
+    let Some(kind) = kind else {
+        let supported: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        errors.push(FieldError::not_supported(format!("{field}.kind"), &reference.kind, &supported));
+        return None;
+    };
+    if !cluster.is_empty() {
+        errors.extend(not_found(format!("{field}.cluster"), cluster, known));
+    }
+    match (kind.is_namespaced(), namespace.is_empty()) {
+        (true, true) => errors.push(FieldError::required(format!("{field}.namespace"), "")),
+        (false, false) => {
+            errors.push(FieldError::forbidden(format!("{field}.namespace"), format!("{kind:?} has no namespace")));
+        }
+        _ => {}
+    }
+    if name.is_empty() {
+        errors.push(FieldError::required(format!("{field}.name"), ""));
+    }
+    let object = ObjectName { kind, namespace: namespace.clone(), name: name.clone() };
+    let cluster = Some(cluster.clone()).filter(|cluster| !cluster.is_empty());
+    (errors.len() == before).then_some(Removal { cluster, object })
+}
+
+/// The action of a ResourceAccessReview and its scope.
+pub(super) fn action(spec: &ActionSpec, coverage: &Coverage) -> Result<(Action, Scope), Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let action = match (&spec.resource_attributes, &spec.non_resource_attributes) {
+        (Some(attributes), None) => resource_action(attributes, coverage, &mut errors),
+        (None, Some(attributes)) => path_action(attributes, coverage, &mut errors),
+        _ => {
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            return Err(vec![FieldError::required("spec.resourceAttributes", detail)]);
+        }
+    };
+    if errors.is_empty() { Ok(action) } else { Err(errors) }
+}
+
+fn resource_action(
+    attributes: &ResourceAttributes,
+    coverage: &Coverage,
+    errors: &mut Vec<FieldError>,
+) -> (Action, Scope) {
+    let field = |name: &str| format!("spec.resourceAttributes.{name}");
+    let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = attributes.clone();
+    for (name, value) in [("verb", &verb), ("resource", &resource)] {
+        if value.is_empty() {
+            errors.push(FieldError::required(field(name), ""));
+        }
+    }
+    let segments = [("resource", &resource), ("subresource", &subresource), ("namespace", &namespace), ("name", &name)];
+    for (name, value) in segments.into_iter().filter(|(_, value)| !is_path_segment(value)) {
+        errors.push(FieldError::invalid(field(name), value, "may not be '.' or '..' or contain '/' or '%'"));
+    }
+    if !namespace.is_empty() && !coverage.namespaces.is_empty() {
+        let detail = "cannot be specified in combination with resourceAttributes.namespace";
+        errors.push(FieldError::forbidden("spec.namespaces", detail));
+    }
+    let scope = scope(coverage, Scope::of(&namespace));
+    (Action::Resource { verb, group, resource, subresource, namespace: String::new(), name }, scope)
+}
+
+fn path_action(
+    attributes: &NonResourceAttributes,
+    coverage: &Coverage,
+    errors: &mut Vec<FieldError>,
+) -> (Action, Scope) {
+    let NonResourceAttributes { verb, path } = attributes;
+    if verb.is_empty() {
+        errors.push(FieldError::required("spec.nonResourceAttributes.verb", ""));
+    }
+    if !path.starts_with('/') {
+        errors.push(FieldError::invalid("spec.nonResourceAttributes.path", path, "must begin with '/'"));
+    }
+    if !coverage.namespaces.is_empty() {
+        errors.push(FieldError::forbidden("spec.namespaces", "paths have no namespace"));
+    }
+    (Action::Path { verb: verb.to_lowercase(), path: path.clone() }, Scope::cluster())
+}
+
+/// Checks the subject of a SubjectRulesReview. The scope is all namespaces unless some are named.
+pub(super) fn subject(spec: &SubjectSpec, coverage: &Coverage) -> Result<Scope, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    too_many("spec.groups", spec.groups.len(), MOST_GROUPS, &mut errors);
+    if spec.user.is_empty() && spec.groups.is_empty() {
+        errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
+    }
+    if errors.is_empty() { Ok(scope(coverage, Scope::All)) } else { Err(errors) }
+}
+
+fn scope(coverage: &Coverage, otherwise: Scope) -> Scope {
+    match coverage.namespaces.as_slice() {
+        [] => otherwise,
+        [all] if all == ALL => Scope::All,
+        some => Scope::Namespaces(some.iter().cloned().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::field::aggregate;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn text(errors: &[FieldError]) -> String {
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    #[rstest]
+    #[case::everything(json!({}), "")]
+    #[case::named(json!({"clusters": ["m1"], "namespaces": ["shop"], "limit": 5, "continue": "m1///0"}), "")]
+    #[case::an_unknown_cluster(json!({"clusters": ["m1", "m9"]}), "spec.clusters[1]: Not found: \"m9\"")]
+    #[case::a_limit(json!({"limit": 1001}), "spec.limit: Invalid value: 1001: must be from 1 to 1000")]
+    #[case::a_negative_limit(json!({"limit": -1}), "spec.limit: Invalid value: -1: must be from 1 to 1000")]
+    #[case::a_token(json!({"continue": "x"}), "spec.continue: Invalid value: \"x\": must be the continue token of a previous page")]
+    #[case::all_and_one(json!({"namespaces": ["shop", "*"]}), "spec.namespaces[1]: Invalid value: \"*\": must be the only item")]
+    #[case::another_kind(
+        json!({"without": [{"kind": "Pod", "name": "x"}]}),
+        "spec.without[0].kind: Unsupported value: \"Pod\": supported values: \"Role\", \"ClusterRole\", \"RoleBinding\", \"ClusterRoleBinding\""
+    )]
+    #[case::incomplete(
+        json!({"without": [{"kind": "Role", "cluster": "m9"}, {"kind": "ClusterRole", "name": "x", "namespace": "a"}]}),
+        "spec.without[0].cluster: Not found: \"m9\"; spec.without[0].namespace: Required value; spec.without[0].name: Required value; spec.without[1].namespace: Forbidden: ClusterRole has no namespace"
+    )]
+    #[case::many(json!({"namespaces": vec!["a"; 101]}), "spec.namespaces: Too many: 101: must have at most 100 items")]
+    fn coverages_are_checked(#[case] coverage: Value, #[case] expected: &str) {
+        let errors = covered(&read(coverage), &BTreeSet::from(["m1", "m2"])).err().unwrap_or_default();
+        assert_eq!(text(&errors), expected, "{}", aggregate(&errors));
+    }
+
+    #[rstest]
+    #[case::neither(json!({}), json!({}), "spec.resourceAttributes: Required value: exactly one of nonResourceAttributes or resourceAttributes must be specified")]
+    #[case::empty(json!({"resourceAttributes": {}}), json!({}), "spec.resourceAttributes.verb: Required value; spec.resourceAttributes.resource: Required value")]
+    #[case::a_subresource_in_the_resource(
+        json!({"resourceAttributes": {"verb": "get", "resource": "pods/log"}}), json!({}),
+        "spec.resourceAttributes.resource: Invalid value: \"pods/log\": may not be '.' or '..' or contain '/' or '%'"
+    )]
+    #[case::two_namespaces(
+        json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}}), json!({"namespaces": ["b"]}),
+        "spec.namespaces: Forbidden: cannot be specified in combination with resourceAttributes.namespace"
+    )]
+    #[case::a_relative_path(
+        json!({"nonResourceAttributes": {"verb": "get", "path": "metrics"}}), json!({}),
+        "spec.nonResourceAttributes.path: Invalid value: \"metrics\": must begin with '/'"
+    )]
+    fn actions_are_checked(#[case] spec: Value, #[case] coverage: Value, #[case] expected: &str) {
+        assert_eq!(text(&action(&read(spec), &read(coverage)).unwrap_err()), expected);
+    }
+
+    #[rstest]
+    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({}), Scope::cluster())]
+    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}}), json!({}), Scope::of("a"))]
+    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({"namespaces": ["*"]}), Scope::All)]
+    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({"namespaces": ["a"]}), Scope::of("a"))]
+    #[case(json!({"nonResourceAttributes": {"verb": "GET", "path": "/metrics"}}), json!({}), Scope::cluster())]
+    fn scopes_are_read(#[case] spec: Value, #[case] coverage: Value, #[case] expected: Scope) {
+        assert_eq!(action(&read(spec), &read(coverage)).unwrap().1, expected);
+    }
+
+    #[test]
+    fn a_subject_is_required() {
+        let errors = subject(&SubjectSpec::default(), &Coverage::default()).unwrap_err();
+        assert_eq!(text(&errors), "spec.user: Invalid value: \"\": at least one of user or group must be specified");
+        let named = subject(&read(json!({"groups": ["sre"]})), &Coverage::default());
+        assert_eq!(named.unwrap(), Scope::All);
+    }
+}

@@ -1,0 +1,59 @@
+//! `blastradius`: the objects that depend on an object, directly and transitively, or those on which it depends.
+
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_search::paths::{CLOSURE_STEPS, Side};
+use serde_json::json;
+
+use super::call::{SearchCall, typed};
+use super::definition;
+use super::hits::skipped;
+use super::object::unknown;
+use super::openapi::{Parameter, ResponseSchemas, named, of, relation};
+use super::operation::SearchOperation;
+use super::paths::nodes;
+
+use crate::resource::Definition;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, body, list, number, object, text};
+
+pub(super) struct BlastRadius;
+
+impl SearchOperation for BlastRadius {
+    const DEFINITION: Definition = definition("blastradius", "BlastRadius");
+    const SUMMARY: &str = "Objects that depend on an object, directly and transitively, by kind and cluster.";
+    const PARAMETERS: &[Parameter] = &[
+        ("depth", "integer", "Maximum number of steps, at most 8 (the default).", false),
+        ("dependencies", "boolean", "Return the objects on which it depends instead.", false),
+    ];
+    const NAMES_OBJECT: bool = true;
+    const ANSWERS: ResponseSchemas = &[(JSON, &["BlastRadius"])];
+
+    fn schemas(document: &mut Document) {
+        let reached = object(json!({"node": number(), "distance": number(), "edge": number()}), &[]);
+        let count = object(json!({"cluster": text(), "kind": text(), "direct": number(), "transitive": number()}), &[]);
+        let fields = json!({"nodes": list(of("Hit")), "edges": list(of("PathEdge")), "reached": list(reached),
+            "counts": list(count), "totalRelation": relation(), "notices": list(text()), "skipped": list(of("Skipped"))});
+        document.schema(named("BlastRadius"), body("BlastRadius", fields, &[]));
+    }
+
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, .. } = call;
+        let key = parameters.object()?;
+        let steps = usize::from(CLOSURE_STEPS);
+        let depth = parameters.number("depth")?.unwrap_or(steps).clamp(1, steps) as u8;
+        let side = if parameters.flag("dependencies") { Side::Dependencies } else { Side::Dependents };
+        let found = running.index.searcher().closure(user, &key, side, depth).await.map_err(ApiError::internal)?;
+        let found = found.ok_or_else(|| unknown(&key))?;
+        let body = json!({
+            "nodes": nodes(&found.nodes)?,
+            "edges": found.edges,
+            "reached": found.reached,
+            "counts": found.counts,
+            "totalRelation": if found.incomplete { "gte" } else { "eq" },
+            "notices": found.notices,
+            "skipped": skipped(&found.skipped),
+        });
+        typed("BlastRadius", &body)
+    }
+}

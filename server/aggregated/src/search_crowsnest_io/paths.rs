@@ -1,0 +1,104 @@
+//! `paths`: paths between objects that match a pattern.
+
+use axum::response::Response;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_query::path::{PathPattern, Property};
+use serde_json::{Map, Value, json};
+
+use super::call::{SearchCall, typed};
+use super::definition;
+use super::hits::{skipped, summary};
+use super::openapi::{Parameter, ResponseSchemas, named, of, relation};
+use super::operation::SearchOperation;
+
+use crate::resource::Definition;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, body, list, number, object, text};
+
+/// Default number of paths.
+const PATHS: usize = 100;
+
+pub(super) struct Paths;
+
+impl SearchOperation for Paths {
+    const DEFINITION: Definition = definition("paths", "ObjectPaths");
+    const SUMMARY: &str = "Paths between objects that match a pattern, the shortest first.";
+    const PARAMETERS: &[Parameter] = &[
+        (
+            "p",
+            "string",
+            "Pattern of docs/PATHS.md: (:Secret {name: \"db\"})<-[:USES]-(:Pod), or secret/db <-USES- pod.",
+            true,
+        ),
+        ("q", "string", "Search query that the first object matches.", false),
+        ("shortest", "boolean", "Return only the shortest paths between each pair of ends.", false),
+        ("limit", "integer", "Maximum number of paths, at most 10000 (default 100).", false),
+        ("explain", "boolean", "Return only the pattern, in the form that graph databases read.", false),
+    ];
+    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectPaths"])];
+
+    fn schemas(document: &mut Document) {
+        let edge = json!({"from": number(), "to": number(), "type": text(), "via": list(text())});
+        document.schema(named("PathEdge"), object(edge, &[]));
+        let path = object(json!({"nodes": list(number()), "edges": list(number())}), &[]);
+        let fields = json!({"pattern": text(), "nodes": list(of("Hit")), "edges": list(of("PathEdge")), "paths": list(path),
+            "total": number(), "totalRelation": relation(), "notices": list(text()), "skipped": list(of("Skipped"))});
+        let optional = ["nodes", "edges", "paths", "total", "totalRelation", "notices", "skipped"];
+        document.schema(named("ObjectPaths"), body("ObjectPaths", fields, &optional));
+    }
+
+    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+        let SearchCall { running, user, parameters, .. } = call;
+        let searcher = running.index.searcher();
+        let pattern = pattern(parameters.required("p")?, parameters.get("q").unwrap_or_default())?;
+        if parameters.flag("explain") {
+            return typed("ObjectPaths", &json!({"pattern": searcher.canonical_pattern(pattern).to_string()}));
+        }
+        let limit = parameters.number("limit")?.unwrap_or(PATHS);
+        let shortest = parameters.flag("shortest");
+        let found = searcher.paths(user, pattern, shortest, limit).await.map_err(ApiError::internal)?;
+        let body = json!({
+            "pattern": found.pattern.to_string(),
+            "nodes": nodes(&found.nodes)?,
+            "edges": found.edges,
+            "paths": found.paths,
+            "total": found.total,
+            "totalRelation": if found.incomplete { "gte" } else { "eq" },
+            "notices": found.notices,
+            "skipped": skipped(&found.skipped),
+        });
+        typed("ObjectPaths", &body)
+    }
+}
+
+/// The pattern; its first object also matches the query.
+fn pattern(text: &str, query: &str) -> Result<PathPattern, ApiError> {
+    let invalid = |reason: String| ApiError::bad_request(format!("invalid pattern: {reason}"));
+    let mut pattern: PathPattern =
+        text.parse().map_err(|error: crowsnest_query::path::PatternError| invalid(error.to_string()))?;
+    if !query.is_empty() && !pattern.first.set(Property::Q, query.to_owned()) {
+        return Err(invalid("its first node has a query; omit the parameter q".to_owned()));
+    }
+    Ok(pattern)
+}
+
+/// Identity and state of the objects of an answer.
+pub(super) fn nodes(objects: &[crowsnest_index::Object]) -> Result<Vec<Map<String, Value>>, ApiError> {
+    objects.iter().map(summary).collect::<Result<_, _>>().map_err(ApiError::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_belongs_to_the_first_node() {
+        let read = |text: &str, query: &str| {
+            pattern(text, query).map(|pattern| pattern.to_string()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("pod --> *", "is:unhealthy").unwrap(), r#"(:pod {q: "is:unhealthy"})-[]->()"#);
+        assert_eq!(read("pod --> *", "").unwrap(), "(:pod)-[]->()");
+        assert!(read("({q: 'a'})", "b").unwrap_err().contains("omit the parameter q"));
+        assert!(read("pod ->", "").unwrap_err().contains("invalid pattern: byte 5"));
+    }
+}

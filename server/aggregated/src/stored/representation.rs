@@ -1,0 +1,130 @@
+//! Representation of responses about stored kinds. The control plane returns JSON, in which responses are translated; this
+//! server encodes them as the client accepts them.
+
+use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Offer, Shape};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::{Body, ResponseStatus, StatusResponse, code, json};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+
+use super::copy_headers;
+use super::forward::JSON;
+
+const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
+
+/// The representation that a client accepts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Representation(Accepted);
+
+impl Representation {
+    /// Chooses a representation; 406 if there is none. Watches are served as JSON only.
+    pub(super) fn choose(headers: &HeaderMap, watch: bool) -> Result<Self, ApiError> {
+        let clauses = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let clauses: Vec<&str> = clauses.collect();
+        let accepted = negotiate::accept(Some(&clauses.join(",")), Offer::Custom)?;
+        match watch && accepted.encoding == Encoding::Yaml {
+            true => Err(negotiate::no_stream()),
+            false => Ok(Self(accepted)),
+        }
+    }
+
+    pub(super) fn is_table(self) -> bool {
+        self.0.shape == Shape::Table
+    }
+
+    /// In `meta.k8s.io/v1beta1`.
+    pub(super) fn is_beta(self) -> bool {
+        self.0.beta
+    }
+
+    /// The `Accept` header for the control plane: the same transformation, as JSON.
+    pub(super) fn accept_json(self) -> HeaderValue {
+        let target = match self.0.shape {
+            Shape::Table => "Table",
+            Shape::PartialMetadata => "PartialObjectMetadata",
+            Shape::PartialMetadataList => "PartialObjectMetadataList",
+            Shape::Object | Shape::Aggregated { .. } => return JSON,
+        };
+        let version = if self.0.beta { "v1beta1" } else { "v1" };
+        let accept = format!("application/json;as={target};g=meta.k8s.io;v={version}");
+        HeaderValue::try_from(accept).unwrap_or(JSON)
+    }
+
+    /// A response with a translated value.
+    pub(super) fn encode(self, code: StatusCode, value: &Value) -> Result<Response<Body>, ApiError> {
+        if self.0.encoding != Encoding::Yaml {
+            return Ok(json(code, value));
+        }
+        let text = serde_saphyr::to_string(value).map_err(ApiError::internal)?;
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() = code;
+        response.headers_mut().insert(header::CONTENT_TYPE, YAML);
+        Ok(response)
+    }
+
+    /// The response to a refused request; JSON is the default of all handlers.
+    pub(super) fn refuse(self, error: ApiError) -> Result<Response<Body>, ApiError> {
+        if self.0.encoding != Encoding::Yaml {
+            return Err(error);
+        }
+        let status = error.to_status();
+        let mut response = self.encode(code(&error), &status)?;
+        copy_headers(error.into_response().headers(), response.headers_mut());
+        response.extensions_mut().insert(ResponseStatus(status));
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn choose(accept: &str, watch: bool) -> Result<(HeaderValue, Encoding), u16> {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+        let chosen = Representation::choose(&headers, watch).map_err(|error| error.code)?;
+        Ok((chosen.accept_json(), chosen.0.encoding))
+    }
+
+    #[rstest]
+    #[case::kubectl(
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        Ok(("application/json;as=Table;g=meta.k8s.io;v=v1", Encoding::Json))
+    )]
+    #[case::the_garbage_collector(
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        Ok(("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Encoding::Json))
+    )]
+    #[case::metadata_of_a_list(
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+        Ok(("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1", Encoding::Json))
+    )]
+    #[case::anything("*/*", Ok(("application/json", Encoding::Json)))]
+    #[case::yaml("application/yaml", Ok(("application/json", Encoding::Yaml)))]
+    #[case::yaml_first("application/yaml,application/json;q=0.5", Ok(("application/json", Encoding::Yaml)))]
+    #[case::protobuf_only("application/vnd.kubernetes.protobuf", Err(406))]
+    #[case::text("text/plain", Err(406))]
+    fn the_control_plane_returns_json(#[case] accept: &str, #[case] expected: Result<(&'static str, Encoding), u16>) {
+        let expected = expected.map(|(accept, encoding)| (HeaderValue::from_static(accept), encoding));
+        assert_eq!(choose(accept, false), expected);
+    }
+
+    #[test]
+    fn refusals_have_the_accepted_encoding() {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, YAML)]);
+        let representation = Representation::choose(&headers, false).unwrap();
+        let error = ApiError::forbidden("cluster.karmada.io", "clusters", "m1", "no");
+        let refused = representation.refuse(error.clone()).unwrap();
+        assert_eq!((refused.status().as_u16(), &refused.headers()[header::CONTENT_TYPE]), (403, &YAML));
+        assert_eq!(refused.extensions().get::<ResponseStatus>().unwrap().0, error.to_status());
+        let json = Representation::choose(&HeaderMap::new(), false).unwrap();
+        assert_eq!(json.refuse(error).unwrap_err().code, 403);
+    }
+
+    #[rstest]
+    #[case("application/yaml", true)]
+    #[case("application/json", false)]
+    fn watches_are_not_yaml(#[case] accept: &str, #[case] refused: bool) {
+        assert_eq!(choose(accept, true).is_err(), refused);
+    }
+}

@@ -1,0 +1,319 @@
+//! Modes of impersonation: constrained ones, whose rights name the mode and the request (KEP-5284, beta in Kubernetes
+//! 1.36), and the original one, whose right is the verb `impersonate`. Pure.
+
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apimachinery::user::{MASTERS, UserInfo, service_account};
+
+use super::{complete, rights};
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const NODE: &str = "system:node:";
+const NODES: &str = "system:nodes";
+/// Attribute of a service account token that names the node of its pod.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// Number of groups or extra values from which one check for all of them comes first.
+const MANY: usize = 4;
+
+/// A mode of impersonation. The first one whose rights the caller has is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A service account impersonates the node on which its pod runs.
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    /// Any other user, with groups, UID and extra values.
+    UserInfo,
+    /// The verb `impersonate`, for all requests.
+    Legacy,
+}
+
+/// A step of an attempt to impersonate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Check(Action),
+    /// One check for all values, or one for each of them.
+    CheckMany {
+        all: Action,
+        each: Vec<Action>,
+    },
+    /// Refuses values that the mode does not allow, for the given reason.
+    Refuse {
+        action: Action,
+        reason: String,
+    },
+}
+
+/// Steps by which a caller may impersonate a user in a mode, and the resulting user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub mode: Mode,
+    pub steps: Vec<Step>,
+    pub user: UserInfo,
+}
+
+/// The attempts for the modes that apply to the caller and the user `wanted`: first in the mode by which the caller
+/// impersonated last.
+pub fn attempts(caller: &UserInfo, wanted: &UserInfo, request: &Action, last: Option<Mode>) -> Vec<Attempt> {
+    let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
+    let modes = last.into_iter().chain(others).filter(|mode| mode.applies(caller, wanted));
+    modes.map(|mode| mode.attempt(wanted, request)).collect()
+}
+
+impl Mode {
+    const ALL: [Mode; 5] =
+        [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
+
+    /// The verb that permits impersonation in a constrained mode, as in audit events.
+    pub fn constraint(self) -> Option<&'static str> {
+        match self {
+            Mode::AssociatedNode => Some("impersonate:associated-node"),
+            Mode::ArbitraryNode => Some("impersonate:arbitrary-node"),
+            Mode::ServiceAccount => Some("impersonate:serviceaccount"),
+            Mode::UserInfo => Some("impersonate:user-info"),
+            Mode::Legacy => None,
+        }
+    }
+
+    fn applies(self, caller: &UserInfo, wanted: &UserInfo) -> bool {
+        let is_bare = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+        match self {
+            Mode::AssociatedNode => {
+                let own = match caller.extra.get(NODE_NAME).map(Vec::as_slice) {
+                    Some([own]) if service_account(&caller.name).is_some() => Some(own.as_str()),
+                    _ => None,
+                };
+                is_bare && own.is_some() && own == node_name(&wanted.name)
+            }
+            Mode::ArbitraryNode => is_bare && node_name(&wanted.name).is_some(),
+            Mode::ServiceAccount => is_bare && service_account(&wanted.name).is_some(),
+            Mode::UserInfo => node_name(&wanted.name).is_none() && service_account(&wanted.name).is_none(),
+            Mode::Legacy => true,
+        }
+    }
+
+    fn attempt(self, wanted: &UserInfo, request: &Action) -> Attempt {
+        let Some(verb) = self.constraint() else {
+            let steps = rights(wanted).into_iter().map(Step::Check).collect();
+            return Attempt { mode: self, steps, user: complete(wanted.clone()) };
+        };
+        let on = verb.replacen("impersonate:", "impersonate-on:", 1);
+        let mut steps = vec![Step::Check(with_verb(request, &on)), Step::Check(self.name_right(verb, &wanted.name))];
+        if !wanted.uid.is_empty() {
+            steps.push(Step::Check(right(verb, "uids", "", &wanted.uid)));
+        }
+        steps.extend(group_steps(verb, &wanted.groups));
+        steps.extend(extra_steps(verb, wanted));
+        let mut user = wanted.clone();
+        if node_name(&wanted.name).is_some() {
+            user.groups = vec![NODES.to_owned()];
+        }
+        Attempt { mode: self, steps, user: complete(user) }
+    }
+
+    /// The right to impersonate a user name.
+    fn name_right(self, verb: &str, name: &str) -> Action {
+        match (node_name(name), service_account(name)) {
+            // The right is independent of the node on which the service account's pod runs.
+            (Some(_), _) if self == Mode::AssociatedNode => right(verb, "nodes", "", "*"),
+            (Some(node), _) => right(verb, "nodes", "", node),
+            (None, Some((in_namespace, account))) => {
+                let mut action = right(verb, "serviceaccounts", "", account);
+                if let Action::Resource { namespace, .. } = &mut action {
+                    namespace.push_str(in_namespace);
+                }
+                action
+            }
+            (None, None) => right(verb, "users", "", name),
+        }
+    }
+}
+
+fn group_steps(verb: &str, groups: &[String]) -> Vec<Step> {
+    let refuse = |name: &str, what: &str| {
+        let reason = format!("impersonating the {what} is not allowed");
+        vec![Step::Refuse { action: right(verb, "groups", "", name), reason }]
+    };
+    if groups.iter().any(String::is_empty) {
+        return refuse("", "empty string group");
+    }
+    if groups.iter().any(|group| group == MASTERS) {
+        return refuse(MASTERS, "system:masters group");
+    }
+    let each = groups.iter().map(|group| right(verb, "groups", "", group)).collect();
+    checks(each, right(verb, "groups", "", "*"))
+}
+
+fn extra_steps(verb: &str, wanted: &UserInfo) -> Vec<Step> {
+    if let Some(reason) = wanted.extra.iter().find_map(|(key, values)| extra_error(key, values)) {
+        return vec![Step::Refuse { action: right(verb, "userextras", "", ""), reason }];
+    }
+    let pairs = wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
+    let each = pairs.map(|(key, value)| right(verb, "userextras", key, value)).collect();
+    checks(each, right(verb, "userextras", "*", "*"))
+}
+
+/// Checks of several values: many are checked at once, if possible.
+fn checks(each: Vec<Action>, all: Action) -> Vec<Step> {
+    match each.len() {
+        MANY.. => vec![Step::CheckMany { all, each }],
+        _ => each.into_iter().map(Step::Check).collect(),
+    }
+}
+
+/// Reason for which an extra value cannot be impersonated.
+fn extra_error(key: &str, values: &[String]) -> Option<String> {
+    if key.is_empty() {
+        return Some("impersonating the empty string key in extra is not allowed".into());
+    }
+    let invalid = |value: &str, why: &str| {
+        let error = FieldError::invalid("extra.key", value, why);
+        Some(format!("impersonating an invalid key in extra is not allowed: {error}"))
+    };
+    let Some((host, path)) = key.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty()) else {
+        return invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    };
+    if let Some(why) = dns1123_subdomain(host).first() {
+        return invalid(host, why);
+    }
+    if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte)) {
+        return invalid(path, "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')");
+    }
+    if key != key.to_lowercase() {
+        return Some(format!("impersonating a non-lowercase key in extra is not allowed: {key:?}"));
+    }
+    if values.is_empty() {
+        return Some("impersonating empty values in extra is not allowed".into());
+    }
+    let has_empty = values.iter().any(String::is_empty);
+    has_empty.then(|| "impersonating the empty string value in extra is not allowed".into())
+}
+
+/// The node in the user name of a kubelet.
+fn node_name(user: &str) -> Option<&str> {
+    user.strip_prefix(NODE).filter(|node| dns1123_subdomain(node).is_empty())
+}
+
+fn right(verb: &str, resource: &str, subresource: &str, name: &str) -> Action {
+    Action::Resource {
+        verb: verb.to_owned(),
+        group: AUTHENTICATION.to_owned(),
+        resource: resource.to_owned(),
+        subresource: subresource.to_owned(),
+        namespace: String::new(),
+        name: name.to_owned(),
+    }
+}
+
+/// The request with the verb of a mode: `impersonate-on:user-info:list` for a list.
+fn with_verb(request: &Action, on: &str) -> Action {
+    let mut action = request.clone();
+    match &mut action {
+        Action::Resource { verb, .. } | Action::Path { verb, .. } => *verb = format!("{on}:{verb}"),
+    }
+    action
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn user(name: &str, groups: &[&str], extra: &[(&str, &[&str])]) -> UserInfo {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let extra = extra.iter().map(|(key, values)| ((*key).to_owned(), texts(values))).collect();
+        UserInfo { name: name.to_owned(), groups: texts(groups), extra, ..UserInfo::default() }
+    }
+
+    fn list_pods() -> Action {
+        Action::Resource {
+            verb: "list".into(),
+            group: String::new(),
+            resource: "pods".into(),
+            subresource: String::new(),
+            namespace: "a".into(),
+            name: String::new(),
+        }
+    }
+
+    /// A step as `verb resource/subresource namespace/name`.
+    fn shown(step: &Step) -> String {
+        let action = |action: &Action| match action {
+            Action::Resource { verb, resource, subresource, namespace, name, .. } => {
+                let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+                format!("{verb} {resource}{subresource} {namespace}/{name}")
+            }
+            Action::Path { verb, path } => format!("{verb} {path}"),
+        };
+        match step {
+            Step::Check(check) => action(check),
+            Step::CheckMany { all, each } => {
+                format!("{} or {}", action(all), each.iter().map(action).collect::<Vec<_>>().join(" and "))
+            }
+            Step::Refuse { reason, .. } => reason.clone(),
+        }
+    }
+
+    #[rstest]
+    #[case::user(user("jane", &[], &[]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane"], &["system:authenticated"])]
+    #[case::group(user("jane", &["devs"], &[]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane", "impersonate:user-info groups /devs"],
+        &["devs", "system:authenticated"])]
+    #[case::masters(user("jane", &["system:masters"], &[]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane", "impersonating the system:masters group is not allowed"],
+        &["system:masters", "system:authenticated"])]
+    #[case::extra(user("jane", &[], &[("acme.io/team", &["a"])]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane", "impersonate:user-info userextras/acme.io/team /a"],
+        &["system:authenticated"])]
+    #[case::extra_without_domain(user("jane", &[], &[("team", &["a"])]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane",
+          "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: \"team\": must be a domain-prefixed path (such as \"acme.io/foo\")"],
+        &["system:authenticated"])]
+    #[case::account(user("system:serviceaccount:ci:bot", &[], &[]), Mode::ServiceAccount,
+        &["impersonate-on:serviceaccount:list pods a/", "impersonate:serviceaccount serviceaccounts ci/bot"],
+        &["system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated"])]
+    #[case::node(user("system:node:n1", &[], &[]), Mode::ArbitraryNode,
+        &["impersonate-on:arbitrary-node:list pods a/", "impersonate:arbitrary-node nodes /n1"],
+        &["system:nodes", "system:authenticated"])]
+    #[case::own_node(user("system:node:own", &[], &[]), Mode::AssociatedNode,
+        &["impersonate-on:associated-node:list pods a/", "impersonate:associated-node nodes /*"],
+        &["system:nodes", "system:authenticated"])]
+    #[case::account_with_groups(user("system:serviceaccount:ci:bot", &["g"], &[]), Mode::Legacy,
+        &["impersonate serviceaccounts ci/bot", "impersonate groups /g"], &["g", "system:authenticated"])]
+    fn the_first_attempt_is_the_most_constrained(
+        #[case] wanted: UserInfo,
+        #[case] mode: Mode,
+        #[case] steps: &[&str],
+        #[case] groups: &[&str],
+    ) {
+        let caller = user("system:serviceaccount:kube-system:agent", &[], &[(NODE_NAME, &["own"])]);
+        let found = attempts(&caller, &wanted, &list_pods(), None);
+        let first = found.first().unwrap();
+        assert_eq!(first.mode, mode);
+        assert_eq!(first.steps.iter().map(shown).collect::<Vec<_>>(), steps);
+        assert_eq!(first.user.groups, groups);
+        assert_eq!(found.last().unwrap().mode, Mode::Legacy);
+    }
+
+    #[test]
+    fn the_last_mode_comes_first() {
+        let caller = user("ops", &[], &[]);
+        let modes = |last| -> Vec<Mode> {
+            attempts(&caller, &user("jane", &[], &[]), &list_pods(), last).iter().map(|attempt| attempt.mode).collect()
+        };
+        assert_eq!(modes(None), [Mode::UserInfo, Mode::Legacy]);
+        assert_eq!(modes(Some(Mode::Legacy)), [Mode::Legacy, Mode::UserInfo]);
+        assert_eq!(modes(Some(Mode::ArbitraryNode)), [Mode::UserInfo, Mode::Legacy]);
+    }
+
+    #[test]
+    fn many_groups_are_checked_at_once() {
+        let groups = ["a", "b", "c", "d"];
+        let wanted = user("jane", &groups, &[]);
+        let found = attempts(&user("ops", &[], &[]), &wanted, &list_pods(), None);
+        let last = shown(found[0].steps.last().unwrap());
+        assert!(last.starts_with("impersonate:user-info groups /* or impersonate:user-info groups /a and"), "{last}");
+    }
+}

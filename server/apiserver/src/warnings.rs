@@ -1,0 +1,32 @@
+//! `Warning` headers of responses, with the limits of kube-apiserver.
+
+use std::collections::HashSet;
+
+use http::HeaderMap;
+use http::header::{HeaderValue, WARNING};
+
+/// Limit of all warnings of a response in characters, and of each one if they exceed it.
+const MAX_TOTAL: usize = 4 * 1024;
+const MAX_EACH: usize = 256;
+
+/// Adds a `Warning` header per distinct text. Above the limit, texts are truncated and the last ones omitted. Texts with
+/// control characters are omitted: they are not valid in a header.
+pub fn append(headers: &mut HeaderMap, warnings: &[String]) {
+    let is_valid = |text: &&String| !text.is_empty() && !text.chars().any(char::is_control);
+    let mut seen = HashSet::new();
+    let all: Vec<&String> = warnings.iter().filter(is_valid).filter(|text| seen.insert(*text)).collect();
+    let length = |text: &str| text.chars().count();
+    let cut = all.iter().map(|text| length(text)).sum::<usize>() > MAX_TOTAL;
+    let mut written = 0;
+    for text in all {
+        if cut && written >= MAX_TOTAL {
+            break;
+        }
+        let shown: String = if cut { text.chars().take(MAX_EACH).collect() } else { text.clone() };
+        written += length(&shown);
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(header) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            headers.append(WARNING, header);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `crowsnest blast-radius`: the objects that depend on an object, directly and transitively.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use crowsnest_apimachinery::unstructured::{list, text};
+use serde_json::Value;
+
+use super::PARTIAL;
+use super::get::yaml;
+use super::path::render;
+use super::path::report;
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::object::ObjectArgs;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Numbers of objects by cluster and kind
+    Table,
+    /// Objects below the objects on which they depend
+    Tree,
+    /// A graph for Graphviz
+    Dot,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest blast-radius secret/db -n shop -C member1\n  crowsnest blast-radius deploy/web -n shop -C @control-plane -o tree\n  crowsnest blast-radius deploy/web -n shop -C member1 --dependencies -o tree\n  crowsnest blast-radius configmap/settings -n shop -C member1 --depth 2 -o dot"
+)]
+pub struct BlastRadiusArgs {
+    #[command(flatten)]
+    object: ObjectArgs,
+    /// Cluster of the object; @control-plane is the control plane [default: the only one that has it]
+    #[arg(short = 'C', long, visible_alias = "clusters")]
+    cluster: Option<String>,
+    /// Maximum number of steps
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=8))]
+    depth: u8,
+    /// Show the objects on which it depends instead
+    #[arg(long)]
+    dependencies: bool,
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Exit with 0 even if the result is partial
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
+    let named: Vec<String> = args.cluster.iter().cloned().collect();
+    let asked = args.object.resolve(&args.connection, &named).await?;
+    let cluster = asked.cluster(args.cluster.as_deref()).await?;
+    let more = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
+    let answer = asked.ask("blastradius", &cluster, &more).await?;
+    let printed = match args.output {
+        Output::Table => table(&answer)?,
+        Output::Tree => render::tree(&answer, render::reached(&answer)),
+        Output::Dot => render::dot(&answer),
+        Output::Json => format!("{answer:#}\n"),
+        Output::Yaml => yaml(&answer)?,
+    };
+    let partial = report(&answer, &printed)?;
+    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// Numbers of objects by cluster and kind.
+fn table(answer: &Value) -> anyhow::Result<String> {
+    let counts = list(answer, "/counts");
+    if counts.is_empty() {
+        return Ok("no object depends on it\n".to_owned());
+    }
+    let number = |count: &Value, field: &str| count.get(field).map(ToString::to_string).unwrap_or_default();
+    let row = |count: &Value| {
+        let (cluster, kind) = (text(count, "/cluster").to_owned(), text(count, "/kind").to_owned());
+        vec![cluster, kind, number(count, "direct"), number(count, "transitive")]
+    };
+    let head = ["CLUSTER", "KIND", "DIRECT", "TRANSITIVE"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(counts.iter().map(row)).collect();
+    let mut out = Vec::new();
+    columns::write(&mut out, &rows)?;
+    Ok(String::from_utf8(out)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn counts_are_a_table() {
+        let counts = json!({"counts": [{"cluster": "m1", "kind": "Deployment.apps", "direct": 1, "transitive": 2}]});
+        let expected = "CLUSTER   KIND              DIRECT   TRANSITIVE\nm1        Deployment.apps   1        2\n";
+        assert_eq!(table(&counts).unwrap(), expected);
+        assert_eq!(table(&json!({"counts": []})).unwrap(), "no object depends on it\n");
+    }
+}

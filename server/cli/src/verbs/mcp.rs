@@ -1,0 +1,39 @@
+//! `crowsnest mcp`: serves the Model Context Protocol over standard input and output, with the identity of a kubeconfig.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_component_base::client_errors::api_error;
+use crowsnest_mcp::{Api, ApiRequest, ApiResponse};
+use futures::future::BoxFuture;
+use kube::client::Body;
+
+use crate::connection::ConnectionArgs;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest mcp                                  with the kubeconfig of the running `crowsnest up`\n  crowsnest mcp --kubeconfig viewer.kubeconfig   with an account that has few rights"
+)]
+pub struct McpArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
+    let caller = Caller(args.connection.client().await?);
+    crowsnest_mcp::stdio::serve(&caller, tokio::io::stdin(), tokio::io::stdout()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The user of the kubeconfig.
+struct Caller(kube::Client);
+
+impl Api for Caller {
+    fn send(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiResponse, ApiError>> {
+        Box::pin(async move {
+            let response = self.0.send(request.to_http::<Body>()?).await.map_err(api_error)?;
+            ApiResponse::read(response).await
+        })
+    }
+}

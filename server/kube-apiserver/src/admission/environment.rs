@@ -1,0 +1,83 @@
+//! Objects of the registry that policies and webhooks read.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use crowsnest_admission_plugins::environment::{Environment, GROUP, ParamResource};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::status::Reason;
+use crowsnest_registry::Registry;
+use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::object::Object;
+use crowsnest_registry::resource::ResourceRef;
+use crowsnest_registry::storage::{ObjectKey, ResourceKey, Revision};
+use crowsnest_schema::SchemaRef;
+use serde_json::Value;
+
+/// The registry as the environment of a write. The plugins are part of the registry, so the reference is weak; after
+/// the server has stopped, there are no objects.
+pub(super) struct Stored(Weak<Registry>);
+
+impl Stored {
+    pub(super) fn new(registry: &Arc<Registry>) -> Self {
+        Self(Arc::downgrade(registry))
+    }
+
+    fn resource(&self, resource: &ParamResource) -> Option<(Arc<Registry>, ResourceRef)> {
+        let registry = self.0.upgrade()?;
+        let found = registry.catalog.get(&resource.gvr)?;
+        Some((registry, found))
+    }
+}
+
+#[async_trait]
+impl Environment for Stored {
+    fn revision(&self, resource: &'static str) -> Revision {
+        self.0.upgrade().map_or(0, |registry| registry.store.last_change(&ResourceKey::new(GROUP, resource)))
+    }
+
+    fn configurations(&self, resource: &'static str) -> Vec<Value> {
+        let registry = self.0.upgrade();
+        registry.map_or_else(Vec::new, |registry| registry.store.objects(&ResourceKey::new(GROUP, resource), ""))
+    }
+
+    fn equivalents(&self, a: &Attributes<'_>) -> Vec<Gvr> {
+        let Some(registry) = self.0.upgrade() else { return Vec::new() };
+        let (own, served) = (&a.resource.gvr, registry.catalog.served());
+        // Events are served in two groups.
+        let same = |r: &&ResourceRef| {
+            *r.gvr.resource == *own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
+        };
+        served.iter().filter(same).map(|r| r.gvr.clone()).collect()
+    }
+
+    fn schema(&self, gvr: &Gvr) -> Option<SchemaRef> {
+        self.0.upgrade()?.catalog.get(gvr)?.strategy.schema()
+    }
+
+    async fn namespace(&self, name: &str) -> Option<Value> {
+        self.0.upgrade()?.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", name))
+    }
+
+    async fn param_resource(&self, api_version: &str, kind: &str) -> Result<Option<ParamResource>, String> {
+        let served = self.0.upgrade().map(|registry| registry.catalog.served());
+        let found = served.as_ref().and_then(|served| served.by_kind(api_version, kind));
+        Ok(found.map(|found| ParamResource { gvr: found.gvr.clone(), namespaced: found.namespaced }))
+    }
+
+    async fn param(&self, resource: &ParamResource, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+        let Some((registry, resource)) = self.resource(resource) else { return Ok(None) };
+        match registry.get(&resource, namespace, name).await {
+            Ok(param) => Ok(Some(param)),
+            Err(error) if error.is(Reason::NotFound) => Ok(None),
+            Err(error) => Err(error.message),
+        }
+    }
+
+    async fn params(&self, resource: &ParamResource, namespace: &str) -> Result<Vec<Value>, String> {
+        let Some((registry, resource)) = self.resource(resource) else { return Ok(Vec::new()) };
+        let mut all = registry.list_all(&resource).await.map_err(|error| error.message)?;
+        all.retain(|one| one.namespace() == namespace);
+        Ok(all)
+    }
+}

@@ -1,0 +1,22 @@
+//! Server of the Model Context Protocol (MCP): eight tools with which assistants read the fleet.
+//!
+//! The tools send requests to Crowsnest's own APIs through [`Api`], as the caller, so authentication, authorization and
+//! filtering by the caller's rights are those of the APIs. This crate reads and writes JSON-RPC messages ([`message`],
+//! [`methods`]), maps tool arguments to requests ([`tools`]), and renders bounded answers without secrets ([`output`]).
+//!
+//! Two transports use it: [`stdio`] (`crowsnest mcp`) and [`http`] (`POST /mcp`). Both are stateless. A request with the
+//! `_meta` of revision 2026-07-28 is answered by that revision, any other by the revisions with the `initialize` handshake.
+
+pub mod api;
+pub mod http;
+pub mod message;
+pub mod methods;
+mod output;
+mod prompts;
+mod resources;
+pub mod stdio;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+pub use api::{Api, ApiRequest, ApiResponse};

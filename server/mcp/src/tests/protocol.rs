@@ -1,0 +1,181 @@
+//! Initialization in both eras, errors, HTTP headers, and standard input and output.
+
+use http::{HeaderMap, HeaderName};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{PreparedApi, call};
+use crate::message::{
+    HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+};
+
+fn meta() -> Value {
+    json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}})
+}
+
+#[rstest]
+#[case("2025-11-25", "2025-11-25")]
+#[case("2025-06-18", "2025-06-18")]
+#[case::older("2024-11-05", "2025-11-25")]
+#[case::newer("2027-01-01", "2025-11-25")]
+#[tokio::test]
+async fn a_handshake_agrees_on_a_version(#[case] requested: &str, #[case] expected: &str) {
+    let params = json!({"protocolVersion": requested, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}});
+    let result = call(&PreparedApi::default(), "initialize", params).await.unwrap();
+    assert_eq!(result["protocolVersion"], expected);
+    assert_eq!(
+        (&result["serverInfo"]["name"], result["capabilities"]["tools"].is_object()),
+        (&json!("crowsnest"), true)
+    );
+    assert_eq!(result.get("resultType"), None);
+}
+
+#[tokio::test]
+async fn requests_with_a_version_need_no_handshake() {
+    let api = PreparedApi::default();
+    let result = call(&api, "server/discover", json!({"_meta": meta()})).await.unwrap();
+    assert_eq!((&result["resultType"], &result["cacheScope"]), (&json!("complete"), &json!("public")));
+    assert_eq!(result["supportedVersions"][0], "2026-07-28");
+    let modern = call(&api, "tools/list", json!({"_meta": meta()})).await.unwrap();
+    let legacy = call(&api, "tools/list", json!({})).await.unwrap();
+    assert_eq!(modern["tools"], legacy["tools"]);
+    assert_eq!(
+        (modern["ttlMs"].as_u64().unwrap() > 0, legacy.get("ttlMs"), legacy.get("resultType")),
+        (true, None, None)
+    );
+}
+
+#[rstest]
+#[case::unknown_version("tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}}), UNSUPPORTED_PROTOCOL_VERSION)]
+#[case::no_capabilities("tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}), INVALID_PARAMS)]
+#[case::initialize_is_legacy("initialize", json!({"_meta": meta(), "protocolVersion": "2026-07-28"}), METHOD_NOT_FOUND)]
+#[case::discover_is_modern("server/discover", json!({}), METHOD_NOT_FOUND)]
+#[case::unknown_method("tools/delete", json!({}), METHOD_NOT_FOUND)]
+#[case::unknown_tool("tools/call", json!({"name": "delete"}), INVALID_PARAMS)]
+#[case::wrong_arguments("tools/call", json!({"name": "search", "arguments": []}), INVALID_PARAMS)]
+#[case::alien_cursor("tools/call", json!({"name": "search", "arguments": {"cursor": "abc"}}), INVALID_PARAMS)]
+#[case::cursor_of_a_list("tools/list", json!({"cursor": "abc"}), INVALID_PARAMS)]
+#[case::unknown_resource("resources/read", json!({"uri": "file:///etc/passwd"}), crate::message::RESOURCE_NOT_FOUND)]
+#[case::unknown_resource_in_2026("resources/read", json!({"uri": "x:y", "_meta": meta()}), INVALID_PARAMS)]
+#[case::unknown_prompt("prompts/get", json!({"name": "x"}), INVALID_PARAMS)]
+#[case::missing_argument("prompts/get", json!({"name": "why-moved"}), INVALID_PARAMS)]
+#[tokio::test]
+async fn violations_have_codes(#[case] method: &str, #[case] params: Value, #[case] code: i64) {
+    assert_eq!(call(&PreparedApi::default(), method, params).await.unwrap_err().code, code);
+}
+
+#[rstest]
+#[case::no_json("{", PARSE_ERROR)]
+#[case::batch("[]", INVALID_REQUEST)]
+#[case::version(r#"{"id":1,"method":"ping"}"#, INVALID_REQUEST)]
+#[case::null_id(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, INVALID_REQUEST)]
+#[case::fractional_id(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, INVALID_REQUEST)]
+#[case::method(r#"{"jsonrpc":"2.0","id":1,"method":5}"#, INVALID_REQUEST)]
+#[case::params(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, INVALID_REQUEST)]
+fn invalid_messages_have_codes(#[case] text: &str, #[case] code: i64) {
+    assert_eq!(Message::parse(text.as_bytes()).unwrap_err().1.code, code);
+}
+
+#[tokio::test]
+async fn lists_are_small_and_complete() {
+    let api = PreparedApi::default();
+    let tools = call(&api, "tools/list", json!({})).await.unwrap();
+    let names: Vec<&str> = tools["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(names, ["search", "get", "history", "related", "logs", "explain", "plan", "who_can"]);
+    assert!(tools["tools"].as_array().unwrap().iter().all(|tool| tool["annotations"]["readOnlyHint"] == true));
+    assert!(tools.to_string().len() <= 12 << 10, "{} bytes", tools.to_string().len());
+    assert_eq!(tools, call(&api, "tools/list", json!({})).await.unwrap());
+    let prompts = call(&api, "prompts/list", json!({})).await.unwrap();
+    assert_eq!(prompts["prompts"].as_array().unwrap().len(), 3);
+    let params = json!({"name": "access-review", "arguments": {"verb": "get", "resource": "secrets"}});
+    let prompt = call(&api, "prompts/get", params).await.unwrap();
+    assert!(prompt["messages"][0]["content"]["text"].as_str().unwrap().contains("may \"get\" \"secrets\""), "{prompt}");
+}
+
+#[tokio::test]
+async fn resources_are_read() {
+    let api = PreparedApi::new(&[("/status", json!({"clusters": [{"name": "m1", "ready": true}]}))]);
+    let page =
+        call(&api, "resources/read", json!({"uri": "crowsnest://query-language", "_meta": meta()})).await.unwrap();
+    assert!(page["contents"][0]["text"].as_str().unwrap().starts_with("# The query language"));
+    assert_eq!(page["cacheScope"], "public");
+    let status = call(&api, "resources/read", json!({"uri": "crowsnest://status", "_meta": meta()})).await.unwrap();
+    assert!(status["contents"][0]["text"].as_str().unwrap().contains(".clusters[0].name\tm1"), "{status}");
+    assert_eq!((&status["cacheScope"], &status["ttlMs"]), (&json!("private"), &json!(0)));
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+    }
+    headers
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
+
+#[rstest]
+#[case::modern(&[JSON, VERSION, ("mcp-method", "tools/list")], "tools/list", json!({"_meta": meta()}), 200, 0)]
+#[case::modern_with_name(&[JSON, VERSION, ("mcp-method", "prompts/get"), ("mcp-name", "triage")], "prompts/get", json!({"name": "triage", "_meta": meta()}), 200, 0)]
+#[case::no_version(&[JSON, ("mcp-method", "tools/list")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::other_version(&[JSON, ("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::version_in_header_only(&[JSON, VERSION], "tools/list", json!({}), 400, HEADER_MISMATCH)]
+#[case::no_method(&[JSON, VERSION], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::other_method(&[JSON, VERSION, ("mcp-method", "tools/call")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::no_name(&[JSON, VERSION, ("mcp-method", "prompts/get")], "prompts/get", json!({"name": "triage", "_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::other_name(&[JSON, VERSION, ("mcp-method", "prompts/get"), ("mcp-name", "x")], "prompts/get", json!({"name": "triage", "_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::two_methods(&[JSON, VERSION, ("mcp-method", "tools/list"), ("mcp-method", "tools/list")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
+#[case::unknown_version(&[JSON, ("mcp-protocol-version", "1900-01-01"), ("mcp-method", "tools/list")], "tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}}), 400, UNSUPPORTED_PROTOCOL_VERSION)]
+#[case::unknown_method(&[JSON, VERSION, ("mcp-method", "ping")], "ping", json!({"_meta": meta()}), 404, METHOD_NOT_FOUND)]
+#[case::legacy(&[JSON], "ping", json!({}), 200, 0)]
+#[case::legacy_with_version(&[JSON, ("mcp-protocol-version", "2025-06-18")], "ping", json!({}), 200, 0)]
+#[case::legacy_unknown_version(&[JSON, ("mcp-protocol-version", "1999-01-01")], "ping", json!({}), 400, UNSUPPORTED_PROTOCOL_VERSION)]
+#[case::legacy_unknown_method(&[JSON], "x", json!({}), 200, METHOD_NOT_FOUND)]
+#[case::no_media_type(&[], "ping", json!({}), 200, 0)]
+#[case::media_type(&[("content-type", "text/plain")], "ping", json!({}), 415, 0)]
+#[tokio::test]
+async fn headers_match_the_body(
+    #[case] sent: &[(&str, &str)],
+    #[case] method: &str,
+    #[case] params: Value,
+    #[case] status: u16,
+    #[case] code: i64,
+) {
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
+    let response = crate::http::respond(&PreparedApi::default(), &headers(sent), body.as_bytes()).await;
+    let body = response.body.unwrap_or_default();
+    let found = body["error"]["code"].as_i64().unwrap_or_default();
+    assert_eq!((response.status.as_u16(), found), (status, code), "{body}");
+}
+
+#[tokio::test]
+async fn notifications_are_accepted() {
+    let body = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let response = crate::http::respond(&PreparedApi::default(), &headers(&[JSON]), body).await;
+    assert_eq!((response.status.as_u16(), response.body), (202, None));
+}
+
+#[tokio::test]
+async fn lines_are_answered() {
+    let api = PreparedApi::default();
+    let input = concat!(
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\"}}\n",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n\n",
+        "no json\n",
+        "LONG\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":\"b\",\"method\":\"tools/call\",\"params\":{\"name\":\"search\"}}\n",
+    );
+    let mut output = Vec::new();
+    let input = input.replace("LONG", &"x".repeat(crate::message::MAX_MESSAGE + 1));
+    crate::stdio::serve(&api, input.as_bytes(), &mut output).await.unwrap();
+    let text = String::from_utf8(output).unwrap();
+    let answers: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |id: Value| answers.iter().find(|answer| answer["id"] == id).unwrap();
+    assert_eq!(answers.len(), 4, "{text}");
+    assert_eq!(find(json!(1))["result"]["protocolVersion"], "2025-11-25");
+    let codes: Vec<_> = answers.iter().filter_map(|answer| answer["error"]["code"].as_i64()).collect();
+    assert_eq!(codes, [PARSE_ERROR, INVALID_REQUEST]);
+    assert_eq!(find(json!("b"))["result"]["isError"], true);
+}

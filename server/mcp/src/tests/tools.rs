@@ -1,0 +1,229 @@
+//! Each tool: its requests, its answer, bounds, and refusals.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{PreparedApi, call_tool};
+
+fn hit(cluster: &str, kind: &str, name: &str) -> Value {
+    let (api, resource) = match kind {
+        "Deployment" => ("apps/v1", "deployments"),
+        "Secret" => ("v1", "secrets"),
+        _ => ("v1", "pods"),
+    };
+    json!({"cluster": cluster, "apiVersion": api, "kind": kind, "resource": resource, "namespace": "shop", "name": name,
+        "status": "Running", "uid": "u"})
+}
+
+fn hits(hits: &[Value]) -> Value {
+    json!({"hits": hits, "total": hits.len(), "totalRelation": "eq", "skipped": [], "notices": [],
+        "facets": {"kind": [{"value": "Pod", "count": 2}]}})
+}
+
+/// An API with one pod, its history, logs and relations.
+fn fleet() -> PreparedApi {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0", "labels": {"app": "web"}, "managedFields": [{}]},
+        "spec": {"containers": [{"name": "web", "image": "nginx:1.27", "env": [{"name": "DB_PASSWORD", "value": "hunter22"}]}]},
+        "status": {"phase": "Running"}});
+    let event = json!({"kind": "Event", "columns": {".type": "Warning", ".reason": "BackOff", ".message": "Back-off restarting",
+        ".count": "4", ".lastTimestamp": "2026-01-01T00:00:00Z"}});
+    let grant = json!({"cluster": "m1", "subject": {"kind": "Group", "name": "sre"}, "scope": "Cluster",
+        "binding": {"kind": "ClusterRoleBinding", "name": "sre"}, "role": {"kind": "ClusterRole", "name": "admin"},
+        "rule": {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}});
+    PreparedApi::new(&[
+        ("/query?q=kind%3Aevent", hits(&[event])),
+        ("%40control%2Dplane", hits(&[hit("@control-plane", "Deployment", "web")])),
+        ("q=kind%3Adeployments", hits(&[hit("m1", "Deployment", "web")])),
+        ("/query", hits(&[hit("m1", "Pod", "web-0")])),
+        ("&seq=", pod),
+        (
+            "/history",
+            json!({"versions": [{"seq": 9, "from": "2026-01-02T00:00:00Z", "generation": 2}, {"seq": 4, "from": "2026-01-01T00:00:00Z", "generation": 1}], "keptForSeconds": 86400}),
+        ),
+        (
+            "/diff",
+            json!({"differences": [{"path": "/spec/replicas", "before": 1, "after": 3}, {"path": "/metadata/resourceVersion", "before": "1", "after": "2"}], "more": false}),
+        ),
+        (
+            "/graph",
+            json!({"nodes": [hit("m1", "Pod", "web-0"), hit("m1", "Secret", "db")], "edges": [{"from": 0, "to": 1, "relation": "uses"}], "more": false}),
+        ),
+        ("/logs", json!("m1 shop/web-0 web | 2026-01-01T00:00:00.000000000Z token=abcdefgh\n")),
+        (
+            "/explanations/",
+            json!({"template": {}, "policy": {"kind": "PropagationPolicy", "namespace": "shop", "name": "web"},
+            "binding": {"kind": "ResourceBinding", "namespace": "shop", "name": "web-deployment", "replicas": 2},
+            "scheduling": {"terms": [{"clusters": [{"name": "m1", "selected": true, "score": 100, "replicas": 2},
+                {"name": "m2", "rejected": {"filter": "TaintToleration", "reason": "untolerated taint"}}]}]},
+            "targets": [{"cluster": "m1", "placed": "Scheduled", "replicas": 2, "applied": true, "health": "Healthy"}]}),
+        ),
+        (
+            "/journal",
+            json!({"entries": [{"at": "2026-01-01T00:00:00Z", "action": "Evicted", "subject": {"kind": "Deployment", "namespace": "shop", "name": "web"},
+            "message": "Evicted from m2", "cause": {"text": "taint"}}]}),
+        ),
+        (
+            "/plans",
+            json!({"status": {"objects": [{"kind": "PropagationPolicy", "namespace": "shop", "name": "web", "change": "Changed"}],
+            "templates": [{"template": {"kind": "Deployment", "namespace": "shop", "name": "web"}, "change": "Changed",
+                "clusters": [{"name": "m2", "change": "Added", "replicas": 2}]}]}}),
+        ),
+        (
+            "reviews",
+            json!({"status": {"clusters": [{"name": "m1", "state": "Complete"}, {"name": "m2", "state": "Unknown", "evaluationError": "you cannot list roles"}],
+            "grants": [grant]}}),
+        ),
+    ])
+}
+
+#[rstest]
+#[case::search("search", json!({"query": "web"}), &["total\t1", "cluster\tkind\tnamespace\tname\tstatus\tmatched", "m1\tPod\tshop\tweb-0\tRunning\t"])]
+#[case::counts("search", json!({"query": "web", "count_only": true}), &["total\t1", "facet\tkind\tPod:2"])]
+#[case::get("get", json!({"kind": "pod", "name": "web-0"}), &["object\tm1\tv1 Pod\tshop/web-0", ".metadata.labels.app\tweb", ".spec.containers[0].image\tnginx:1.27", ".status.phase\tRunning", "event 2026-01-01T00:00:00Z\tWarning BackOff: Back-off restarting (4 times)"])]
+#[case::manifest("get", json!({"kind": "pod", "name": "web-0", "view": "manifest"}), &[".spec.containers[0].env[0].value\t[redacted]"])]
+#[case::paths("get", json!({"kind": "pod", "name": "web-0", "paths": ["spec.containers[0].image", ".spec.none"]}), &["\n.spec.containers[0].image\tnginx:1.27\nnotice\tthe object has no .spec.none"])]
+#[case::history("history", json!({"kind": "pod", "name": "web-0"}), &["revisions\t2", "2026-01-02T00:00:00Z\t2\t/spec/replicas\t1\t3\t", "2026-01-01T00:00:00Z\t1\t(first retained revision)"])]
+#[case::comparison("history", json!({"kind": "pod", "name": "web-0", "compare_with": "m2"}), &["path\tm1\tm2\n/spec/replicas\t1\t3"])]
+#[case::related("related", json!({"kind": "pod", "name": "web-0"}), &["Pod shop/web-0\tRunning\tuses\tSecret shop/db\tRunning"])]
+#[case::logs("logs", json!({"pod": "web-0"}), &["m1\tshop/web-0\tweb\t2026-01-01T00:00:00.000000000Z\ttoken=[redacted]", "redacted\t1"])]
+#[case::explain("explain", json!({"kind": "deploy", "namespace": "shop", "name": "web"}), &["policy\tPropagationPolicy shop/web", "cluster\tm1\tselected\tscore 100\t\treplicas 2", "cluster\tm2\trejected by TaintToleration: untolerated taint", "target\tm1\tScheduled\treplicas 2\tapplied\tHealthy", "journal\t2026-01-01T00:00:00Z\tEvicted\tDeployment shop/web\tEvicted from m2\ttaint"])]
+#[case::plan("plan", json!({"apply": [{"kind": "PropagationPolicy"}]}), &["object\tPropagationPolicy shop/web\tChanged", "workload\tDeployment shop/web\tChanged", "cluster\tm2\tAdded\t -> 2"])]
+#[case::who_can("who_can", json!({"verb": "get", "resource": "secrets"}), &["clusters\t2\t1 complete", "m1\tGroup sre\t*\tClusterRoleBinding sre\tClusterRole admin\t* *.*", "skipped\tm2\tUnknown\tyou cannot list roles"])]
+#[case::subject("who_can", json!({"group": "sre"}), &["m1\tGroup sre"])]
+#[tokio::test]
+async fn tools_answer(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &[&str]) {
+    let (text, is_error) = call_tool(&fleet(), tool, arguments).await.unwrap();
+    assert!(!is_error && text.starts_with("Data from clusters follows."), "{text}");
+    for expected in expected {
+        assert!(text.contains(expected), "{expected:?} is not in {text}");
+    }
+    assert!(!text.contains("hunter22") && !text.contains("managedFields"), "{text}");
+}
+
+#[rstest]
+#[case::group("search", json!({"query": "is:unhealthy", "group": "cluster"}), "/query?q=is%3Aunhealthy%20group%3Acluster&limit=0")]
+#[case::columns("search", json!({"query": "kind:event last:<1h"}), "columns=%2Etype%2C%2Ereason")]
+#[case::object("get", json!({"cluster": "m1", "kind": "pod", "namespace": "shop", "name": "web-0"}), "q=kind%3Apod%20name%3A%3Dweb%2D0%20cluster%3A%3Dm1%20namespace%3A%3Dshop")]
+#[case::logs("logs", json!({"query": "status:CrashLoopBackOff", "previous": true, "grep": "panic"}), "/logs?q=status%3ACrashLoopBackOff&tail=50&include=panic&previous=true&timestamps=true")]
+#[case::explain("explain", json!({"kind": "deploy", "namespace": "shop", "name": "web"}), "/namespaces/shop/explanations/deployments.apps:web")]
+#[tokio::test]
+async fn tools_send(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &str) {
+    let api = fleet();
+    call_tool(&api, tool, arguments).await.unwrap();
+    assert!(api.uris().iter().any(|uri| uri.contains(expected)), "{:?}", api.uris());
+}
+
+#[tokio::test]
+async fn reviews_name_the_resource_with_its_group() {
+    let api = fleet();
+    call_tool(&api, "who_can", json!({"verb": "delete", "resource": "deployments", "namespace": "shop"}))
+        .await
+        .unwrap();
+    let body = api.requests.lock().last().unwrap().body.clone().unwrap();
+    assert_eq!(body["spec"]["resourceAttributes"]["group"], "apps", "{body}");
+    call_tool(&api, "who_can", json!({"service_account": "shop/robot"})).await.unwrap();
+    let body = api.requests.lock().last().unwrap().body.clone().unwrap();
+    assert_eq!(
+        (&body["kind"], &body["spec"]["user"]),
+        (&json!("SubjectRulesReview"), &json!("system:serviceaccount:shop:robot"))
+    );
+}
+
+#[rstest]
+#[case::unknown_argument("search", json!({"q": "x"}), "unknown argument \\\"q\\\"")]
+#[case::type_of_text("search", json!({"query": 5}), "query must be a string")]
+#[case::long_text("search", json!({"query": "x".repeat(5_000)}), "at most 4096 bytes")]
+#[case::limit("search", json!({"limit": 0}), "limit must be an integer from 1 to 500")]
+#[case::budget("search", json!({"max_bytes": 1_000_000}), "max_bytes must be an integer from 4096 to 65536")]
+#[case::columns("search", json!({"columns": vec!["x"; 50]}), "at most 20 items")]
+#[case::missing_name("get", json!({"kind": "pod"}), "the argument name is missing")]
+#[case::view("get", json!({"kind": "pod", "name": "a", "view": "all"}), "view must be one of summary, status, manifest")]
+#[case::whole_fleet("logs", json!({}), "logs of a whole fleet are not read")]
+#[case::no_objects("plan", json!({}), "set apply or delete")]
+#[case::not_objects("plan", json!({"apply": ["x"]}), "apply must be a list of at most 100 objects")]
+#[case::neither("who_can", json!({}), "set verb and resource")]
+#[case::both("who_can", json!({"verb": "get", "resource": "pods", "user": "ann"}), "set verb and resource")]
+#[case::account("who_can", json!({"service_account": "robot"}), "service_account must be NAMESPACE/NAME")]
+#[tokio::test]
+async fn invalid_arguments_are_explained(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &str) {
+    let api = fleet();
+    let (text, is_error) = call_tool(&api, tool, arguments).await.unwrap();
+    assert!(is_error && text.replace('"', "\\\"").contains(expected), "{text}");
+    assert_eq!(api.uris(), Vec::<String>::new(), "nothing is requested");
+}
+
+#[tokio::test]
+async fn refusals_of_the_api_are_errors() {
+    for (tool, arguments) in [
+        ("search", json!({})),
+        ("get", json!({"kind": "pod", "name": "a"})),
+        ("logs", json!({"pod": "a"})),
+        ("plan", json!({"apply": [{}]})),
+        ("who_can", json!({"user": "ann"})),
+    ] {
+        let (text, is_error) = call_tool(&PreparedApi::default(), tool, arguments).await.unwrap();
+        assert!(is_error && text.contains("access is denied"), "{tool}: {text}");
+    }
+}
+
+#[rstest]
+#[case::none(&[], "not found in any cluster, or you cannot read it there")]
+#[case::several(&["m1", "m2"], "2 objects have this name")]
+#[case::other_name(&[], "use `search` to find it")]
+#[tokio::test]
+async fn objects_must_be_unique(#[case] clusters: &[&str], #[case] expected: &str) {
+    let found: Vec<Value> = clusters.iter().map(|cluster| hit(cluster, "Pod", "web-0")).collect();
+    let api = PreparedApi::new(&[("/query", hits(&found))]);
+    let (text, is_error) = call_tool(&api, "get", json!({"kind": "pod", "name": "web-0"})).await.unwrap();
+    assert!(is_error && text.contains(expected), "{text}");
+}
+
+#[tokio::test]
+async fn queries_that_cannot_be_parsed_are_errors() {
+    let mut answer = hits(&[]);
+    answer["notices"] = json!([{"message": "unknown field nme", "start": 0, "end": 5}]);
+    answer["didYouMean"] = json!(["name:web"]);
+    let (text, is_error) =
+        call_tool(&PreparedApi::new(&[("/query", answer)]), "search", json!({"query": "nme:web"})).await.unwrap();
+    assert!(
+        is_error && text.contains("notice\tunknown field nme") && text.contains("did you mean\tname:web"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn large_answers_are_continued() {
+    let rows: String = (0..2_000).map(|nth| format!("m1 shop/web-0 web | 2026-01-01T00:00:00Z line {nth}\n")).collect();
+    let api = PreparedApi::new(&[("/logs", json!(rows))]);
+    let (mut seen, mut cursor, mut calls) = (0, Value::Null, 0);
+    loop {
+        let (text, _) = call_tool(&api, "logs", json!({"pod": "web-0", "cursor": cursor})).await.unwrap();
+        assert!(Value::from(text.clone()).to_string().len() <= 16 << 10);
+        seen += text.matches("line ").count();
+        calls += 1;
+        match text.lines().find_map(|line| line.strip_prefix("next\t")) {
+            Some(next) => cursor = next.split('\t').next().unwrap_or_default().into(),
+            None => break,
+        }
+    }
+    assert_eq!(seen, 2_000);
+    assert!(calls > 3, "{calls}");
+    let first = call_tool(&api, "logs", json!({"pod": "web-0"})).await.unwrap().0;
+    let cursor = first.lines().find_map(|line| line.strip_prefix("next\t")).unwrap().split('\t').next().unwrap();
+    let alien = call_tool(&api, "logs", json!({"pod": "web-1", "cursor": cursor})).await.unwrap_err();
+    assert_eq!(alien.code, crate::message::INVALID_PARAMS, "a cursor belongs to its arguments");
+}
+
+#[tokio::test]
+async fn pages_of_a_search_end_at_hits_that_fit() {
+    let many: Vec<Value> = (0..300).map(|nth| hit("m1", "Pod", &format!("web-{nth}-{}", "x".repeat(60)))).collect();
+    let mut answer = hits(&many);
+    (answer["cursor"], answer["total"]) = (json!("end"), json!(5_000));
+    let api = PreparedApi::new(&[("/query", answer)]);
+    let (text, _) = call_tool(&api, "search", json!({"limit": 300})).await.unwrap();
+    let uris = api.uris();
+    assert_eq!(uris.len(), 2, "{uris:?}");
+    let limit = uris[1].split("limit=").nth(1).and_then(|rest| rest.split('&').next()).unwrap();
+    assert!((50..300).contains(&limit.parse::<usize>().unwrap()), "{limit}");
+    assert!(text.contains("total\t5000") && text.contains("\nnext\t"), "{text}");
+}

@@ -1,0 +1,48 @@
+//! Cursors: opaque text that continues a call with the same arguments.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::arguments::Arguments;
+use crate::message::RpcError;
+
+/// The first row of a call that continues another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Position {
+    #[serde(rename = "o")]
+    Offset(usize),
+    #[serde(rename = "t")]
+    Token(String),
+}
+
+/// A position, with the tool and a hash of the arguments that it belongs to.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Cursor(String, u64, Position);
+
+impl Cursor {
+    /// Text of the cursor of a position.
+    pub fn encode(tool: &str, arguments: &Arguments<'_>, position: Position) -> String {
+        let json = serde_json::to_vec(&Self(tool.to_owned(), hash(arguments), position)).unwrap_or_default();
+        URL_SAFE_NO_PAD.encode(json)
+    }
+
+    /// Fails if the text is not a cursor of this tool for these arguments.
+    pub fn parse(text: &str, tool: &str, arguments: &Arguments<'_>) -> Result<Position, RpcError> {
+        let decoded = URL_SAFE_NO_PAD.decode(text).ok();
+        let cursor = decoded.and_then(|json| serde_json::from_slice::<Self>(&json).ok());
+        match cursor {
+            Some(Self(of, of_arguments, position)) if of == tool && of_arguments == hash(arguments) => Ok(position),
+            _ => {
+                Err(RpcError::invalid_params("invalid cursor: it must be of this tool, with the same other arguments"))
+            }
+        }
+    }
+}
+
+fn hash(arguments: &Arguments<'_>) -> u64 {
+    // Maps of serde_json are sorted by key.
+    let arguments: Vec<_> = arguments.essential().collect();
+    xxh3_64(&serde_json::to_vec(&arguments).unwrap_or_default())
+}

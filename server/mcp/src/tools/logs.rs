@@ -1,0 +1,118 @@
+//! `logs`: lines of containers' logs, merged by time over all clusters.
+
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use super::object::quoted;
+use super::{Call, Next, Page, Tool, ToolError};
+use crate::api::{ApiRequest, SEARCH, uri};
+use crate::output::{Answer, Row, row};
+
+/// Default and maximum number of last lines of each container.
+const TAIL: usize = 50;
+const MAX_TAIL: usize = 5_000;
+/// Start of lines that are messages of the API.
+const MESSAGE: &str = "crowsnest: ";
+
+pub(super) const TOOL: Tool = Tool {
+    name: "logs",
+    title: "Read container logs",
+    description: "Log lines of the pods that match a query, of all clusters, merged by time. Name pods by `query` (as in \
+`search`, such as `status:CrashLoopBackOff`; `select:pod` selects pods of other objects, `name:=web kind:deploy \
+select:pod`) or by cluster, namespace and pod. `previous` reads the runs before the last restarts. The newest lines are \
+shown first; `next` continues with older ones.",
+    properties: || {
+        json!({
+            "query": {"type": "string"},
+            "cluster": {"type": "string"},
+            "namespace": {"type": "string"},
+            "pod": {"type": "string", "description": "Name of a pod."},
+            "container": {"type": "string", "description": "Regular expression of container names."},
+            "tail": {"type": "integer", "minimum": 1, "maximum": MAX_TAIL, "default": TAIL,
+                "description": "Last lines of each container, before `grep`."},
+            "since": {"type": "string", "description": "Maximum age, such as 15m or 2h."},
+            "grep": {"type": "string", "description": "Regular expression that lines match."},
+            "previous": {"type": "boolean"},
+        })
+    },
+    required: &[],
+    run,
+};
+
+fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
+    Box::pin(logs(call))
+}
+
+async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
+    let argument = |name| call.arguments.text_or_empty(name);
+    let tail = call.arguments.number("tail", 1, MAX_TAIL)?.unwrap_or(TAIL).to_string();
+    let previous = if call.arguments.flag("previous")? { "true" } else { "" };
+    let (query, pod) = (argument("query")?, argument("pod")?);
+    if query.is_empty() && pod.is_empty() && argument("namespace")?.is_empty() {
+        return Err(ToolError::Input("set query, pod or namespace: logs of a whole fleet are not read".to_owned()));
+    }
+    let query = match pod {
+        "" => query.to_owned(),
+        pod => format!("{query} kind:pod name:={}", quoted(pod)).trim().to_owned(),
+    };
+    let parameters = [
+        ("q", query.as_str()),
+        ("cluster", argument("cluster")?),
+        ("namespace", argument("namespace")?),
+        ("container", argument("container")?),
+        ("tail", &tail),
+        ("since", argument("since")?),
+        ("include", argument("grep")?),
+        ("previous", previous),
+        ("timestamps", "true"),
+    ];
+    let response = call.api.send(ApiRequest { uri: uri(&format!("{SEARCH}/logs"), &parameters), body: None }).await?;
+    let text = String::from_utf8_lossy(&response.body);
+    let mut answer = answer(&text);
+    if response.is_truncated {
+        answer.notes.push(row(["notice", "the newest lines are missing: reduce tail, or narrow the query"]));
+    }
+    Ok(Page { answer, next: Next::Offset })
+}
+
+/// Lines, newest first, and messages of the API as notes.
+fn answer(text: &str) -> Answer {
+    let (messages, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(MESSAGE));
+    let rows: Vec<Row> = lines.iter().rev().map(|line| cells(line)).collect();
+    let notes = messages.iter().map(|line| row(["notice", line.trim_start_matches(MESSAGE)])).collect();
+    let facts = vec![row(["lines", &rows.len().to_string()])];
+    let table = Answer::table(["cluster", "pod", "container", "time", "text"], rows);
+    Answer { facts, notes, ..table }
+}
+
+/// Cells of `CLUSTER NAMESPACE/POD CONTAINER | TIME TEXT`.
+fn cells(line: &str) -> Row {
+    let parts = || {
+        let (source, rest) = line.split_once(" | ")?;
+        let mut words = source.splitn(3, ' ');
+        let (cluster, pod, container) = (words.next()?, words.next()?, words.next()?);
+        let (time, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        Some(row([cluster, pod, container, time, text]))
+    };
+    parts().unwrap_or_else(|| row(["", "", "", "", line]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cells() {
+        let text = "m1 shop/web-0 web | 2026-01-01T00:00:00.000000000Z one | two\ncrowsnest: cannot read m2 a/b c: no\n\
+            m2 shop/web-1 web | 2026-01-01T00:00:01.000000000Z three\n";
+        let answer = answer(text);
+        assert_eq!(
+            answer.rows,
+            [
+                row(["m2", "shop/web-1", "web", "2026-01-01T00:00:01.000000000Z", "three"]),
+                row(["m1", "shop/web-0", "web", "2026-01-01T00:00:00.000000000Z", "one | two"]),
+            ]
+        );
+        assert_eq!(answer.notes, [row(["notice", "cannot read m2 a/b c: no"])]);
+    }
+}

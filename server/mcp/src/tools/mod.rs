@@ -1,0 +1,183 @@
+//! The tools: a file each, registered in [`TOOLS`].
+
+mod arguments;
+mod cursor;
+mod explain;
+mod get;
+mod history;
+mod logs;
+mod object;
+mod plan;
+mod related;
+mod search;
+mod shape;
+mod who_can;
+
+use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+
+use self::arguments::Arguments;
+use self::cursor::{Cursor, Position};
+pub(crate) use self::shape::leaves;
+use crate::api::Api;
+use crate::message::RpcError;
+use crate::output::{Answer, BUDGET, MAX_BUDGET, MIN_BUDGET, row};
+
+/// A tool, which only reads.
+pub(crate) struct Tool {
+    pub name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    /// JSON Schema of the arguments, without those that all tools have.
+    properties: fn() -> Value,
+    required: &'static [&'static str],
+    run: for<'c> fn(&'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>>,
+}
+
+static TOOLS: [&Tool; 8] = [
+    &search::TOOL,
+    &get::TOOL,
+    &history::TOOL,
+    &related::TOOL,
+    &logs::TOOL,
+    &explain::TOOL,
+    &plan::TOOL,
+    &who_can::TOOL,
+];
+
+/// A call of a tool.
+pub(crate) struct Call<'c> {
+    pub api: &'c dyn Api,
+    pub arguments: Arguments<'c>,
+    /// Position of the cursor, if the call continues another.
+    pub position: Option<Position>,
+    /// Maximum size of the answer in bytes.
+    pub budget: usize,
+}
+
+/// The rows of an answer, and how the next call continues them.
+pub(crate) struct Page {
+    pub answer: Answer,
+    pub next: Next,
+}
+
+/// How to continue after the rows of a page.
+pub(crate) enum Next {
+    /// All rows are in the page; the next call computes them again and skips those that were shown.
+    Offset,
+    /// The page ends here, or at this token of the API. All rows fit.
+    Token(Option<String>),
+}
+
+/// Reason why a tool has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolError {
+    /// The assistant can correct its arguments.
+    #[error("{0}")]
+    Input(String),
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// A violation of the protocol.
+    #[error(transparent)]
+    Protocol(#[from] RpcError),
+}
+
+impl Call<'_> {
+    /// Number of rows to skip.
+    fn offset(&self) -> usize {
+        match &self.position {
+            Some(Position::Offset(rows)) => *rows,
+            _ => 0,
+        }
+    }
+
+    /// Token of the API to continue at.
+    fn token(&self) -> &str {
+        match &self.position {
+            Some(Position::Token(token)) => token,
+            _ => "",
+        }
+    }
+}
+
+/// The name of a tool, if there is one of this name.
+pub(crate) fn known_name(name: &str) -> Option<&'static str> {
+    TOOLS.iter().map(|tool| tool.name).find(|known| *known == name)
+}
+
+/// The result of `tools/list`, the same for all callers.
+pub(crate) fn list() -> Value {
+    TOOLS.iter().map(|tool| tool.definition()).collect()
+}
+
+/// Answers `tools/call`.
+pub(crate) async fn call(api: &dyn Api, params: &Map<String, Value>) -> Result<Value, RpcError> {
+    let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+    let tool = TOOLS.iter().find(|tool| tool.name == name);
+    let tool = tool.ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name:?}")))?;
+    let empty = Map::new();
+    let arguments = match params.get("arguments") {
+        None | Some(Value::Null) => &empty,
+        Some(Value::Object(arguments)) => arguments,
+        Some(_) => return Err(RpcError::invalid_params("\"arguments\" must be an object")),
+    };
+    match tool.run(api, arguments).await {
+        Ok((text, is_error)) => Ok(content(&text, is_error)),
+        Err(ToolError::Protocol(error)) => Err(error),
+        Err(error) => Ok(content(&failure(&error), true)),
+    }
+}
+
+/// The text of an error, which may contain names of objects.
+fn failure(error: &ToolError) -> String {
+    let mut facts = vec![row(["error", &error.to_string()])];
+    if let ToolError::Api(error) = error {
+        let causes = error.details.iter().flat_map(|details| &details.causes).take(10);
+        facts.extend(causes.map(|cause| row(["cause", &cause.field, &cause.message])));
+    }
+    Answer { facts, ..Answer::default() }.render(0, MIN_BUDGET, |_| None).text
+}
+
+fn content(text: &str, is_error: bool) -> Value {
+    json!({"content": [{"type": "text", "text": text}], "isError": is_error})
+}
+
+impl Tool {
+    fn schema(&self) -> Value {
+        let mut properties = (self.properties)();
+        properties["cursor"] = json!({"type": "string", "description": "Value of `next` of the previous answer."});
+        properties["max_bytes"] =
+            json!({"type": "integer", "minimum": MIN_BUDGET, "maximum": MAX_BUDGET, "default": BUDGET});
+        json!({"type": "object", "properties": properties, "required": self.required, "additionalProperties": false})
+    }
+
+    fn definition(&self) -> Value {
+        json!({"name": self.name, "title": self.title, "description": self.description, "inputSchema": self.schema(),
+            "annotations": {"title": self.title, "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true,
+                "openWorldHint": false}})
+    }
+
+    /// Text of the answer, and whether it is an error.
+    async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(String, bool), ToolError> {
+        let schema = self.schema();
+        let arguments = Arguments::new(arguments, &schema)?;
+        let budget = arguments.number("max_bytes", MIN_BUDGET, MAX_BUDGET)?.unwrap_or(BUDGET);
+        let position = match arguments.text("cursor")? {
+            Some(text) => Some(Cursor::parse(text, self.name, &arguments)?),
+            None => None,
+        };
+        let call = Call { api, arguments, position, budget };
+        let Page { answer, next } = (self.run)(&call).await?;
+        let offset = call.offset();
+        let cursor = |position| Cursor::encode(self.name, &call.arguments, position);
+        let rendered = match next {
+            Next::Offset => answer.render(offset, budget, |shown| {
+                let more = shown > 0 && offset + shown < answer.rows.len();
+                more.then(|| cursor(Position::Offset(offset + shown)))
+            }),
+            Next::Token(token) => answer.render(0, budget, |_| token.map(|token| cursor(Position::Token(token)))),
+        };
+        Ok((rendered.text, answer.is_error))
+    }
+}

@@ -1,0 +1,139 @@
+//! Validation of applied configurations, with the wording of structured-merge-diff.
+
+use serde_json::Value;
+
+use super::path::PathElement;
+use super::typed::element_of;
+use crate::{ListType, Schema, Type};
+
+/// All errors of a value, with the wording of structured-merge-diff.
+pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
+    let errors = errors(schema, value);
+    match errors.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
+/// The errors of an applied configuration, one by one.
+pub fn errors(schema: Option<&Schema>, value: &Value) -> Vec<String> {
+    let mut errors = Vec::new();
+    validate(schema, value, "", false, &mut errors);
+    errors
+}
+
+/// Validates an applied configuration: undeclared fields, wrong types, duplicate list items. `open` is set below a schema
+/// that preserves unknown fields: there all objects accept undeclared fields.
+fn validate(schema: Option<&Schema>, value: &Value, path: &str, open: bool, errors: &mut Vec<String>) {
+    let Some(schema) = schema else { return };
+    // Definitions are types of their own.
+    let open = schema.preserve_unknown || open && schema.name.is_none();
+    let wrong = |expected: &str, got: String| {
+        let why = format!("expected {expected}, got {got}");
+        if path.is_empty() { why } else { format!("{path}: {why}") }
+    };
+    match (schema.ty, value) {
+        (_, Value::Null) | (Type::Any, _) => {}
+        _ if is_untyped(schema) && (!is_compound(value) || schema.ty == Type::IntOrString) => {}
+        (Type::String, _) if is_untyped(schema) => errors.push(wrong("any scalar", pointed_at(value))),
+        (Type::Object, Value::Object(fields)) => {
+            for (key, value) in fields {
+                let here = format!("{path}.{key}");
+                match schema.child(key) {
+                    Some(node) => validate(Some(node), value, &here, open, errors),
+                    None if open || schema.is_free() => {}
+                    // As in structured-merge-diff, validation of this map ends here.
+                    None => return errors.push(format!("{here}: field not declared in schema")),
+                }
+            }
+        }
+        (Type::Array, Value::Array(items)) => list(schema, items, path, open, errors),
+        (Type::Object, _) => errors.push(wrong("map", pointed_at(value))),
+        (Type::Array, _) => errors.push(wrong("list", pointed_at(value))),
+        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
+        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean", pointed_at(value))),
+        (Type::Integer | Type::Number, value) if !value.is_number() => {
+            errors.push(wrong("numeric (int or float)", go_type(value).into()));
+        }
+        // Times are strings in structured-merge-diff; quantities and ports can also be numbers.
+        (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
+        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("any scalar", pointed_at(value))),
+        _ => {}
+    }
+}
+
+/// True for fields of custom resources without a type in structured-merge-diff: int-or-string accepts any value, and a
+/// string with a format any scalar. Validation of the object refuses wrong ones.
+fn is_untyped(schema: &Schema) -> bool {
+    match (schema.ty, schema.format.as_deref()) {
+        _ if schema.name.is_some() => false,
+        // Built-in kinds have this format.
+        (Type::IntOrString, format) => format != Some("int-or-string"),
+        (Type::String, Some(format)) => !matches!(format, "" | "byte"),
+        _ => false,
+    }
+}
+
+fn is_compound(value: &Value) -> bool {
+    value.is_object() || value.is_array()
+}
+
+fn list(schema: &Schema, items: &[Value], path: &str, open: bool, errors: &mut Vec<String>) {
+    let mut seen: Vec<PathElement> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let here = match element_of(Some(schema), item, index) {
+            Ok(element) => {
+                let here = format!("{path}{element}");
+                if schema.list_type != ListType::Atomic && seen.contains(&element) {
+                    errors.push(format!("{path}: duplicate entries for key {element}"));
+                }
+                seen.push(element);
+                here
+            }
+            // Further duplicates are not reported.
+            Err(why) => {
+                errors.push(format!("{path}: element {index}: {why}"));
+                return;
+            }
+        };
+        validate(schema.items.as_deref(), item, &here, open, errors);
+    }
+}
+
+/// A value as structured-merge-diff prints it with `%v`, behind a pointer to a struct.
+fn pointed_at(value: &Value) -> String {
+    format!("&{{{}}}", crate::patch::go_value(value))
+}
+
+/// A value as it prints it with `%#v`.
+fn go_syntax(value: &Value) -> String {
+    format!("&value.valueUnstructured{{Value:{}}}", literal(value))
+}
+
+/// The Go type of a value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "map[string]interface {}",
+        Value::Array(_) => "[]interface {}",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Null => "<nil>",
+    }
+}
+
+fn literal(value: &Value) -> String {
+    let list = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::Object(fields) => {
+            let parts = fields.iter().map(|(key, value)| format!("{key:?}:{}", literal(value)));
+            format!("map[string]interface {{}}{{{}}}", list(parts.collect()))
+        }
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(literal).collect())),
+        Value::String(text) => format!("{text:?}"),
+        Value::Null => "interface {}(nil)".into(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,126 @@
+//! `crowsnest bench access`: access reviews over the RBAC objects of a large fleet, evaluated alone, without a control plane.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use crowsnest_apimachinery::rbac::access::{Scope, View};
+use crowsnest_apimachinery::rbac::indirect::Places;
+use crowsnest_apimachinery::rbac::{Action, ObjectKind, Rbac};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
+use serde_json::{Value, json};
+
+use super::resident_bytes;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct AccessArgs {
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    clusters: u32,
+    /// Bindings per cluster; a tenth of them are ClusterRoleBindings
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    bindings: u32,
+    /// Number of reviews of each kind
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    reviews: u32,
+}
+
+/// Namespaces of a cluster.
+const NAMESPACES: u32 = 100;
+/// ClusterRoles of a cluster, as many as a default installation has.
+const ROLES: u32 = 70;
+const RESOURCES: [&str; 6] = ["pods", "secrets", "configmaps", "services", "pods/exec", "serviceaccounts/token"];
+
+pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
+    let before = resident_bytes()?;
+    let fleet: Vec<Rbac> = (0..args.clusters).map(|_| cluster(args.bindings)).collect::<anyhow::Result<_>>()?;
+    let used = resident_bytes()?.saturating_sub(before);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "access/memory {} MiB", used >> 20)?;
+    let visible = |_: ObjectKind, _: &str, _: &str| true;
+    let views: Vec<View<'_>> = fleet.iter().map(|rbac| View { rbac, is_visible: &visible }).collect();
+    let namespace = |nth: u32| format!("n{}", nth % NAMESPACES);
+    let who_can = p99(args.reviews, |nth| {
+        let action = action(nth);
+        let scope = Scope::of(&namespace(nth));
+        views.iter().map(|view| view.who_can(&action, &scope).proofs.len()).sum()
+    });
+    writeln!(out, "access/who-can {:.1} ms", milliseconds(who_can))?;
+    let everywhere = p99(args.reviews, |nth| {
+        let action = action(nth);
+        views.iter().map(|view| view.who_can(&action, &Scope::All).proofs.len()).sum()
+    });
+    writeln!(out, "access/who-can-all-namespaces {:.1} ms", milliseconds(everywhere))?;
+    let subject = p99(args.reviews, |nth| {
+        let user = UserInfo::new(format!("user{nth}"), [AUTHENTICATED, "team1"]);
+        views.iter().map(|view| view.roles_of(&user, &Scope::All).0.len()).sum()
+    });
+    writeln!(out, "access/subject {:.1} ms", milliseconds(subject))?;
+    let one = *views.first().context("a cluster")?;
+    let indirect = p99(args.reviews.min(20), |nth| {
+        let (action, scope) = (action(nth), Scope::of(&namespace(nth)));
+        let direct = one.who_can(&action, &scope).proofs;
+        Places { cluster: one, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
+    });
+    writeln!(out, "access/indirect-one-cluster {:.1} ms", milliseconds(indirect))?;
+    Ok(())
+}
+
+fn action(nth: u32) -> Action {
+    let resource = RESOURCES[nth as usize % RESOURCES.len()];
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    Action::Resource {
+        verb: if nth.is_multiple_of(2) { "get" } else { "create" }.to_owned(),
+        group: String::new(),
+        resource: resource.to_owned(),
+        subresource: subresource.to_owned(),
+        namespace: String::new(),
+        name: String::new(),
+    }
+}
+
+/// RBAC objects of a cluster.
+fn cluster(bindings: u32) -> anyhow::Result<Rbac> {
+    let mut rbac = Rbac::default();
+    for nth in 0..ROLES {
+        let resource = RESOURCES[nth as usize % RESOURCES.len()];
+        let verbs: &[&str] = if nth.is_multiple_of(3) { &["create"] } else { &["get", "list", "watch"] };
+        let rule = json!({"apiGroups": [""], "resources": [resource], "verbs": verbs});
+        let rules = vec![rule; 1 + nth as usize % 5];
+        rbac.put_role("", &format!("role{nth}"), serde_json::from_value(json!({"rules": rules}))?);
+    }
+    for nth in 0..bindings {
+        let namespace = if nth.is_multiple_of(10) { String::new() } else { format!("n{}", nth % NAMESPACES) };
+        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": format!("role{}", nth % ROLES)},
+            "subjects": [subject(nth)]});
+        rbac.put_binding(&namespace, &format!("binding{nth}"), serde_json::from_value(binding)?);
+    }
+    Ok(rbac)
+}
+
+fn subject(nth: u32) -> Value {
+    match nth % 3 {
+        0 => json!({"kind": "User", "name": format!("user{nth}")}),
+        1 => json!({"kind": "Group", "name": format!("team{}", nth % 50)}),
+        _ => {
+            json!({"kind": "ServiceAccount", "namespace": format!("n{}", nth % NAMESPACES), "name": format!("account{nth}")})
+        }
+    }
+}
+
+/// The 99th percentile of the time of a review.
+fn p99(reviews: u32, review: impl Fn(u32) -> usize) -> Duration {
+    let mut times: Vec<Duration> = (0..reviews)
+        .map(|nth| {
+            let began = Instant::now();
+            std::hint::black_box(review(nth));
+            began.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times.get(times.len() * 99 / 100).or(times.last()).copied().unwrap_or_default()
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}

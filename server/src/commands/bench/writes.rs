@@ -1,0 +1,277 @@
+//! `crowsnest bench writes`: counts the requests that the controllers send to the control plane for each Deployment,
+//! from its creation until its status is complete, with refused requests and CPU time.
+//!
+//! Control plane, controllers and simulated members are separate processes. The requests are read from the audit log
+//! of the control plane.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cache::MeasurementPrinter;
+use super::failover::joined;
+use super::parts::{CONTROLLERS, Part, member_name};
+use super::propagate::{create, ready};
+
+#[derive(Debug, Args)]
+pub(super) struct WritesArgs {
+    /// Number of Deployments, divided over all members
+    #[arg(long, default_value_t = 150)]
+    deployments: usize,
+    /// Number of simulated members
+    #[arg(long, default_value_t = 2)]
+    members: usize,
+    /// Number of replicas of each Deployment
+    #[arg(long, default_value_t = 9)]
+    replicas: usize,
+    /// Time in which deferred writes are still counted, in seconds
+    #[arg(long, default_value_t = 15)]
+    settle: u64,
+}
+
+const NAMESPACE: &str = "bench";
+/// Maximum number of concurrent requests of the benchmark.
+const AT_ONCE: usize = 16;
+/// Interval between checks of the Deployments.
+const LOOK: Duration = Duration::from_millis(500);
+/// Timeout of every step.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// HTTP status of a refused update of a changed object.
+const CONFLICT: u16 = 409;
+/// Verbs that only read.
+const READS: [&str; 3] = ["get", "list", "watch"];
+
+pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
+    ensure!(args.members > 0 && args.deployments > 0, "--members and --deployments must be at least 1");
+    let scratch = super::scratch();
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    measure(args, &scratch, &mut MeasurementPrinter { out: std::io::stdout() }).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+}
+
+async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+    let (simulated, kubeconfigs) = Part::simulated(args.members).await?;
+    let (audit_log, kubeconfig) = (dir.join("audit.log"), dir.join("control-plane.kubeconfig"));
+    let control_plane = Part::audited_control_plane(&audit_log).await?;
+    std::fs::write(&kubeconfig, control_plane.reach()?.controllers_kubeconfig)?;
+    let mut controllers = Part::controllers(&dir.join("cache"), Some(&kubeconfig)).await?;
+    let client = control_plane.reach()?.client().await?;
+    for (number, file) in kubeconfigs.into_iter().enumerate() {
+        joined(&client, member_name(number + 1), file).await?;
+    }
+    ready(&client, args.members).await?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    create(&client, "/api/v1/namespaces", &namespace).await?;
+    policy(&client).await?;
+    // The namespace must exist in all members first.
+    controllers.quiet().await?;
+
+    let (began, from, busy) = (Instant::now(), Timestamp::now(), controllers.busy()?);
+    deployments(&client, args).await?;
+    complete(&client, args).await?;
+    let settled = began.elapsed();
+    controllers.quiet().await?;
+    tokio::time::sleep(Duration::from_secs(args.settle)).await;
+    let (until, cpu) = (Timestamp::now(), controllers.busy()? - busy);
+    let resident = controllers.quiet().await?.peak;
+    controllers.stop().await?;
+    control_plane.stop().await?;
+    simulated.stop().await?;
+
+    printer.line("writes/complete", settled.as_secs_f64(), "s")?;
+    printer.line("writes/controllers-cpu", cpu.as_secs_f64(), "s")?;
+    printer.megabytes("writes/controllers-peak-rss", resident)?;
+    let log = std::fs::read_to_string(&audit_log).with_context(|| format!("cannot read {}", audit_log.display()))?;
+    print(&count(&log, (from, until))?, args.deployments, printer)
+}
+
+/// Creates a policy that divides all Deployments of the namespace over all members.
+async fn policy(client: &Client) -> anyhow::Result<()> {
+    let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+            "placement": {
+                "clusterAffinity": {},
+                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
+            },
+        },
+    });
+    create(client, &format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies"), &policy)
+        .await
+}
+
+async fn deployments(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
+    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
+    let creating = (0..args.deployments).map(|number| {
+        let path = &path;
+        async move { create(client, path, &deployment(number, args.replicas)).await }
+    });
+    stream::iter(creating).buffer_unordered(AT_ONCE).try_collect::<()>().await
+}
+
+fn deployment(number: usize, replicas: usize) -> Value {
+    let name = format!("web-{number}");
+    let app = json!({"app": name});
+    let container = json!({"name": "web", "image": "nginx:1.27", "resources": {"requests": {"cpu": "1m"}}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": app},
+            "template": {"metadata": {"labels": app}, "spec": {"containers": [container]}}},
+    })
+}
+
+/// Waits until the templates' statuses show all replicas as ready.
+async fn complete(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    let is_complete = |deployment: &&Deployment| {
+        let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
+        usize::try_from(ready) == Ok(args.replicas)
+    };
+    let looking = async {
+        while api.list(&Default::default()).await?.iter().filter(is_complete).count() < args.deployments {
+            tokio::time::sleep(LOOK).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, looking).await.context("the Deployments did not become ready")?
+}
+
+/// An event of the audit log.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AuditEvent {
+    stage: String,
+    verb: String,
+    user: AuditUser,
+    object_ref: Option<AuditObject>,
+    response_status: Option<AuditStatus>,
+    request_received_timestamp: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+struct AuditUser {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AuditObject {
+    resource: String,
+    subresource: String,
+    api_group: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct AuditStatus {
+    #[serde(default)]
+    code: u16,
+}
+
+/// Verb and resource of requests.
+type RequestKind = (String, String);
+
+/// Numbers of requests and of those refused as conflicts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct RequestCount {
+    requests: usize,
+    conflicts: usize,
+}
+
+/// Counts the requests of the controllers in a time range.
+fn count(log: &str, (from, until): (Timestamp, Timestamp)) -> anyhow::Result<BTreeMap<RequestKind, RequestCount>> {
+    let mut counts: BTreeMap<RequestKind, RequestCount> = BTreeMap::new();
+    for line in log.lines() {
+        let event: AuditEvent = serde_json::from_str(line).context("cannot read the audit log")?;
+        let is_counted = event.stage == "ResponseComplete"
+            && event.user.username == CONTROLLERS
+            && (from..until).contains(&event.request_received_timestamp);
+        let Some(object) = event.object_ref.filter(|_| is_counted) else { continue };
+        let mut resource = object.resource;
+        for (separator, part) in [('.', object.api_group), ('/', object.subresource)] {
+            if !part.is_empty() {
+                resource.push(separator);
+                resource.push_str(&part);
+            }
+        }
+        let count = counts.entry((event.verb, resource)).or_default();
+        count.requests += 1;
+        count.conflicts += usize::from(event.response_status.is_some_and(|status| status.code == CONFLICT));
+    }
+    Ok(counts)
+}
+
+fn print(
+    counts: &BTreeMap<RequestKind, RequestCount>,
+    deployments: usize,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
+    let unit = "requests/Deployment";
+    let each = |requests: usize| requests as f64 / deployments as f64;
+    let (mut writes, mut events, mut reads, mut conflicts) = (0, 0, 0, 0);
+    for ((verb, resource), count) in counts {
+        printer.line(&format!("writes/{verb}/{resource}"), each(count.requests), unit)?;
+        conflicts += count.conflicts;
+        match READS.contains(&verb.as_str()) {
+            true => reads += count.requests,
+            false => writes += count.requests,
+        }
+        events += if resource == "events" { count.requests } else { 0 };
+    }
+    printer.line("writes/events", each(events), unit)?;
+    printer.line("writes/all", each(writes), unit)?;
+    printer.line("writes/reads", each(reads), unit)?;
+    printer.line("writes/conflicts", conflicts as f64, "requests")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(user: &str, verb: &str, group: &str, resource: &str, subresource: &str, code: u16, at: &str) -> String {
+        let event = json!({
+            "stage": "ResponseComplete", "verb": verb, "user": {"username": user},
+            "objectRef": {"resource": resource, "apiGroup": group, "subresource": subresource},
+            "responseStatus": {"code": code}, "requestReceivedTimestamp": format!("2026-01-01T00:00:{at}.000001Z"),
+        });
+        event.to_string()
+    }
+
+    #[test]
+    fn requests_of_the_controllers_are_counted_by_verb_and_resource() {
+        let log = [
+            line(CONTROLLERS, "patch", "work.karmada.io", "works", "status", 200, "10"),
+            line(CONTROLLERS, "patch", "work.karmada.io", "works", "status", 409, "11"),
+            line(CONTROLLERS, "get", "", "secrets", "", 200, "12"),
+            line(CONTROLLERS, "create", "", "events", "", 201, "13"),
+            line("admin", "create", "apps", "deployments", "", 201, "11"),
+            line(CONTROLLERS, "patch", "work.karmada.io", "works", "status", 200, "09"),
+            line(CONTROLLERS, "patch", "work.karmada.io", "works", "status", 200, "20"),
+        ];
+        let [from, until] = ["10", "20"].map(|at| format!("2026-01-01T00:00:{at}Z").parse().unwrap());
+        let counts = count(&log.join("\n"), (from, until)).unwrap();
+        let mut printer = MeasurementPrinter { out: Vec::new() };
+        print(&counts, 2, &mut printer).unwrap();
+        let expected = "\
+            writes/create/events 0.50 requests/Deployment\n\
+            writes/get/secrets 0.50 requests/Deployment\n\
+            writes/patch/works.work.karmada.io/status 1.00 requests/Deployment\n\
+            writes/events 0.50 requests/Deployment\n\
+            writes/all 1.50 requests/Deployment\n\
+            writes/reads 0.50 requests/Deployment\n\
+            writes/conflicts 1.00 requests\n";
+        assert_eq!(String::from_utf8(printer.out).unwrap(), expected);
+    }
+}

@@ -1,0 +1,244 @@
+//! `crowsnest mcp` and `/mcp` with a fleet of two members: both protocol revisions, rights of the caller, origins, limits, the
+//! set-up in the documentation; and an evaluation with recorded questions.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, binary, until};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+mod evaluation;
+
+const SHOP: &str = include_str!("mcp/shop.yaml");
+const PROPAGATED: &str = include_str!("mcp/propagated.yaml");
+const PAGE: &str = include_str!("../../docs/MCP.md");
+const RESOURCE: &str = "/apis/search.crowsnest.io/v1alpha1/mcp";
+
+/// A running `crowsnest mcp`.
+struct Session {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    id: u64,
+}
+
+impl Session {
+    /// Starts it with these arguments, as a set-up names them.
+    fn start(fleet: &Fleet, args: &[&str]) -> Result<Self> {
+        let mut child = Command::new(binary()?)
+            .args(args)
+            .env("KUBECONFIG", fleet.kubeconfig("cp"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let input = child.stdin.take().context("no standard input")?;
+        let output = BufReader::new(child.stdout.take().context("no standard output")?);
+        Ok(Self { child, input, output, id: 0 })
+    }
+
+    /// Sends a request and returns the whole response.
+    fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
+        self.id += 1;
+        writeln!(self.input, "{}", message(self.id, method, params))?;
+        self.input.flush()?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        let response: Value = serde_json::from_str(&line).with_context(|| format!("{method} answers {line:?}"))?;
+        ensure!(response["id"] == self.id, "{response}");
+        Ok(response)
+    }
+
+    /// Text of a tool's answer, and whether it is an error.
+    fn call(&mut self, tool: &str, arguments: &Value) -> Result<(String, bool)> {
+        text(&self.request("tools/call", &json!({"name": tool, "arguments": arguments}))?)
+    }
+
+    /// Ends the input; the process must exit with success.
+    fn end(mut self) -> Result<()> {
+        drop(self.input);
+        ensure!(self.child.wait()?.success());
+        Ok(())
+    }
+}
+
+fn message(id: u64, method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+fn text(response: &Value) -> Result<(String, bool)> {
+    let result = &response["result"];
+    let text = result["content"][0]["text"].as_str().with_context(|| response.to_string())?;
+    Ok((text.to_owned(), result["isError"] == true))
+}
+
+#[test]
+fn assistants_read_the_fleet() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.on(&fleet.kubeconfig("member1")).ok(&["apply", "-f", "-"], SHOP)?;
+    kubectl.ok(&["apply", "-f", "-"], PROPAGATED)?;
+    let walk = || -> Result<()> {
+        tools(&fleet)?;
+        set_up(&fleet)?;
+        rights(&fleet, &kubectl)?;
+        listener(&fleet)?;
+        Ok(())
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Each tool, over standard input and output, in the revision with a handshake.
+fn tools(fleet: &Fleet) -> Result<()> {
+    let mut session = Session::start(fleet, &["mcp"])?;
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+    let begun = session.request("initialize", &params)?;
+    ensure!(begun["result"]["protocolVersion"] == "2025-11-25", "{begun}");
+    until("the pods to be found", || {
+        let (text, _) = session.call("search", &json!({"query": "kind:pod ns:shop status:Running"}))?;
+        Ok(text.contains("\ntotal\t2\n"))
+    })?;
+    let deployment = json!({"cluster": "member1", "kind": "deployment", "namespace": "shop", "name": "checkout"});
+    let propagated = json!({"kind": "deploy", "namespace": "fleet", "name": "web"});
+    until("the placement to be explained", || {
+        Ok(session.call("explain", &propagated)?.0.contains("target\tmember1\t"))
+    })?;
+    let plan = json!({"delete": [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "fleet", "name": "web"}}]});
+    let cases: [(&str, Value, &[&str]); 9] = [
+        ("search", json!({"query": "kind:pod ns:shop", "group": "cluster"}), &["cluster\tcount\nmember1\t2"]),
+        (
+            "get",
+            deployment.clone(),
+            &["object\tmember1\tapps/v1 Deployment\tshop/checkout", "ghcr.io/acme/checkout:1.27"],
+        ),
+        (
+            "get",
+            json!({"cluster": "member1", "kind": "secret", "namespace": "shop", "name": "db", "view": "manifest"}),
+            &["\n.data.password\t"],
+        ),
+        ("history", deployment.clone(), &["since\tgeneration\tpath\tbefore\tafter"]),
+        ("related", deployment, &["ConfigMap shop/settings", "owner"]),
+        (
+            "logs",
+            json!({"query": "kind:pod ns:shop", "tail": 3}),
+            &["cluster\tpod\tcontainer\ttime\ttext", "member1\tshop/checkout-"],
+        ),
+        ("explain", propagated, &["policy\tPropagationPolicy fleet/web", "target\tmember1\t"]),
+        ("plan", plan, &["object\tDeployment fleet/web\tRemoved"]),
+        (
+            "who_can",
+            json!({"verb": "get", "resource": "secrets", "namespace": "shop", "clusters": ["member1"]}),
+            &["member1\tUser ann\tshop\tRoleBinding shop/reader\tRole shop/reader\tget,list "],
+        ),
+    ];
+    for (tool, arguments, expected) in cases {
+        let (text, is_error) = session.call(tool, &arguments)?;
+        ensure!(!is_error, "{tool} {arguments}: {text}");
+        for expected in expected {
+            ensure!(text.contains(expected), "{tool} {arguments}: {expected:?} is not in {text}");
+        }
+        ensure!(!text.contains("c3dvcmRmaXNo") && !text.contains("swordfish"), "{tool} shows a secret: {text}");
+    }
+    session.end()
+}
+
+/// The set-ups of the documentation start a server that answers, in both revisions.
+fn set_up(fleet: &Fleet) -> Result<()> {
+    let mut started = 0;
+    for block in PAGE.split("```json\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        let set_up: Value = serde_json::from_str(block).with_context(|| block.to_owned())?;
+        let server = set_up.get("mcpServers").or(set_up.get("servers")).context("no servers")?["crowsnest"].clone();
+        let Some(args) = server["args"].as_array() else { continue };
+        ensure!(server["command"] == "crowsnest", "{server}");
+        let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+        let mut session = Session::start(fleet, &args)?;
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+        let discovered = session.request("server/discover", &json!({"_meta": meta}))?;
+        ensure!(discovered["result"]["supportedVersions"][0] == "2026-07-28", "{discovered}");
+        let begun = session.request("initialize", &json!({"protocolVersion": "2025-06-18"}))?;
+        ensure!(begun["result"]["protocolVersion"] == "2025-06-18", "{begun}");
+        session.end()?;
+        started += 1;
+    }
+    ensure!(started == 3, "{started}");
+    Ok(())
+}
+
+/// Two users who alternate never see each other's objects.
+fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let call = |user: &str, tool: &str, arguments: &Value| {
+        let body = message(1, "tools/call", &json!({"name": tool, "arguments": arguments})).to_string();
+        let as_user = kubectl.with(&["--as", user, "--as-group", "system:authenticated"]);
+        let out = as_user.ok(&["create", "--raw", RESOURCE, "-f", "-"], &body)?;
+        text(&serde_json::from_str(&out)?)
+    };
+    let everything = json!({"query": "ns:shop", "limit": 100});
+    for _ in 0..3 {
+        let (ann, _) = call("ann", "search", &everything)?;
+        ensure!(ann.contains("\tSecret\tshop\tdb") && !ann.contains("ConfigMap"), "{ann}");
+        let (bob, _) = call("bob", "search", &everything)?;
+        ensure!(bob.contains("\tConfigMap\tshop\tsettings") && !bob.contains("Secret"), "{bob}");
+    }
+    let secret = json!({"kind": "secret", "namespace": "shop", "name": "db"});
+    let (bob, is_error) = call("bob", "get", &secret)?;
+    ensure!(is_error && bob.contains("not found in any cluster, or you cannot read it there"), "{bob}");
+    let (ann, is_error) = call("ann", "get", &secret)?;
+    ensure!(!is_error && ann.contains(".data keys\tpassword"), "{ann}");
+    let (bob, is_error) = call("bob", "explain", &json!({"kind": "deploy", "namespace": "fleet", "name": "web"}))?;
+    ensure!(is_error, "{bob}");
+    let mut session = Session::start(fleet, &["mcp", "--as", "ann", "--as-group", "system:authenticated"])?;
+    let (ann, _) = session.call("search", &everything)?;
+    ensure!(ann.contains("\tSecret\tshop\tdb") && !ann.contains("ConfigMap"), "{ann}");
+    session.end()
+}
+
+/// The UI's address: tokens, origins, methods, sizes and rates.
+fn listener(fleet: &Fleet) -> Result<()> {
+    crate::use_ring();
+    let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
+    let (url, bearer) = (format!("{ui}/mcp"), format!("Bearer {token}"));
+    Runtime::new()?.block_on(async {
+        let client = reqwest::Client::new();
+        let post = |headers: &[(&str, &str)], body: String| {
+            let request = client.post(&url).header("content-type", "application/json").body(body);
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send()
+        };
+        let list = message(1, "tools/list", &json!({})).to_string();
+        let authorized = ("authorization", bearer.as_str());
+        let answer: Value = serde_json::from_str(&post(&[authorized], list.clone()).await?.text().await?)?;
+        ensure!(answer["result"]["tools"].as_array().map(Vec::len) == Some(8), "{answer}");
+        let cases: [(&[(&str, &str)], String, u16); 5] = [
+            (&[], list.clone(), 401),
+            (&[("cookie", "crowsnest-session=x")], list.clone(), 401),
+            (&[authorized, ("origin", "https://evil.example")], list.clone(), 403),
+            (&[authorized, ("mcp-protocol-version", "2026-07-28")], list.clone(), 400),
+            (&[authorized], "x".repeat((4 << 20) + 1), 413),
+        ];
+        for (headers, body, expected) in cases {
+            let status = post(headers, body).await?.status();
+            ensure!(status == expected, "{headers:?} answers {status}, not {expected}");
+        }
+        for method in [reqwest::Method::GET, reqwest::Method::DELETE] {
+            let answer = client.request(method, &url).header("authorization", &bearer).send().await?;
+            ensure!(answer.status() == 405 && answer.headers()["allow"] == "POST", "{answer:?}");
+        }
+        let ping = message(1, "ping", &json!({})).to_string();
+        let answers = futures::future::join_all((0..60).map(|_| post(&[authorized], ping.clone()))).await;
+        let mut limited = 0;
+        for answer in answers {
+            let answer = answer?;
+            if answer.status() == 429 {
+                ensure!(answer.headers().contains_key("retry-after"), "{answer:?}");
+                limited += 1;
+            }
+        }
+        ensure!((1..=40).contains(&limited), "{limited} of 60 are refused");
+        Ok(())
+    })
+}

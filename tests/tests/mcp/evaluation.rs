@@ -1,0 +1,126 @@
+//! Questions of operators with known answers, on a seeded fleet of 20 clusters, answered by calls of the tools. This program replaces
+//! the assistant: `questions.json` has the calls of each question, which may use cells of earlier answers, and the facts that
+//! the answers must contain.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::{Value, json};
+
+use super::Session;
+
+const QUESTIONS: &str = include_str!("questions.json");
+/// Objects by member.
+const SEED: [(&str, &str); 3] = [
+    ("member4", include_str!("seed/member4.yaml")),
+    ("member7", include_str!("seed/member7.yaml")),
+    ("member12", include_str!("seed/member12.yaml")),
+];
+const CONTROL_PLANE: &str = include_str!("seed/control-plane.yaml");
+
+/// Limits of the medians: tool calls, and bytes of answers.
+const MAX_CALLS: usize = 3;
+const MAX_BYTES: usize = 12 << 10;
+const MIN_OBJECTS: u64 = 5_000;
+
+#[test]
+fn questions_of_operators_are_answered() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let load = ["--members", "20", "--load", "pods=2500,seed=7"];
+    let fleet = Fleet::start(&dir.path().join("data"), &load)?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    seed(&fleet, &kubectl).with_context(|| fleet.log())?;
+    evaluate(&fleet).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn seed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    for (member, objects) in SEED {
+        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], objects)?;
+    }
+    kubectl.ok(&["apply", "-f", "-"], CONTROL_PLANE)?;
+    let member = kubectl.on(&fleet.kubeconfig("member4"));
+    let mut session = Session::start(fleet, &["mcp"])?;
+    let mut has = |query: &str, text: &str| -> Result<()> {
+        until(query, || Ok(session.call("search", &json!({"query": query}))?.0.contains(text)))
+    };
+    has("kind:pod ns:bookshop cluster:member4 status:Running", "\ntotal\t1\n")?;
+    has("kind:pod ns:bookshop name:importer* status:CrashLoopBackOff", "\ntotal\t1\n")?;
+    has("kind:deploy cluster:member2,member9 ns:fleet name:=front", "\ntotal\t2\n")?;
+    // A change, a deletion and a cordoned node, each after the object is in the cache.
+    member.ok(
+        &["-n", "bookshop", "set", "image", "deploy/catalog", "catalog=registry.example.com/books/catalog:2.1.0"],
+        "",
+    )?;
+    member.ok(&["-n", "bookshop", "delete", "configmap", "old-settings"], "")?;
+    member.ok(&["cordon", "member4-node-2"], "")?;
+    has("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", "\ntotal\t1\n")?;
+    has("is:deleted name:=old-settings", "\ntotal\t1\n")?;
+    session.end()
+}
+
+/// One question's costs.
+struct Cost {
+    calls: usize,
+    bytes: usize,
+}
+
+fn evaluate(fleet: &Fleet) -> Result<()> {
+    let questions: Vec<Value> = serde_json::from_str(QUESTIONS)?;
+    ensure!(questions.len() == 25, "{} questions", questions.len());
+    let mut session = Session::start(fleet, &["mcp"])?;
+    let (all, _) = session.call("search", &json!({"count_only": true}))?;
+    let objects = all.lines().find_map(|line| line.strip_prefix("total\t")).context("no total")?.parse::<u64>()?;
+    ensure!(objects >= MIN_OBJECTS, "{objects} objects");
+    let (mut costs, mut wrong) = (Vec::new(), Vec::new());
+    for question in &questions {
+        let (cost, missing) = answer(&mut session, question)?;
+        costs.push(cost);
+        wrong.extend(missing);
+    }
+    let calls = median(costs.iter().map(|cost| cost.calls));
+    let bytes = median(costs.iter().map(|cost| cost.bytes));
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    ensure!(calls <= MAX_CALLS && bytes <= MAX_BYTES, "{calls} calls, {bytes} bytes");
+    session.end()
+}
+
+/// Calls the tools of a question; returns what is missing in the answers.
+fn answer(session: &mut Session, question: &Value) -> Result<(Cost, Option<String>)> {
+    let (mut answers, mut cells) = (Vec::new(), BTreeMap::<String, String>::new());
+    let calls = question["calls"].as_array().context("no calls")?;
+    for call in calls {
+        let mut arguments = call["arguments"].to_string();
+        for (name, value) in &cells {
+            arguments = arguments.replace(&format!("{{{name}}}"), value);
+        }
+        let tool = call["tool"].as_str().context("no tool")?;
+        let (text, is_error) = session.call(tool, &serde_json::from_str(&arguments)?)?;
+        ensure!(!is_error, "{tool} {arguments}: {text}");
+        if let Some(column) = call["take"].as_str() {
+            cells.insert(column.to_owned(), cell(&text, column)?);
+        }
+        answers.push(text);
+    }
+    let facts = question["facts"].as_array().context("no facts")?.iter().filter_map(Value::as_str);
+    let missing: Vec<&str> = facts.filter(|fact| !answers.iter().any(|text| text.contains(fact))).collect();
+    let cost = Cost { calls: calls.len(), bytes: answers.iter().map(String::len).sum() };
+    let wrong = || format!("{}: {missing:?} is not in {}", question["question"], answers.join("\n---\n"));
+    Ok((cost, (!missing.is_empty()).then(wrong)))
+}
+
+/// The cell of this column in the first row of the table.
+fn cell(text: &str, column: &str) -> Result<String> {
+    let mut lines = text.lines().skip_while(|line| !line.split('\t').any(|head| head == column));
+    let at = lines.next().and_then(|heads| heads.split('\t').position(|head| head == column));
+    let row = lines.next().zip(at).and_then(|(row, at)| row.split('\t').nth(at));
+    Ok(row.with_context(|| format!("no column {column} in {text}"))?.to_owned())
+}
+
+fn median(values: impl Iterator<Item = usize>) -> usize {
+    let mut values: Vec<usize> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}

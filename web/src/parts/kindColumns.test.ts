@@ -1,0 +1,40 @@
+import { expect, it } from 'vitest'
+import type { Hit } from '../api/types'
+import { kindOf, narrowed, numbers, shownColumns } from './kindColumns'
+
+it.each([
+  ['kind:pod', 'Pod'],
+  ['kind:po ns:shop', 'Pod'],
+  ['kind:Deployment sort:name', 'Deployment'],
+  ['kind:certificate', 'certificate'],
+  ['kind:pod,deploy', undefined],
+  ['-kind:pod', undefined],
+  ['kind:workload', undefined],
+  ['kind:p*', undefined],
+  ['kind:pod OR web', undefined],
+  ['web', undefined],
+])('%s is about %s', (q, kind) => expect(kindOf(q)).toBe(kind))
+
+const hit = (more: Partial<Hit>): Hit => ({ cluster: 'm1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name: 'web-0', matched: [], ...more })
+
+it('empty columns are hidden, unless they are chosen', () => {
+  const hits = [hit({ status: 'Running', restarts: 0 })]
+  expect(shownColumns(undefined, 'Pod', hits, false)).toEqual(['cluster', 'namespace', 'name', 'status', 'restarts'])
+  expect(shownColumns(['name', 'node'], 'Pod', hits, false)).toEqual(['name', 'node'])
+  expect(shownColumns(undefined, 'Pod', [], false)).toContain('node')
+  expect(shownColumns(undefined, undefined, hits, false)).toEqual(['cluster', 'kind', 'namespace', 'name', 'status', 'restarts'])
+})
+
+it('a kind without an entry has its printed columns', () => {
+  const hits = [hit({ columns: { 'print:Name': 'web', 'print:Issuer': 'acme', 'print:Age': '3d' } })]
+  expect(shownColumns(undefined, 'certificate', hits, false)).toEqual(['cluster', 'namespace', 'name', 'print:Issuer'])
+})
+
+it('a narrow screen begins with the name and the state', () => {
+  expect(narrowed(['cluster', 'namespace', 'name', 'status'])).toEqual(['name', 'status', 'cluster', 'namespace'])
+})
+
+it('requested columns of numbers are found by their values', () => {
+  const hits = [hit({ columns: { 'print:Data': '3', 'print:Type': 'Opaque' } }), hit({ columns: { 'print:Data': '12' } })]
+  expect(numbers(['restarts', 'print:Data', 'print:Type', 'print:None'], hits)).toEqual(['print:Data'])
+})

@@ -1,0 +1,48 @@
+// States of all kinds, and how they are shown: one table for every view.
+
+/** `good`: as desired; `busy`: on the way; `warn`: needs a look; `bad`: failed; `idle`: neither. */
+export type Tone = 'good' | 'busy' | 'warn' | 'bad' | 'idle'
+
+/** Distinguishable without colour. */
+export const GLYPHS: Record<Tone, string> = { good: '✓', busy: '◔', warn: '!', bad: '✗', idle: '–' }
+
+const STATES: Record<Tone, string> = {
+  good: 'Running Ready Active Bound Available Healthy Complete Completed Succeeded Successful True Applied Scheduled Synced Established Accepted Approved Issued Deployed Online Normal Kept',
+  busy: 'Pending ContainerCreating PodInitializing Progressing Terminating Waiting Scheduling Updating Deploying Creating Deleting Removing Draining Evicting Rescheduling Released',
+  warn: 'Unknown Warning SchedulingDisabled Suspended Paused Degraded Doubted Stale Stalled Unscheduled Drifted',
+  bad: 'Failed False NotReady Unhealthy Lost Evicted OOMKilled Unschedulable Unavailable DeadlineExceeded NodeLost NodeAffinity NodeShutdown Preempted ContainerCannotRun ContainerStatusUnknown UnexpectedAdmissionError Denied Offline Conflicting',
+  idle: 'Deleted Disabled None Retain',
+}
+
+const TONES = new Map(Object.entries(STATES).flatMap(([tone, states]) => states.split(' ').map((state) => [state, tone as Tone] as const)))
+
+/** Reasons that have no entry of their own: `CrashLoopBackOff`, `ErrImagePull`, `InvalidImageName`, `ExitCode:1`, `Signal:9`. */
+const FAILED = /BackOff|Error|^Err|Fail|Invalid|^ExitCode:|^Signal:|Kill|Exceeded|Mismatch/
+const WORST: Tone[] = ['bad', 'warn', 'busy', 'good', 'idle']
+
+/** The tone of a state as kubectl prints it. */
+export function toneOf(state: string | undefined): Tone {
+  if (state === undefined || state === '') return 'idle'
+  const known = TONES.get(state)
+  if (known) return known
+  // A node prints `Ready,SchedulingDisabled`; the worst part counts.
+  if (state.includes(',')) {
+    const tones = state.split(',').map((part) => toneOf(part.trim()))
+    return WORST.find((tone) => tones.includes(tone)) ?? 'idle'
+  }
+  // Init containers: `Init:1/2` is progress, `Init:Error` is a failure.
+  if (/^Init:\d+\/\d+$/.test(state)) return 'busy'
+  if (state.startsWith('Init:')) return toneOf(state.slice('Init:'.length))
+  if (FAILED.test(state)) return 'bad'
+  return /ing$/.test(state) ? 'busy' : 'idle'
+}
+
+/** The tone of `READY`: `2/3`. */
+export function toneOfReady(ready: string | undefined): Tone {
+  const [is, all] = (ready ?? '').split('/')
+  if (all === undefined) return 'idle'
+  return is === all ? (all === '0' ? 'idle' : 'good') : is === '0' ? 'bad' : 'warn'
+}
+
+/** The tone of a status that is True, False or Unknown, and should be True. */
+export const toneOfReadiness = (status: string): Tone => (status === 'True' ? 'good' : status === 'False' ? 'bad' : 'warn')

@@ -1,0 +1,36 @@
+// Texts of the home page.
+import type { Locale } from '../prefs'
+
+const en = {
+  allWell: (clusters: number) => (clusters === 1 ? 'The cluster is ready, and nothing needs attention.' : `All ${clusters} clusters are ready, and nothing needs attention.`),
+  notReady: (down: number, all: number) => (down === 1 ? `1 of ${all} clusters is not ready.` : `${down} of ${all} clusters are not ready.`),
+  needAttention: (n: number) => (n === 1 ? 'All clusters are ready; 1 problem needs attention.' : `All clusters are ready; ${n} problems need attention.`),
+  noClusters: 'There are no clusters that you may see.',
+  joinFirst: 'The fleet has no clusters yet.',
+  join: 'Join a cluster',
+  attention: 'Needs attention',
+  trend: (values: string) => `Over the last hour: ${values}`,
+  clusters: 'Clusters',
+  allClusters: (n: number) => `All ${n.toLocaleString('en')} clusters`,
+  changes: 'Recent changes',
+  rollouts: 'Rollouts in progress',
+  none: { changes: 'No workload has changed in the last hour.', rollouts: 'No rollout is in progress.' },
+}
+
+const zh: typeof en = {
+  allWell: (clusters) => `全部 ${clusters} 个集群就绪，没有需要处理的问题。`,
+  notReady: (down, all) => `${all} 个集群中有 ${down} 个未就绪。`,
+  needAttention: (n) => `所有集群就绪；有 ${n} 个问题需要处理。`,
+  noClusters: '没有您可以查看的集群。',
+  joinFirst: '舰队中还没有集群。',
+  join: '加入集群',
+  attention: '需要处理',
+  trend: (values) => `最近一小时：${values}`,
+  clusters: '集群',
+  allClusters: (n) => `全部 ${n} 个集群`,
+  changes: '最近的变更',
+  rollouts: '正在进行的滚动更新',
+  none: { changes: '最近一小时没有工作负载变更。', rollouts: '没有正在进行的滚动更新。' },
+}
+
+export const homeText: Record<Locale, typeof en> = { en, 'zh-CN': zh }

@@ -1,0 +1,159 @@
+// Actions on several results: a dry run of each in its cluster, then the confirmed action.
+import { useEffect, useState } from 'react'
+import type { ObjectRef } from '../api/client'
+import { CONTROL_PLANE } from '../api/client'
+import { keyOf } from '../api/pages'
+import type { Hit } from '../api/types'
+import { KindIcon } from '../icons/Icon'
+import { ClusterName } from '../parts/ClusterName'
+import { Control } from '../parts/Control'
+import { Modal } from '../parts/Modal'
+import { Pill } from '../parts/Pill'
+import type { Tone } from '../parts/status'
+import { Table } from '../parts/Table'
+import { useTextOf } from '../text'
+import { bulkText, type BulkAction } from '../text/bulk'
+import { object as texts } from '../text/object'
+import { explain } from './object/explain'
+import { canRestart } from './object/facts'
+import { removeObject, restartObject, type Earnest } from './object/objects'
+
+/** Objects of one action, and requests at the same time. */
+const MOST = 100
+const AT_ONCE = 4
+
+export type Marked = ReadonlyMap<string, Hit>
+
+interface BulkProps {
+  marked: Marked
+  onClear: () => void
+}
+
+/** The selection and what can be done with it. */
+export function Bulk({ marked, onClear }: BulkProps) {
+  const t = useTextOf(bulkText)
+  const [action, setAction] = useState<BulkAction>()
+  const hits = [...marked.values()]
+  const many = hits.length > MOST ? t.tooMany(MOST) : undefined
+  return (
+    <section className="bulk" aria-label={t.selected(hits.length)}>
+      <span role="status">{t.selected(hits.length)}</span>
+      <Control why={many ?? (hits.every(canRestart) ? undefined : t.notRestartable)} onClick={() => setAction('restart')}>
+        {t.start.restart}
+      </Control>
+      <Control why={many} className="danger" onClick={() => setAction('delete')}>
+        {t.start.delete}
+      </Control>
+      <button type="button" className="quiet" onClick={onClear}>
+        {t.clear}
+      </button>
+      {action && (
+        <Confirm
+          action={action}
+          hits={hits}
+          onClose={(done) => {
+            setAction(undefined)
+            if (done) onClear()
+          }}
+        />
+      )}
+    </section>
+  )
+}
+
+type State = { at: 'checking' | 'accepted' | 'running' | 'done' } | { at: 'refused'; why: string }
+const TONES: Record<State['at'], Tone> = { checking: 'busy', accepted: 'idle', running: 'busy', done: 'good', refused: 'bad' }
+
+const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, earnest: Earnest) =>
+  action === 'delete' ? removeObject(ref, uid, earnest) : restartObject(ref, new Date(), earnest)
+
+/** Calls a function for each item, a few at a time. */
+async function each<T>(items: readonly T[], call: (item: T) => Promise<void>): Promise<void> {
+  const rest = [...items]
+  const one = async () => {
+    for (let next = rest.shift(); next !== undefined; next = rest.shift()) await call(next)
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, one))
+}
+
+function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; onClose: (done: boolean) => void }) {
+  const t = useTextOf(bulkText)
+  const object = useTextOf(texts)
+  const [states, setStates] = useState<ReadonlyMap<string, State>>(new Map())
+  const [typed, setTyped] = useState('')
+  const [phase, setPhase] = useState<'checking' | 'checked' | 'running' | 'done'>('checking')
+  const stateOf = (hit: Hit): State => states.get(keyOf(hit)) ?? { at: 'checking' }
+  const put = (hit: Hit, state: State) => setStates((before) => new Map(before).set(keyOf(hit), state))
+  const send = (targets: readonly Hit[], earnest: Earnest, success: State['at'] & ('accepted' | 'done')) =>
+    each(targets, async (hit) => {
+      try {
+        await run(action, hit, hit.uid, earnest)
+        put(hit, { at: success })
+      } catch (error) {
+        put(hit, { at: 'refused', why: explain(error, hit.cluster, object) })
+      }
+    })
+
+  useEffect(() => {
+    let gone = false
+    void send(hits, 'dry-run', 'accepted').then(() => !gone && setPhase('checked'))
+    return () => {
+      gone = true
+    }
+  }, [])
+
+  const accepted = hits.filter((hit) => stateOf(hit).at === 'accepted')
+  const refused = hits.filter((hit) => stateOf(hit).at === 'refused').length
+  const why = phase !== 'checked' ? t.wait : accepted.length === 0 ? t.nothing : accepted.length > 1 && typed.trim() !== String(accepted.length) ? t.typeFirst : undefined
+  const label = t.title[action](hits.length)
+  const start = () => {
+    setPhase('running')
+    accepted.forEach((hit) => put(hit, { at: 'running' }))
+    void send(accepted, 'real', 'done').then(() => setPhase('done'))
+  }
+  return (
+    <Modal label={label} className="wide" onClose={() => onClose(phase === 'done')}>
+      <h2>{label}</h2>
+      {action === 'restart' && hits.some(({ cluster }) => cluster !== CONTROL_PLANE) && <p className="notice">{t.copies}</p>}
+      <Table label={label} heads={t.heads}>
+        {hits.map((hit) => {
+          const state = stateOf(hit)
+          return (
+            <tr key={keyOf(hit)} data-state={state.at}>
+              <th scope="row">
+                <KindIcon kind={hit.kind} /> {hit.name}
+              </th>
+              <td>
+                <ClusterName name={hit.cluster} />
+              </td>
+              <td>{hit.namespace}</td>
+              <td>
+                <Pill state={state.at === 'refused' ? state.why : t[state.at]} tone={TONES[state.at]} />
+              </td>
+            </tr>
+          )
+        })}
+      </Table>
+      {phase === 'checked' && refused > 0 && <p className="bad">{t.refusedSome(refused)}</p>}
+      {phase === 'done' ? (
+        <button type="button" onClick={() => onClose(true)}>
+          {t.close}
+        </button>
+      ) : (
+        <p className="tools">
+          {accepted.length > 1 && (
+            <label>
+              {t.type(accepted.length)} <input type="text" inputMode="numeric" size={6} autoComplete="off" value={typed} onChange={(event) => setTyped(event.target.value)} />
+            </label>
+          )}
+          <Control why={why} className={action === 'delete' ? 'danger' : 'primary'} onClick={start}>
+            {t.run[action]}
+          </Control>
+          <button type="button" onClick={() => onClose(false)}>
+            {t.cancel}
+          </button>
+        </p>
+      )}
+    </Modal>
+  )
+}

@@ -1,0 +1,57 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from 'wouter'
+import { objectAddress } from '../../api/address'
+import { getJson, reported, type ObjectRef } from '../../api/client'
+import { API } from '../../api/useSearch'
+import { ClusterName } from '../../parts/ClusterName'
+import { Pill } from '../../parts/Pill'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { object as texts } from '../../text/object'
+import { reachedRows, type BlastRadius, type Side } from './reached'
+import { explain } from './explain'
+import { asked } from './objects'
+
+/** Objects that depend on an object, or on which it depends, in all clusters. */
+export function Dependents({ refTo, side }: { refTo: ObjectRef; side: Side }) {
+  const t = useTextOf(texts)
+  const found = useQuery({
+    queryKey: ['blastradius', refTo, side],
+    queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${asked(refTo)}&dependencies=${side === 'dependencies'}`, signal),
+    refetchInterval: 30_000,
+  })
+  const rows = found.data ? reachedRows(found.data) : []
+  return (
+    <>
+      {reported(found.error) !== undefined && <p role="alert">{explain(found.error, refTo.cluster, t)}</p>}
+      {found.data && rows.length === 0 && <p className="empty">{t.nothingDepends[side]}</p>}
+      {found.data?.notices.map((notice) => (
+        <p className="notice" key={notice}>
+          {notice}
+        </p>
+      ))}
+      {rows.length > 0 && (
+        <Table caption label={t.sides[side]} heads={t.dependentColumns}>
+          {rows.map(({ node, distance, type, via, from }) => (
+            <tr key={`${node.cluster} ${node.uid}`}>
+              <th scope="row">
+                <Link href={objectAddress(node, 'related')}>{node.name}</Link>
+              </th>
+              <td>{node.kind}</td>
+              <td>
+                <ClusterName name={node.cluster} />
+              </td>
+              <td>
+                <Pill state={node.status} /> {node.ready}
+              </td>
+              <td>{distance}</td>
+              <td title={via}>
+                {type} {from}
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </>
+  )
+}

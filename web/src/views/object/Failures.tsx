@@ -1,0 +1,134 @@
+// Failure first: what a pod died of, and the failing pods of a workload.
+import { Link } from 'wouter'
+import { objectAddress, searchAddress } from '../../api/address'
+import { clusterRoot, CONTROL_PLANE, getJson, groupOf, request, type ObjectRef } from '../../api/client'
+import { patiently } from '../../api/kube'
+import type { Hit, KubeEvent, KubeObject } from '../../api/types'
+import { API } from '../../api/useSearch'
+import { useAsk } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { since } from '../../parts/format'
+import { Pill } from '../../parts/Pill'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { object as texts } from '../../text/object'
+import { failuresOf, type Failure } from './failures'
+import { podsOf } from './facts'
+import { parameters } from './useLogs'
+
+export function Failures({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+  const failures = failuresOf(object)
+  if (failures.length > 0) return <OfPod refTo={refTo} object={object} failures={failures} />
+  const q = failingPods(refTo, object.kind)
+  return q === undefined ? null : <OfWorkload q={q} />
+}
+
+function OfPod({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObject; failures: Failure[] }) {
+  const t = useTextOf(texts)
+  return (
+    <section className="failures" aria-label={t.failures}>
+      {failures.map((failure) => (
+        <div key={failure.container}>
+          <p>
+            <Pill state={failure.state} tone="bad" /> {failure.container && <b>{failure.container}</b>}{' '}
+            {[
+              failure.exitCode !== undefined && t.exited(failure.exitCode),
+              failure.restarts > 0 && t.restarted(failure.restarts),
+              failure.since && t.ago(since(failure.since)),
+            ]
+              .filter(Boolean)
+              .join(' · ')}
+          </p>
+          {failure.message && <p className="why">{failure.message}</p>}
+          {failure.container && <LastLine refTo={refTo} failure={failure} />}
+        </div>
+      ))}
+      <LastWarning cluster={refTo.cluster} object={object} />
+    </section>
+  )
+}
+
+/** The last line that the container wrote before it ended. */
+function LastLine({ refTo, failure: { container, previous } }: { refTo: ObjectRef; failure: Failure }) {
+  const t = useTextOf(texts)
+  const q = podsOf(refTo, refTo.cluster) ?? ''
+  const line = useAsk(
+    ['last line', refTo, container, previous],
+    async (signal) => {
+      const asked = parameters({ q, container, previous, follow: false, tail: '1' })
+      const text = await patiently((patience) => request(`${API}/logs?${asked}`, { headers: { Accept: 'text/plain' }, signal: patience }).then((response) => response.text()), signal)
+      return text.trim().split('\n').at(-1) ?? ''
+    },
+    30_000,
+  )
+  const view = { container, ...(previous && { previous: 'true' }) }
+  if (!line.data) return null
+  return (
+    <p>
+      <code>{withoutSource(line.data)}</code> <Link href={objectAddress(refTo, 'logs', view)}>{t.tabs.logs}</Link>
+    </p>
+  )
+}
+
+/** Lines of plain text begin with their source: `member1 default/web-0 web | text`. */
+const withoutSource = (line: string) => line.replace(/^\S+ \S+ \S+ \| /, '')
+
+function LastWarning({ cluster, object }: { cluster: string; object: KubeObject }) {
+  const t = useTextOf(texts)
+  const { namespace, uid, name } = object.metadata
+  const events = useAsk(['last warning', cluster, uid], (signal) => {
+    const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''},type=Warning`)
+    return patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1/namespaces/${namespace ?? ''}/events?fieldSelector=${selector}&limit=50`, patience), signal)
+  })
+  const timeOf = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp ?? ''
+  const last = [...(events.data?.items ?? [])].sort((a, b) => timeOf(a).localeCompare(timeOf(b))).at(-1)
+  if (!last) return null
+  return (
+    <p>
+      <Pill state="Warning" text={last.reason} /> {last.message} · {t.ago(since(timeOf(last)))}{' '}
+      <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'pods', namespace, name }, 'events')}>{t.tabs.events}</Link>
+    </p>
+  )
+}
+
+/** Number of failing pods shown. */
+const MOST = 5
+const OWNERS: Record<string, string> = { deployments: 'apps', statefulsets: 'apps', daemonsets: 'apps', replicasets: 'apps', jobs: 'batch' }
+
+/** The query for the failing pods of a workload; a template's are those of all clusters. */
+export function failingPods({ apiVersion, resource, cluster, namespace, name }: ObjectRef, kind: string): string | undefined {
+  if (OWNERS[resource] !== groupOf(apiVersion)) return undefined
+  const where = cluster === CONTROL_PLANE ? '' : ` cluster:=${cluster}`
+  return `kind:pod ns:=${namespace ?? ''} owner:${kind.toLowerCase()}/${name} depth:2${where} -status:Running,Completed,Succeeded`
+}
+
+function OfWorkload({ q }: { q: string }) {
+  const t = useTextOf(texts)
+  const pods = useAsk(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MOST}&facets=&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
+  if (!pods.data || pods.data.hits.length === 0) return null
+  const { hits, total } = pods.data
+  return (
+    <section className="failures" aria-label={t.failures}>
+      <p>
+        <Link href={searchAddress({ q })}>{t.failingPods(total)}</Link>
+      </p>
+      <Table label={t.failures} heads={t.failingHeads}>
+        {hits.map((hit) => (
+          <tr key={`${hit.cluster}/${hit.name}`}>
+            <th scope="row">
+              <Link href={objectAddress(hit)}>{hit.name}</Link>
+            </th>
+            <td>
+              <ClusterName name={hit.cluster} />
+            </td>
+            <td>
+              <Pill state={hit.status} />
+            </td>
+            <td className="number">{hit.restarts}</td>
+            <td className="number">{since(hit.created)}</td>
+          </tr>
+        ))}
+      </Table>
+    </section>
+  )
+}

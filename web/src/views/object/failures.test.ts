@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import type { KubeObject } from '../../api/types'
+import { failuresOf } from './failures'
+
+const pod = (status: object): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'web-0' }, status })
+const container = (more: object) => pod({ phase: 'Running', containerStatuses: [{ name: 'web', ready: false, restartCount: 4, ...more }] })
+const ENDED = { exitCode: 137, reason: 'OOMKilled', finishedAt: '2026-01-01T00:00:00Z' }
+
+it.each([
+  ['a running container', container({ ready: true, restartCount: 0, state: { running: {} } }), []],
+  ['a container that is being created', container({ state: { waiting: { reason: 'ContainerCreating' } } }), []],
+  [
+    'a container that crashes',
+    container({ state: { waiting: { reason: 'CrashLoopBackOff', message: 'back-off 40s' } }, lastState: { terminated: ENDED } }),
+    [{ container: 'web', state: 'CrashLoopBackOff', message: 'back-off 40s', exitCode: 137, since: '2026-01-01T00:00:00Z', restarts: 4, previous: true }],
+  ],
+  ['an image that is missing', container({ restartCount: 0, state: { waiting: { reason: 'ErrImagePull', message: 'not found' } } }), [{ container: 'web', state: 'ErrImagePull', message: 'not found', restarts: 0, previous: false }]],
+  ['a container that has failed', container({ state: { terminated: ENDED } }), [{ container: 'web', state: 'OOMKilled', exitCode: 137, since: '2026-01-01T00:00:00Z', restarts: 4, previous: false }]],
+  ['a completed container', container({ state: { terminated: { exitCode: 0, reason: 'Completed' } } }), []],
+  ['a container that runs again', container({ ready: true, state: { running: {} }, lastState: { terminated: ENDED } }), [{ container: 'web', state: 'OOMKilled', exitCode: 137, since: '2026-01-01T00:00:00Z', restarts: 4, previous: true }]],
+  ['an evicted pod', pod({ phase: 'Failed', reason: 'Evicted', message: 'low on memory' }), [{ container: '', state: 'Evicted', message: 'low on memory', restarts: 0, previous: false }]],
+  ['another kind', { ...pod({ phase: 'Failed' }), kind: 'Deployment', apiVersion: 'apps/v1' }, []],
+])('%s', (_, object, expected) => expect(failuresOf(object)).toEqual(expected))

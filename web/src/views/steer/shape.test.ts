@@ -1,0 +1,43 @@
+import { expect, test } from 'vitest'
+import { clustersNamed, gathered, problemsOf } from './shape'
+import type { TreeNode } from './tree'
+
+const node = (kind: string, name: string, more: Partial<TreeNode> = {}): TreeNode => ({ id: `${kind} ${name}`, kind, name, health: 'good', children: [], ...more })
+const cluster = (name: string, more: Partial<TreeNode> = {}) => node('Cluster', name, { cluster: name, ...more })
+const names = ({ name, children }: TreeNode): unknown => (children.length === 0 ? name : { [name]: children.map(names) })
+
+test('the ways to problems remain', () => {
+  const root = node('Deployment', 'web', {
+    children: [
+      node('ResourceBinding', 'b', {
+        children: [
+          cluster('fine', { children: [node('Pod', 'a')] }),
+          cluster('suspended', { edge: 'suspended' }),
+          cluster('failing', { children: [node('ReplicaSet', 'r', { children: [node('Pod', 'x', { health: 'bad' }), node('Pod', 'y')] })] }),
+        ],
+      }),
+    ],
+  })
+  expect(names(problemsOf(root))).toEqual({ web: [{ b: ['suspended', { failing: [{ r: ['x'] }] }] }] })
+  expect(names(problemsOf(node('Deployment', 'web', { children: [cluster('fine')] })))).toEqual('web')
+})
+
+test('many collapsed clusters of one state are one node', () => {
+  const fine = Array.from({ length: 300 }, (_, nth) => cluster(`m${nth}`))
+  const bad = ['x', 'y'].map((name) => cluster(name, { health: 'bad' }))
+  const root = node('Deployment', 'web', { children: [node('ResourceBinding', 'b', { children: [...fine, ...bad] })] })
+  const binding = gathered(root, (name) => name === 'm7', (clusters) => `cluster:${clusters.length}`).children[0]!
+  expect(binding.children.map(({ kind, name, health }) => [kind, name, health])).toEqual([
+    ['Cluster', 'm7', 'good'],
+    ['Cluster', 'x', 'bad'],
+    ['Cluster', 'y', 'bad'],
+    ['Clusters', '299', 'good'],
+  ])
+  expect(binding.children.at(-1)!.query).toBe('cluster:299')
+})
+
+test.each([
+  ['', 2, { shown: ['east-1', 'east-2'], more: 1 }],
+  [' WEST', 2, { shown: ['west-1'], more: 0 }],
+  ['none', 2, { shown: [], more: 0 }],
+] as const)('clusters named %j', (text, most, expected) => expect(clustersNamed(['east-1', 'east-2', 'west-1'], text, most)).toEqual(expected))
