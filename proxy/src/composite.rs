@@ -148,8 +148,24 @@ impl CompositeVersion {
         self.positions.remove(cluster);
     }
 
+    /// Removes the clusters that are marked as leaving and for which `has_left` is true. The other clusters advance to
+    /// `reached`, up to which all changes were sent: without the removed cluster the version would otherwise refer to
+    /// an earlier position, and a watch from it would send changes twice.
+    pub fn forget_left(&mut self, has_left: impl Fn(&str) -> bool, reached: &CachePosition) {
+        let before = self.positions.len();
+        self.positions.retain(|cluster, position| position.version != LEAVING || !has_left(cluster));
+        if self.positions.len() < before {
+            self.advance_to(reached);
+        }
+    }
+
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         self.positions.keys().map(String::as_str)
+    }
+
+    /// True if the cluster's objects are being sent as deleted.
+    pub fn is_marked_leaving(&self, cluster: &str) -> bool {
+        self.version(cluster) == Some(LEAVING)
     }
 
     /// True if the version includes the cluster.
@@ -318,6 +334,19 @@ mod tests {
         // Nothing has ever changed in a new cache.
         composite.forget("m1");
         assert_eq!(composite.seq(&here), Some(Seq(0)));
+    }
+
+    #[test]
+    fn a_version_without_a_cluster_that_left_is_not_earlier() {
+        let (mut composite, cache) = (CompositeVersion::default(), CacheId::from("c1"));
+        let at = |seq| CachePosition { seq: Seq(seq), cache: cache.clone() };
+        composite.set("m1", "7", Some(at(3)));
+        composite.set("m2", "9", Some(at(8)));
+        composite.mark_leaving("m2");
+        composite.forget_left(|_| false, &at(9));
+        assert_eq!((composite.is_leaving(), composite.seq(&cache)), (true, Some(Seq(3))));
+        composite.forget_left(|cluster| cluster == "m2", &at(9));
+        assert_eq!((composite.includes("m2"), composite.seq(&cache)), (false, Some(Seq(9))));
     }
 
     #[rstest::rstest]

@@ -182,7 +182,9 @@ impl Pieces for Watch {
                 self.tell_leaving(query, &mut out).await?;
                 continue;
             }
-            if std::mem::take(&mut self.turned) {
+            // Portions stay out of date until the deletion of all objects that left was sent.
+            if self.turned && self.left.is_empty() {
+                self.turned = false;
                 for cluster in self.view.clusters(&self.index) {
                     self.position.set_portion(&self.view.label(&self.index, &cluster), self.view.portion(&cluster));
                 }
@@ -213,6 +215,10 @@ impl Pieces for Watch {
                         self.bookmark(false, &mut out)?;
                     }
                 }
+                () = sleep_until(self.left.due()) => {
+                    let changes = self.follower.ready_now();
+                    self.take(changes, &mut out).await?;
+                }
                 () = tokio::time::sleep_until(self.deadline) => self.ended = true,
                 () = self.stopping.cancelled() => self.ended = true,
             }
@@ -235,6 +241,9 @@ impl Watch {
         }
         let since = self.follower.since();
         self.left.forget(LAG, self.index.seq(), since);
+        if let Some(reached) = self.cache_position(since) {
+            self.position.forget_left(|cluster| !self.left.includes(cluster), &reached);
+        }
         self.ahead.retain(|_, seq| *seq > since);
         Ok(())
     }
@@ -295,12 +304,13 @@ impl Watch {
                 false => self.position.encode(),
             };
             self.object("ADDED", object, &version, out)?;
+            self.left.restore(record);
         }
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
             query.after = Some(next);
             self.initial.push_front(Coming { query, before });
-        } else if !self.position.includes(cluster.as_str()) {
+        } else if !self.position.includes(cluster.as_str()) || self.position.is_marked_leaving(cluster.as_str()) {
             // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
             // from the common position.
             let version = self.view.version(&self.index, cluster);
@@ -316,8 +326,8 @@ impl Watch {
         let mut deleted = Vec::new();
         let goes = self.view.query(&query.collection.cluster).is_none();
         if goes && self.position.includes(query.collection.cluster.as_str()) {
-            // Marks the cluster as leaving: a client that resumes from one of these events when the cluster is back
-            // would miss its objects.
+            // Marks the cluster as leaving until the deletion of all its objects was sent: a client that resumes from one
+            // of these events would miss the other deletions, and the cluster's objects when it is back.
             self.position.mark_leaving(query.collection.cluster.as_str());
         }
         for object in &page.objects {
@@ -327,13 +337,10 @@ impl Watch {
                 deleted.push(object.record.id);
             }
         }
-        self.left.record_deletions(&query, deleted, page.next.is_none());
-        let cluster = &query.collection.cluster;
+        self.left.record_deletions(&query, deleted, page.next.is_none(), LAG);
         if let Some(next) = page.next {
             query.after = Some(next);
             self.leaving.push_front(query);
-        } else if goes {
-            self.position.forget(cluster.as_str());
         }
         Ok(())
     }
@@ -345,6 +352,7 @@ impl Watch {
         }
         let is = self.view.shows(&change.object.record)?;
         let was = match &change.previous {
+            Some(previous) if self.left.has_reported(previous) => false,
             Some(previous) => {
                 self.view.shows(previous)? || !is && self.view.allows(previous) && self.left.take_deletion(previous)?
             }
@@ -392,6 +400,14 @@ impl Watch {
             self.position.advance_to(&cache_position);
         }
         self.events.append_bookmark(&self.position.encode(), ends_initial, out)
+    }
+}
+
+/// Never completes without a time.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -6,12 +6,15 @@ use crowsnest_index::{ChangeKind, Follower};
 use crowsnest_proxy::Body;
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use http::Method;
+use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::world::{CONFIG_MAPS, LABELLED, World, config_map, create, events, named, names, registered, world};
+use crate::world::{
+    CONFIG_MAPS, LABELLED, World, admin, config_map, create, events, named, names, registered, request, world,
+};
 
 fn config_maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
@@ -259,6 +262,53 @@ async fn a_version_of_a_leaving_cluster_is_expired() {
     let from_there = format!("{LABELLED}&resourceVersion={version}&watch=true");
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &from_there, None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    world.stop().await;
+}
+
+/// The objects are deleted before the watch reads which ones left, so that only the changes say so, with a version that
+/// must neither let the client miss the other deletions nor send it earlier changes again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_of_a_cluster_that_left_is_not_earlier() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    let member = world.members["m2"].admin();
+    let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
+    // The watch attends to changes and registrations in any order.
+    for round in 0..4 {
+        change(&world, &format!("{round}")).await;
+        let both = position(&world).await;
+        let from_both = format!("{LABELLED}&resourceVersion={both}");
+        let mut body = world.watch(CONFIG_MAPS, &from_both).await;
+        let mut follower = world.index.follow(world.index.seq());
+        let patch = Patch::Merge(json!({"data": {"v": format!("round {round}")}}));
+        objects.patch("both", &PatchParams::default(), &patch).await.unwrap();
+        await_change(&mut follower, ChangeKind::Modified, "both").await;
+        assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m2/both"]);
+        register(&mut world, &["m1"]);
+        for name in ["both", "only-m2"] {
+            objects.delete(name, &DeleteParams::default()).await.unwrap();
+            await_change(&mut follower, ChangeKind::Deleted, name).await;
+        }
+        let left = next(&mut body, 2).await;
+        register(&mut world, &["m1", "m2"]);
+        for (nth, event) in left.iter().enumerate() {
+            assert_eq!(event["type"], "DELETED", "{event}");
+            let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+            let query = format!("{LABELLED}&resourceVersion={version}&watch=true&timeoutSeconds=1");
+            let request = request(Method::GET, &query, "application/json", None);
+            let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request).await;
+            // Either the client has to list again, or the cluster was still in view, and the other deletion is sent.
+            let code = response.status();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8_lossy(&body);
+            let resumes = code == 200 && body.matches("DELETED").count() == 1 - nth && !body.contains("MODIFIED");
+            assert!(code == 410 || resumes, "round {round}: {code} {body}");
+        }
+        for name in ["both", "only-m2"] {
+            create(&member, "v1", "ConfigMap", Some("default"), config_map(name, "1")).await;
+            await_change(&mut follower, ChangeKind::Added, name).await;
+        }
+    }
     world.stop().await;
 }
 
