@@ -154,7 +154,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
     if offer == Offer::Version {
         return Ok(Accepted::default());
     }
-    let declines_protobuf = wanted.iter().any(|range| range.kind == PROTOBUF);
+    let wants_protobuf = wanted.iter().any(|range| range.kind == PROTOBUF);
     let mut declined = offer.produced().is_some();
     for range in wanted {
         let encoding = match range.kind {
@@ -168,7 +168,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
             return Ok(Accepted { encoding, shape, beta });
         }
     }
-    let known = |media: &'static str| if declines_protobuf && media == MEDIA { SERVED } else { media };
+    let known = |media: &'static str| if wants_protobuf && media == MEDIA { SERVED } else { media };
     // A client that accepts protobuf only gets the refusal of the route.
     Err(if declined { not_acceptable(known(MEDIA)) } else { transforms(known(offer.media())) })
 }

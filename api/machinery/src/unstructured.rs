@@ -200,6 +200,18 @@ pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     at(object, &["metadata", "finalizers"]).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
+/// The value without null fields, at any depth, as a JSON merge patch (RFC 7386) stores it. Nulls in lists are kept.
+pub fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
 /// Kubernetes' semantic equality: an absent field equals an empty map, an empty list and null.
 pub fn semantically_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
@@ -256,6 +268,13 @@ mod tests {
         assert_eq!(label(&object, "x.io/y"), Some("1"));
         remove(&mut object, &["metadata", "labels", "x.io/y"]);
         assert_eq!(object, json!({"metadata": {"name": "a", "labels": {}}}));
+    }
+
+    #[test]
+    fn null_fields_are_removed_at_any_depth() {
+        let value = json!({"a": null, "b": {"c": null}, "list": [null, {"d": null, "e": 1}], "f": ""});
+        assert_eq!(without_nulls(value), json!({"b": {}, "list": [null, {"e": 1}], "f": ""}));
+        assert_eq!(without_nulls(Value::Null), Value::Null);
     }
 
     #[test]

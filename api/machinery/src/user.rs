@@ -10,9 +10,9 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Prefix of the user names of service accounts, `system:serviceaccount:<namespace>:<name>`.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Group of all service accounts. Each is also in the group of its namespace, `system:serviceaccounts:<namespace>`.
-const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+pub(crate) const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// The key of an extra as suffix of a header name (`X-Remote-Extra-`, `Impersonate-Extra-`), in client-go's
 /// encoding: lower case, with invalid characters percent-encoded.
@@ -34,6 +34,16 @@ pub fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
     valid.then_some((namespace, name))
+}
+
+/// The user name of a service account.
+pub fn service_account_user(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT}{namespace}:{name}")
+}
+
+/// The groups of the service accounts of a namespace, besides `system:authenticated`.
+pub fn service_account_groups(namespace: &str) -> [String; 2] {
+    [SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
 /// `authentication.k8s.io` `UserInfo`.
@@ -96,6 +106,9 @@ mod tests {
     #[case("robot", None)]
     fn names_of_service_accounts(#[case] user: &str, #[case] expected: Option<(&str, &str)>) {
         assert_eq!(service_account(user), expected);
+        if let Some((namespace, name)) = expected {
+            assert_eq!(service_account_user(namespace, name), user);
+        }
     }
 
     #[rstest::rstest]

@@ -79,7 +79,7 @@ impl Watching {
 
 /// Events read from the available lines.
 #[derive(Default)]
-struct Heard {
+struct ReceivedEvents {
     steps: Vec<Step>,
     version: Option<String>,
     /// Steps older than preceding ones.
@@ -203,7 +203,7 @@ impl Collector {
         }
         let known = self.kind();
         let share = self.share(lines.buffered()).await?;
-        let mut heard = Heard::default();
+        let mut heard = ReceivedEvents::default();
         let mut ended = Ok(None);
         while let Some(line) = lines.ready() {
             if line.is_empty() {
@@ -224,7 +224,7 @@ impl Collector {
         line: &[u8],
         kind: &str,
         course: &CollectorProgress,
-        heard: &mut Heard,
+        heard: &mut ReceivedEvents,
     ) -> Result<Option<Ended>, Error> {
         let event: Event<'_> = self.parse(line)?;
         let step = match &*event.type_ {
@@ -267,13 +267,13 @@ impl Collector {
 
     async fn deliver(
         &self,
-        heard: Heard,
+        heard: ReceivedEvents,
         known: (String, Option<bool>),
         share: Share,
         watching: &mut Watching,
         course: &mut CollectorProgress,
     ) -> Result<(), Error> {
-        let Heard { steps, version, late, mut doubt } = heard;
+        let ReceivedEvents { steps, version, late, mut doubt } = heard;
         if !steps.is_empty() || version.is_some() {
             let kind = Self::reported_kind(known, &steps);
             let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };

@@ -5,7 +5,7 @@ use super::error::{ExportError, ExportFailure};
 use super::progress::{ExportProgress, ExportState};
 use super::selection::Selection;
 use super::source::{ObjectChange, Source};
-use super::state::{Memory, Remembered};
+use super::state::{ExportCheckpoint, Memory};
 use super::version::{DocumentVersion, Epochs};
 use super::{Engines, ExportOptions, indices};
 use bytes::Bytes;
@@ -48,7 +48,7 @@ pub struct Exporter {
 pub(super) struct Session {
     pub selection: Arc<Selection>,
     pub epochs: Epochs,
-    pub checkpoint: Remembered,
+    pub checkpoint: ExportCheckpoint,
     /// Selected collections that were incomplete in the store when their index was compared.
     pub incomplete: BTreeSet<CollectionKey>,
     saved_at: Instant,
@@ -184,7 +184,7 @@ impl Exporter {
         // Read before the first index: changes after it are followed.
         let position = self.source.latest();
         let (selected, written) = (selection.indices(), indices::written(&self.client).await?);
-        let checkpoint = Remembered {
+        let checkpoint = ExportCheckpoint {
             destination: self.destination.clone(),
             engine,
             selection: selection.digest(),
@@ -196,7 +196,7 @@ impl Exporter {
         // Saved before any write, so that the export can be cleaned up after a crash even if it is no longer
         // selected.
         if !selection.is_empty() {
-            let unsettled = Remembered { selection: String::new(), ..checkpoint.clone() };
+            let unsettled = ExportCheckpoint { selection: String::new(), ..checkpoint.clone() };
             self.memory.keep(&self.name, &unsettled).await?;
         }
         let mut session = Session::new(selection, epochs, checkpoint);
@@ -411,7 +411,7 @@ impl Exporter {
 }
 
 impl Session {
-    pub(super) fn new(selection: Arc<Selection>, epochs: Epochs, checkpoint: Remembered) -> Self {
+    pub(super) fn new(selection: Arc<Selection>, epochs: Epochs, checkpoint: ExportCheckpoint) -> Self {
         let incomplete = BTreeSet::new();
         Self { selection, epochs, checkpoint, incomplete, saved_at: Instant::now(), is_saved: true }
     }
@@ -463,7 +463,8 @@ impl Account for Written<'_> {
 
 fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
     let ObjectChange { seq, key, uid, object } = change;
-    let made = object.map(|object| document(&source.redacted(object)?)).transpose();
+    let made: Result<Option<Vec<u8>>, Box<dyn std::error::Error>> =
+        object.map(|object| Ok(document(&source.redacted(object)?)?)).transpose();
     let seq = DocumentVersion::of(epoch, seq).number();
     match made {
         Ok(made) => Ok(DocumentChange { seq, id: uid, document: made.map(Bytes::from) }),

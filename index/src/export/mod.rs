@@ -28,7 +28,7 @@ pub use error::{ExportError, ExportFailure, of_client};
 pub use exporter::Exporter;
 pub use progress::{ExportProgress, ExportState};
 pub use selection::Selection;
-pub use state::Remembered;
+pub use state::ExportCheckpoint;
 
 use crate::Index;
 use crowsnest_component_base::retry::Backoff;
@@ -126,7 +126,7 @@ impl Engines {
 pub struct Export {
     /// Name of the engine among those remembered.
     pub name: String,
-    /// See [`Remembered::destination`].
+    /// See [`ExportCheckpoint::destination`].
     pub destination: String,
     pub client: Client,
     pub selection: watch::Receiver<Arc<Selection>>,
@@ -159,7 +159,7 @@ impl Index {
     }
 
     /// Created exports, by the name of the engine.
-    pub async fn remembered_exports(&self) -> Result<BTreeMap<String, Remembered>, Error> {
+    pub async fn export_checkpoints(&self) -> Result<BTreeMap<String, ExportCheckpoint>, Error> {
         self.memory().all().await
     }
 
@@ -168,7 +168,7 @@ impl Index {
     pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
         let memory = self.memory();
         let Some(checkpoint) = memory.of(name).await? else { return Ok(()) };
-        memory.keep(name, &Remembered { abandoned_at: since_ms, ..checkpoint }).await
+        memory.keep(name, &ExportCheckpoint { abandoned_at: since_ms, ..checkpoint }).await
     }
 
     /// Deletes the saved state of an export, so that its engine is no longer cleaned up.

@@ -1,12 +1,10 @@
 //! Changes of the store as an export needs them: with the uids of deleted objects, and without values of Secrets.
 
 use super::error::ExportError;
-use crowsnest_store::Seq;
-use crowsnest_store::ingest::{self, Expected, Keep};
+use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::record::{Change, ChangeKind, Object, RecordKey};
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Replayed, Store};
-use serde_json::value::RawValue;
+use crowsnest_store::{Error, Replayed, Seq, Store};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -104,14 +102,11 @@ impl Source {
     }
 
     /// The object without values of Secrets, even if the store keeps them.
-    pub fn redacted(&self, object: Object) -> Result<Object, serde_json::Error> {
+    pub fn redacted(&self, object: Object) -> Result<Object, Error> {
         if !self.holds_secrets {
             return Ok(object);
         }
-        let raw: &RawValue = serde_json::from_slice(&object.body)?;
-        let expected = Expected { resource: object.record.key.resource(), kind: &object.record.kind };
-        let body = ingest::read(raw, expected, &Keep::default())?.body;
-        Ok(Object { body, ..object })
+        Ok(without_secret_values(&object)?.into_owned())
     }
 }
 

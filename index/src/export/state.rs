@@ -13,10 +13,10 @@ const PREFIX: &str = "export/";
 const ENGINE: &str = "export/engine/";
 const EPOCHS: &str = "export/epochs";
 
-/// State of an export, remembered across restarts and leaders.
+/// Saved state of an export, for restarts and later leaders.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remembered {
+pub struct ExportCheckpoint {
     /// The engine's address in the configuration, with which it can be reached after the selection has been
     /// removed.
     pub destination: String,
@@ -35,7 +35,7 @@ pub struct Remembered {
     pub abandoned_at: Option<i64>,
 }
 
-/// Reads and writes what is remembered.
+/// Reads and writes the checkpoints of exports.
 #[derive(Clone)]
 pub(super) struct Memory {
     pub store: Arc<dyn Store>,
@@ -45,8 +45,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// All remembered exports, by the name of the engine.
-    pub async fn all(&self) -> Result<BTreeMap<String, Remembered>, Error> {
+    /// All checkpoints, by the name of the engine.
+    pub async fn all(&self) -> Result<BTreeMap<String, ExportCheckpoint>, Error> {
         let facts = self.store.facts(ENGINE).await?;
         let read = |(name, text): (String, String)| {
             // State of a later version is ignored: the engine is compared again.
@@ -56,11 +56,11 @@ impl Memory {
         Ok(facts.into_iter().filter_map(read).collect())
     }
 
-    pub async fn of(&self, name: &str) -> Result<Option<Remembered>, Error> {
+    pub async fn of(&self, name: &str) -> Result<Option<ExportCheckpoint>, Error> {
         Ok(self.all().await?.remove(name))
     }
 
-    pub async fn keep(&self, name: &str, checkpoint: &Remembered) -> Result<(), ExportError> {
+    pub async fn keep(&self, name: &str, checkpoint: &ExportCheckpoint) -> Result<(), ExportError> {
         let text = serde_json::to_string(checkpoint).map_err(ExportError::State)?;
         Ok(self.store.keep_fact(&format!("{ENGINE}{name}"), Some(&text)).await?)
     }

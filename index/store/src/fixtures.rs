@@ -20,16 +20,25 @@ pub fn resource_of(object: &Value) -> Gvr {
 }
 
 pub fn draft(object: &Value) -> Draft {
+    draft_keeping(object, &Keep::default())
+}
+
+fn draft_keeping(object: &Value, keep: &Keep) -> Draft {
     let text = object.to_string();
     let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
     let gvr = resource_of(object);
     let expected = Expected { resource: &gvr, kind: "Pod" };
-    read(raw, expected, &Keep::default()).expect("an object")
+    read(raw, expected, keep).expect("an object")
 }
 
 /// The object as read from the store.
 pub fn stored(cluster_name: &str, id: u64, object: &Value) -> Object {
-    let draft = draft(object);
+    stored_keeping(cluster_name, id, object, &Keep::default())
+}
+
+/// The object as read from a store that keeps these parts.
+pub fn stored_keeping(cluster_name: &str, id: u64, object: &Value, keep: &Keep) -> Object {
+    let draft = draft_keeping(object, keep);
     let key = RecordKey {
         collection: CollectionKey::new(cluster(cluster_name), resource_of(object)),
         namespace: draft.namespace.as_str().into(),

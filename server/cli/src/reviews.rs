@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use crowsnest_apimachinery::rbac::ObjectKind;
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::{Value, json};
 
@@ -16,17 +17,6 @@ use crate::reach;
 use crate::verbs::get::{is_broken_pipe, yaml};
 
 const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
-/// Kinds that `--without` names, by the words for them.
-const KINDS: [(&str, &str, bool); 8] = [
-    ("role", "Role", true),
-    ("roles", "Role", true),
-    ("clusterrole", "ClusterRole", false),
-    ("clusterroles", "ClusterRole", false),
-    ("rolebinding", "RoleBinding", true),
-    ("rolebindings", "RoleBinding", true),
-    ("clusterrolebinding", "ClusterRoleBinding", false),
-    ("clusterrolebindings", "ClusterRoleBinding", false),
-];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
@@ -68,17 +58,16 @@ fn removal(value: &str) -> Result<Value, String> {
     };
     let (kind, rest) = value.split_once('/').ok_or_else(wrong)?;
     let (cluster, kind) = kind.split_once(':').unwrap_or(("", kind));
-    let kind = kind.to_lowercase();
-    let (_, kind, namespaced) = KINDS.iter().find(|(word, ..)| *word == kind).ok_or_else(wrong)?;
-    let (namespace, name) = match (namespaced, rest.split_once('/')) {
+    let kind = ObjectKind::of_resource(&kind.to_lowercase()).ok_or_else(wrong)?;
+    let (namespace, name) = match (kind.is_namespaced(), rest.split_once('/')) {
         (true, Some(parts)) => parts,
         (false, None) => ("", rest),
         _ => return Err(wrong()),
     };
-    if name.is_empty() || name.contains('/') || (*namespaced && namespace.is_empty()) {
+    if name.is_empty() || name.contains('/') || (kind.is_namespaced() && namespace.is_empty()) {
         return Err(wrong());
     }
-    let mut object = json!({"kind": kind, "name": name});
+    let mut object = json!({"kind": kind.to_string(), "name": name});
     for (field, value) in [("cluster", cluster), ("namespace", namespace)] {
         if !value.is_empty() {
             object[field] = value.into();

@@ -1,11 +1,11 @@
 //! Credentials that the parts of an installation share: CAs, certificates and the database password, each in a Secret
 //! of one namespace. `crowsnest credentials`, run by the chart's Job, creates missing ones and renews certificates long
-//! before they expire. [`judge`] decides and [`issue`] creates; Secrets that are kept are not written.
+//! before they expire. [`verdict`] decides and [`issue`] creates; Secrets that are kept are not written.
 //!
 //! The Secrets have cert-manager's keys (`tls.crt`, `tls.key`, `ca.crt`), so that cert-manager can manage them instead.
 
 mod issue;
-mod judge;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,9 +17,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use serde::Deserialize;
 
-use judge::{Verdict, evaluate};
+use verdict::{Verdict, evaluate};
 
-pub use judge::IssueReason;
+pub use verdict::IssueReason;
 
 pub const CERTIFICATE: &str = "tls.crt";
 pub const KEY: &str = "tls.key";

@@ -7,9 +7,9 @@ use clap::Args;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::http::InFlight;
 
-use super::edge::AuditArgs;
+use super::api_args::AuditArgs;
+use super::data_dir::DataDirArgs;
 use super::oidc::OidcArgs;
-use super::place::DataDirArgs;
 use crowsnest_up::ApiserverConfig;
 
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use crowsnest_apimachinery::names::ClusterName;
 
 use super::adapter::AdapterArgs;
+use super::api_args::ApiArgs;
 use super::controllers::ControllerArgs;
-use super::edge::EdgeArgs;
 use super::keep::KeepArgs;
 use super::oidc::{OidcArgs, SignInArgs};
 use super::tracing::TracingArgs;
@@ -55,7 +55,7 @@ pub(crate) struct PartArgs {
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
-    pub(crate) api: EdgeArgs,
+    pub(crate) api: ApiArgs,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crowsnest_cli::data_dir::default_data_dir;
 use crowsnest_controllers::runtime;
 use crowsnest_index::{IndexOptions, PostgresOptions, StoreOptions};
 
-use super::edge::WebhookArgs;
+use super::api_args::WebhookArgs;
 use super::estimator::{ListenAddress, address};
 use super::keep;
 use super::process::{PartArgs, ProcessArgs};

@@ -10,7 +10,7 @@ use crowsnest_controllers::runtime;
 use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
-use super::place::DataDirArgs;
+use super::data_dir::DataDirArgs;
 use super::process::PartArgs;
 use crowsnest_cli::rights::RightsArgs;
 use crowsnest_up::Config;

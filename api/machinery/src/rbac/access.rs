@@ -21,7 +21,7 @@ pub enum Scope {
 
 /// The RBAC objects of a cluster that a reader may list.
 #[derive(Clone, Copy)]
-pub struct View<'r> {
+pub struct VisibleRbac<'r> {
     pub rbac: &'r Rbac,
     /// True if the reader may list the object with this kind, namespace and name.
     pub is_visible: &'r (dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
@@ -50,7 +50,7 @@ pub struct MissingRole<'r> {
 
 /// Proofs in the order of bindings and their subjects, and the bindings that could not be evaluated.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Answer<'r> {
+pub struct AccessProofs<'r> {
     pub proofs: Vec<Proof<'r>>,
     pub missing: Vec<MissingRole<'r>>,
 }
@@ -94,12 +94,12 @@ impl Scope {
     }
 }
 
-impl<'r> View<'r> {
+impl<'r> VisibleRbac<'r> {
     /// All subjects that the visible bindings allow an action in the scope. The action's namespace is not used. Members of
     /// `system:masters` are allowed everything without a binding, so they are not among them.
-    pub fn who_can(&self, action: &Action, scope: &Scope) -> Answer<'r> {
+    pub fn who_can(&self, action: &Action, scope: &Scope) -> AccessProofs<'r> {
         let mut roles = HashMap::new();
-        let mut answer = Answer::default();
+        let mut answer = AccessProofs::default();
         let cluster = Scope::cluster();
         let scope = if matches!(action, Action::Path { .. }) { &cluster } else { scope };
         for (namespace, name, binding) in self.bindings(scope) {

@@ -24,6 +24,9 @@ pub use subject::{Subject, SubjectKind};
 
 use crate::user::UserInfo;
 
+/// Resources that only RBAC rules name, for example to impersonate users; no API server serves them.
+pub const VIRTUAL_RESOURCES: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
+
 /// The roles and bindings of one cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Rbac {

@@ -1,6 +1,7 @@
 //! Rules as they would be without some RBAC objects.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,20 @@ pub struct ObjectName {
 impl ObjectKind {
     pub const ALL: [Self; 4] = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
 
+    /// The kind with this name, plural or singular, in lower case.
+    pub fn of_resource(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name == kind.resource() || name == kind.singular())
+    }
+
+    fn singular(self) -> &'static str {
+        match self {
+            Self::Role => "role",
+            Self::ClusterRole => "clusterrole",
+            Self::RoleBinding => "rolebinding",
+            Self::ClusterRoleBinding => "clusterrolebinding",
+        }
+    }
+
     /// Plural of the kind.
     pub fn resource(self) -> &'static str {
         match self {
@@ -41,6 +56,27 @@ impl ObjectKind {
 
     pub fn is_namespaced(self) -> bool {
         matches!(self, Self::Role | Self::RoleBinding)
+    }
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Role => "Role",
+            Self::ClusterRole => "ClusterRole",
+            Self::RoleBinding => "RoleBinding",
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
+        })
+    }
+}
+
+/// `RoleBinding shop/web`
+impl fmt::Display for ObjectName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => write!(formatter, "{} {}", self.kind, self.name),
+            namespace => write!(formatter, "{} {namespace}/{}", self.kind, self.name),
+        }
     }
 }
 
@@ -207,6 +243,22 @@ mod tests {
         };
         let allowed: Vec<&str> = ["pods", "services", "secrets"].into_iter().filter(|resource| may(resource)).collect();
         assert_eq!(allowed.join(" "), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("rolebindings", Some(ObjectKind::RoleBinding))]
+    #[case("clusterrole", Some(ObjectKind::ClusterRole))]
+    #[case("pods", None)]
+    fn kinds_have_names(#[case] name: &str, #[case] expected: Option<ObjectKind>) {
+        assert_eq!(ObjectKind::of_resource(name), expected);
+    }
+
+    #[rstest::rstest]
+    #[case(ObjectKind::RoleBinding, "shop", "RoleBinding shop/web")]
+    #[case(ObjectKind::ClusterRole, "", "ClusterRole web")]
+    fn names_are_shown(#[case] kind: ObjectKind, #[case] namespace: &str, #[case] expected: &str) {
+        let object = ObjectName { kind, namespace: namespace.into(), name: "web".into() };
+        assert_eq!(object.to_string(), expected);
     }
 
     #[test]

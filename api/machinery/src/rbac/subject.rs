@@ -4,10 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-
-const ACCOUNT: &str = "system:serviceaccount:";
-const ACCOUNTS: &str = "system:serviceaccounts";
+use crate::user::{ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT, SERVICE_ACCOUNTS, UNAUTHENTICATED, UserInfo};
 
 /// Kind of a subject. Subjects of unknown kinds are allowed nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,7 +52,7 @@ impl Subject {
             SubjectKind::Group => user.groups.iter().any(|group| **group == *self.name),
             SubjectKind::ServiceAccount => {
                 let namespace = if self.namespace.is_empty() { binding_namespace } else { &self.namespace };
-                let account = user.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
+                let account = user.name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
                 !namespace.is_empty() && account == Some((namespace, &*self.name))
             }
             SubjectKind::Unknown => false,
@@ -69,7 +66,7 @@ impl Subject {
             SubjectKind::Unknown => None,
             SubjectKind::Group => Some(Self::group(&self.name)),
             SubjectKind::User => {
-                let account = self.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
+                let account = self.name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
                 Some(match account.filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()) {
                     Some((namespace, name)) => Self::service_account(namespace, name),
                     None => Self::user(&self.name),
@@ -87,17 +84,15 @@ impl Subject {
         if self == other {
             return true;
         }
-        if self.kind != SubjectKind::Group {
-            return false;
-        }
-        match (&*self.name, other.kind) {
-            (AUTHENTICATED, SubjectKind::Group) => &*other.name != UNAUTHENTICATED,
-            (AUTHENTICATED, SubjectKind::User) => &*other.name != crate::user::ANONYMOUS,
-            (AUTHENTICATED | ACCOUNTS, SubjectKind::ServiceAccount) => true,
-            (name, SubjectKind::ServiceAccount) => {
-                name.strip_prefix(ACCOUNTS).and_then(|rest| rest.strip_prefix(':')) == Some(&*other.namespace)
+        let is_everyone = self.kind == SubjectKind::Group && &*self.name == AUTHENTICATED;
+        match other.kind {
+            SubjectKind::Group => is_everyone && &*other.name != UNAUTHENTICATED,
+            SubjectKind::User => is_everyone && &*other.name != ANONYMOUS,
+            SubjectKind::ServiceAccount => {
+                let namespace = self.accounts_group();
+                is_everyone || namespace.is_some_and(|namespace| namespace.is_empty() || *namespace == *other.namespace)
             }
-            _ => false,
+            SubjectKind::Unknown => false,
         }
     }
 
@@ -106,8 +101,8 @@ impl Subject {
         if self.kind != SubjectKind::Group {
             return None;
         }
-        let rest = self.name.strip_prefix(ACCOUNTS)?;
-        if rest.is_empty() { Some("") } else { rest.strip_prefix(':') }
+        let rest = self.name.strip_prefix(SERVICE_ACCOUNTS)?;
+        if rest.is_empty() { Some("") } else { rest.strip_prefix(':').filter(|namespace| !namespace.is_empty()) }
     }
 
     /// The subject in reasons of decisions, as kube-apiserver prints it.

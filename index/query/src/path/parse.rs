@@ -124,7 +124,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `KIND`, `KIND/NAME`, `KIND/NAMESPACE/NAME` or `*`.
+    /// `KIND`, `KIND/NAME`, `KIND/NAMESPACE/NAME` or `*`. Ends at a blank, because names may contain dashes.
     fn short_node(&mut self) -> Parsed<NodePattern> {
         let start = self.cursor.at;
         while self.cursor.peek().is_some_and(|c| !c.is_whitespace()) {
@@ -134,6 +134,11 @@ impl Parser<'_> {
         let mut node = NodePattern::default();
         if text == "*" {
             return Ok(node);
+        }
+        if let Some(arrow) = text.find(['<', '>', '[', '(']) {
+            let end = text[..arrow].trim_end_matches('-').len();
+            let reason = "expected a blank between a node and an arrow, as in pod --> service";
+            return self.error(start + end, reason);
         }
         if let Some(star) = text.find(['*', '?']) {
             let reason = "a reference has no globs; use a query, such as (:Pod {q: \"name:web-*\"})";

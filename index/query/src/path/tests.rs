@@ -74,6 +74,12 @@ fn patterns_have_one_form(#[case] text: &str, #[case] expected: &str) {
 #[case::sum_of_steps("(:A)-[*]->(:B)-[*4]->(:C)", "byte 14: the pattern has more than 8 steps")]
 #[case::variable_twice("(a)-->(a)", "byte 7: the variable a is used twice")]
 #[case::glob("pod/web-* --> *", "byte 8: a reference has no globs; use a query, such as (:Pod {q: \"name:web-*\"})")]
+#[case::no_blanks("pod-->svc", "byte 3: expected a blank between a node and an arrow, as in pod --> service")]
+#[case::no_blank("pod/web-0<-USES- *", "byte 9: expected a blank between a node and an arrow, as in pod --> service")]
+#[case::any_without_blank(
+    "*-[:USES]->pod",
+    "byte 1: expected a blank between a node and an arrow, as in pod --> service"
+)]
 #[case::parts("a/b/c/d --> *", "byte 0: \"a/b/c/d\" is not KIND, KIND/NAME or KIND/NAMESPACE/NAME")]
 #[case::name("pod/ --> *", "byte 0: \"pod/\" has an empty name")]
 #[case::letters("(:Ä)", "byte 2: expected a kind, found 'Ä'")]

@@ -14,6 +14,7 @@ use crowsnest_api::references::references;
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
 use crowsnest_apimachinery::references::group_of_reference;
+use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
 use serde_json::Value;
@@ -68,7 +69,10 @@ pub struct Document {
 }
 
 impl Document {
+    /// From an object of the store. Values of Secrets are never searchable, even if the store keeps them.
     pub fn of(object: &Object) -> Result<Self, Error> {
+        let object = without_secret_values(object)?;
+        let object = &*object;
         let record = &object.record;
         let printed = record.printed()?;
         let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };

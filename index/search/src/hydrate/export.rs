@@ -15,6 +15,7 @@ use crate::{Hit, Planned, SearchRequest, Searcher, VersionEnd};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::BodyMode;
+use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::{Error, Seq};
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -30,8 +31,8 @@ const AT_ONCE: usize = 200;
 /// open.
 const STALLED: Duration = Duration::from_secs(300);
 
-/// A part of an export.
-enum Told {
+/// A message of the export task to the stream that a client reads.
+enum ExportMessage {
     Hits(Vec<Hit>),
     End(Result<(), Error>),
 }
@@ -61,9 +62,9 @@ impl Searcher {
         let (sender, receiver) = mpsc::channel(1);
         let watched = sender.clone();
         let work = async move {
-            let ended = exporting.tell(scan, &sender).await;
+            let ended = exporting.send(scan, &sender).await;
             // The send fails if the client has disconnected.
-            drop(sender.send_timeout(Told::End(ended), STALLED).await);
+            drop(sender.send_timeout(ExportMessage::End(ended), STALLED).await);
         };
         self.spawn("export", async move {
             tokio::select! {
@@ -73,8 +74,8 @@ impl Searcher {
         });
         Ok(try_unfold(receiver, |mut receiver| async move {
             match receiver.recv().await {
-                Some(Told::Hits(hits)) => Ok(Some((hits, receiver))),
-                Some(Told::End(ended)) => ended.map(|()| None),
+                Some(ExportMessage::Hits(hits)) => Ok(Some((hits, receiver))),
+                Some(ExportMessage::End(ended)) => ended.map(|()| None),
                 // A partial result must not look complete.
                 None => Err(Error::Stopped),
             }
@@ -91,7 +92,7 @@ struct Exporting {
 }
 
 impl Exporting {
-    async fn tell(&self, mut scan: FullScan, sender: &mpsc::Sender<Told>) -> Result<(), Error> {
+    async fn send(&self, mut scan: FullScan, sender: &mpsc::Sender<ExportMessage>) -> Result<(), Error> {
         let seq = scan.seq();
         loop {
             let hits = scan.next(AT_ONCE).await?;
@@ -100,13 +101,13 @@ impl Exporting {
             }
             let hits = self.read(hits, seq).await?;
             self.readable(&hits)?;
-            if sender.send_timeout(Told::Hits(hits), STALLED).await.is_err() {
+            if sender.send_timeout(ExportMessage::Hits(hits), STALLED).await.is_err() {
                 return Err(Error::Stopped);
             }
         }
     }
 
-    /// Reads the objects of hits. Objects deleted since are omitted if no version is kept.
+    /// Reads the objects of hits, without values of Secrets. Objects deleted since are omitted if no version is kept.
     async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
         let store = &self.searcher.inner.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.position.id).collect();
@@ -132,7 +133,8 @@ impl Exporting {
             };
             Some(Hit { object, was, score: hit.score, reasons: Vec::new() })
         };
-        Ok(hits.into_iter().filter_map(hit).collect())
+        let shown = |hit: Hit| Ok(Hit { object: without_secret_values(&hit.object)?.into_owned(), ..hit });
+        hits.into_iter().filter_map(hit).map(shown).collect()
     }
 
     /// Checks that the caller may still read the hits, because permissions are not part of the snapshot.

@@ -15,6 +15,7 @@ use crate::plan::TimeScope;
 use crate::plan::predicate::Match;
 use crate::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest, Searcher};
 use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{Change, Error, Follower, Object};
 use futures::Stream;
@@ -172,7 +173,8 @@ impl Following {
                     self.hits.insert(id);
                 }
                 let (score, reasons) = (evaluated.score(&self.matches), evaluated.reasons(&self.matches));
-                let hit = Hit { object: object.clone(), was: None, score, reasons };
+                let object = without_secret_values(object)?.into_owned();
+                let hit = Hit { object, was: None, score, reasons };
                 events.push(LiveEvent::Changed(Box::new(hit)));
             } else if self.hits.remove(&id) {
                 events.push(LiveEvent::Left(object.clone()));

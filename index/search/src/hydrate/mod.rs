@@ -22,6 +22,7 @@ use bytes::Bytes;
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_query::Query;
 use crowsnest_store::BodyMode;
+use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::{Error, Seq};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -140,8 +141,9 @@ async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, 
     })
 }
 
-/// Reads hits from the store, in their order. Leaves out objects that were deleted or pruned since the search, and objects
-/// that the caller cannot list. Reads manifests only if the answer needs them.
+/// Reads hits from the store, in their order, without values of Secrets, which are shown only for one requested object.
+/// Leaves out objects that were deleted or pruned since the search, and objects that the caller cannot list. Reads
+/// manifests only if the answer needs them.
 async fn read_hits(answering: &Answering, hits: Vec<Ranked>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
     let Answering { searcher, matches, bodies, .. } = answering;
     let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));
@@ -162,10 +164,12 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, requested_at: Insta
         .run(move || {
             let mut shown = Shown::new();
             for object in objects {
+                let object = without_secret_values(&object)?.into_owned();
                 let document = Document::of(&object)?;
                 shown.insert((object.record.id, None), (object, None, document));
             }
-            for version in versions {
+            for mut version in versions {
+                version.object = without_secret_values(&version.object)?.into_owned();
                 let document = Document::of_version(&version)?;
                 let was = VersionEnd { until: version.ended_at, deleted: version.deleted };
                 shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));

@@ -108,6 +108,8 @@ impl Searcher {
         }
         let places: BTreeMap<u64, usize> =
             nodes.iter().enumerate().map(|(nth, object)| (object.record.id, nth)).collect();
+        // Objects that a lookup left out.
+        more |= !fleet.cut.is_empty();
         let references = fleet.references(&visited).into_iter();
         let edges: BTreeSet<Edge> = references
             .filter_map(|(from, to, column)| {

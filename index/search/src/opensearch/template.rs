@@ -10,7 +10,7 @@ use super::model::{Facet, Key, Number, Word};
 use serde_json::{Map, Value, json};
 
 /// Incremented with the mappings or the terms; an index of another version is rebuilt.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Maximum number of values in one `terms` query. The default, 65,536, is too low for relation keys and rights.
 pub const MAX_TERMS: usize = 1_048_576;

@@ -5,6 +5,7 @@
 //! followed from the first object.
 
 use super::explore::{EdgeKey, Edges, MANY_OBJECTS, PathGraph, PathLimits, StepEdges};
+use crate::plan::relations::Side;
 use crowsnest_query::path::{Direction, EdgeType};
 use crowsnest_store::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,15 +15,6 @@ const FROM_USED: [EdgeType; 3] = [EdgeType::Contains, EdgeType::Owns, EdgeType::
 /// Types whose edges end there.
 const TO_USED: [EdgeType; 5] =
     [EdgeType::RoleRef, EdgeType::RoutesTo, EdgeType::RunsOn, EdgeType::Subject, EdgeType::Uses];
-
-/// Which side of dependencies is searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Objects that depend on an object.
-    Dependents,
-    /// Objects on which an object depends.
-    Dependencies,
-}
 
 /// An object that a closure reached first over this edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

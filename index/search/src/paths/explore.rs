@@ -68,31 +68,62 @@ pub(crate) const MANY_PATHS: &str = "more than 10,000 paths match; the rest is l
 pub(crate) const MANY_OBJECTS: &str = "more than 200,000 objects were visited; some paths may be missing";
 pub(crate) const MANY_STEPS: &str = "too many paths were followed; some may be missing";
 
-/// Finds the paths that match a pattern. The search begins at the end that is likely to match fewer objects.
+/// The explored part of a graph, in which all paths that match a pattern are.
+pub(crate) struct Exploration {
+    /// The pattern was explored from its last node.
+    is_reversed: bool,
+    starts: BTreeSet<u64>,
+    layers: Vec<Layer>,
+    found: FoundPaths,
+}
+
+/// Explores the objects that paths of a pattern may visit. Begins at the end that is likely to match fewer objects.
+pub(crate) async fn explore(
+    graph: &mut dyn PathGraph,
+    pattern: &PathPattern,
+    limits: &PathLimits,
+) -> Result<Exploration, Error> {
+    let first = pattern.first.selectivity();
+    let is_reversed = pattern.nodes().last().is_some_and(|last| last.selectivity() > first);
+    let pattern = if is_reversed { pattern.reversed() } else { pattern.clone() };
+    let mut explorer = Explorer { graph, limits, found: FoundPaths::default() };
+    let (starts, layers) = explorer.explored(&pattern).await?.unwrap_or_default();
+    Ok(Exploration { is_reversed, starts, layers, found: explorer.found })
+}
+
+/// Finds the paths that match a pattern.
+#[cfg(test)]
 pub(crate) async fn find(
     graph: &mut dyn PathGraph,
     pattern: &PathPattern,
     limits: &PathLimits,
 ) -> Result<FoundPaths, Error> {
-    let first = pattern.first.selectivity();
-    let is_reversed = pattern.nodes().last().is_some_and(|last| last.selectivity() > first);
-    let pattern = if is_reversed { pattern.reversed() } else { pattern.clone() };
-    let mut explorer = Explorer { graph, limits, found: FoundPaths::default() };
-    let Some((starts, layers)) = explorer.explored(&pattern).await? else { return Ok(explorer.found) };
-    let mut found = explorer.found;
-    let mut walker = Walker::new(&layers, limits);
-    starts.iter().for_each(|start| walker.walk(0, 0, *start, &mut vec![*start], &mut Vec::new()));
-    found.cut.extend(walker.cut);
-    found.paths = walker.paths;
-    if is_reversed {
-        for path in &mut found.paths {
-            path.nodes.reverse();
-            path.edges.reverse();
+    Ok(explore(graph, pattern, limits).await?.into_paths(limits))
+}
+
+impl Exploration {
+    /// Enumerates the paths. This is CPU work: run it on a thread that may block.
+    pub fn into_paths(self, limits: &PathLimits) -> FoundPaths {
+        let Self { is_reversed, starts, layers, mut found } = self;
+        let mut walker = Walker::new(&layers, limits);
+        for start in &starts {
+            if walker.cut.is_some() {
+                break;
+            }
+            walker.walk(0, 0, *start, &mut vec![*start], &mut Vec::new());
         }
+        found.cut.extend(walker.cut);
+        found.paths = walker.paths;
+        if is_reversed {
+            for path in &mut found.paths {
+                path.nodes.reverse();
+                path.edges.reverse();
+            }
+        }
+        found.paths.sort_unstable();
+        found.paths.dedup();
+        found
     }
-    found.paths.sort_unstable();
-    found.paths.dedup();
-    Ok(found)
 }
 
 /// Keeps the shortest paths between each pair of ends.
@@ -250,7 +281,10 @@ impl<'l> Walker<'l> {
     /// Continues a path at an object, after `depth` steps of a hop. No edge occurs twice in a path.
     fn walk(&mut self, hop: usize, depth: usize, id: u64, nodes: &mut Vec<u64>, edges: &mut Vec<EdgeKey>) {
         let Some(layer) = self.layers.get(hop) else {
-            self.paths.push(Path { length: edges.len(), nodes: nodes.clone(), edges: edges.clone() });
+            match self.paths.len() < self.limits.paths {
+                true => self.paths.push(Path { length: edges.len(), nodes: nodes.clone(), edges: edges.clone() }),
+                false => self.cut = Some(MANY_PATHS),
+            }
             return;
         };
         self.walked += 1;
@@ -259,10 +293,7 @@ impl<'l> Walker<'l> {
         }
         let goes_on = hop + 1 == self.layers.len() || self.is_alive(hop + 1, 0, id);
         if depth >= layer.least && layer.ends.contains(&id) && goes_on {
-            match self.paths.len() < self.limits.paths {
-                true => self.walk(hop + 1, 0, id, nodes, edges),
-                false => self.cut = Some(MANY_PATHS),
-            }
+            self.walk(hop + 1, 0, id, nodes, edges);
         }
         for (to, edge) in layer.steps.get(&id).into_iter().flatten() {
             if self.cut.is_some() {

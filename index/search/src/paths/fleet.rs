@@ -5,6 +5,7 @@ use super::explore::{Edges, PathGraph, StepEdges};
 use super::links::{Link, Links, Target};
 use super::node::node_match;
 use crate::document::columns::{Key, Word};
+use crate::engine::Lookup;
 use crate::execute::{Sources, settled_with_notices};
 use crate::plan::FleetFacts;
 use crate::plan::kinds::kind_in;
@@ -23,6 +24,9 @@ use std::time::Instant;
 
 /// Number of objects read at once.
 const AT_ONCE: usize = 500;
+/// Maximum number of clauses of one lookup. OpenSearch refuses queries with more than 1,024
+/// (`indices.query.bool.max_clause_count`), counted in all nested conditions.
+const MOST_CLAUSES: usize = 500;
 const CUT: &str = "not all objects were read within the limits; some may be missing";
 
 /// An object of the graph, without its body.
@@ -120,24 +124,30 @@ impl FleetGraph {
             return Ok(BTreeSet::new());
         }
         let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
+        let ids = self.taken(lookup);
+        self.read(&ids).await?;
+        // Objects that were deleted in the meantime are not read.
+        Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
+    }
+
+    /// The numbers of a lookup; keeps its notices, and that it is incomplete.
+    fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         if lookup.incomplete {
             self.cut.insert(CUT.to_owned());
         }
         self.notices.extend(lookup.notices);
-        self.read(&lookup.numbers).await?;
-        // Objects that were deleted in the meantime are not read.
-        Ok(lookup.numbers.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
+        lookup.numbers
     }
 
-    /// Conditions for the objects at the other ends of the edges of a step, and possibly more.
-    fn candidates(&self, of: &BTreeSet<u64>, step: &StepEdges) -> Match {
+    /// Conditions for the objects at the other ends of the edges of a step, and possibly more. Each is for one lookup.
+    fn candidates(&self, of: &BTreeSet<u64>, step: &StepEdges) -> Vec<Match> {
         let mut wanted = Wanted::default();
         for (record, links) in of.iter().filter_map(|id| self.node(*id)) {
             links.links.iter().filter(|link| follows(step, link, true)).for_each(|link| wanted.target(record, link));
             wanted.referrers(record, links, step);
             self.rules.iter().for_each(|rule| wanted.custom(record, rule, step));
         }
-        wanted.matches()
+        wanted.conditions()
     }
 
     /// Adds the edges that one object states, to any object or only to some.
@@ -188,7 +198,7 @@ impl FleetGraph {
         let own = links().flat_map(|links| links.own.iter().copied()).collect();
         let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], own);
         let lookup = self.sources.engine.ids(&self.sources.context, &Match::Or(vec![to, from])).await?;
-        Ok(lookup.numbers)
+        Ok(self.taken(lookup))
     }
 }
 
@@ -222,8 +232,10 @@ impl PathGraph for FleetGraph {
                 continue;
             }
             let step = StepEdges { types: step.types.clone(), direction };
-            let candidates = self.candidates(of, &step);
-            let found = self.found(&candidates).await?;
+            let mut found = BTreeSet::new();
+            for condition in self.candidates(of, &step) {
+                found.extend(self.found(&condition).await?);
+            }
             of.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
             found.iter().for_each(|id| self.collect(*id, &step, false, Some(of), &mut edges));
         }
@@ -330,12 +342,39 @@ impl Wanted {
         }
     }
 
-    fn matches(self) -> Match {
+    fn conditions(self) -> Vec<Match> {
         let mut any = self.others;
         any.push(Match::keys(&[Key::Own], self.targets));
         any.extend(self.referrers.into_iter().map(|(columns, keys)| Match::keys(&columns, keys)));
         any.retain(|one| *one != Match::None);
-        Match::any_of(any)
+        grouped(any)
+    }
+}
+
+/// Alternatives in groups of at most [`MOST_CLAUSES`] clauses; a larger one is alone.
+fn grouped(alternatives: Vec<Match>) -> Vec<Match> {
+    let (mut groups, mut group, mut size) = (Vec::new(), Vec::new(), 0);
+    for alternative in alternatives {
+        let own = clauses(&alternative);
+        if size + own > MOST_CLAUSES && !group.is_empty() {
+            groups.push(Match::any_of(std::mem::take(&mut group)));
+            size = 0;
+        }
+        size += own;
+        group.push(alternative);
+    }
+    if !group.is_empty() {
+        groups.push(Match::any_of(group));
+    }
+    groups
+}
+
+/// Number of conditions on single fields.
+fn clauses(matches: &Match) -> usize {
+    match matches {
+        Match::And(parts) | Match::Or(parts) => parts.iter().map(clauses).sum(),
+        Match::Not(inner) | Match::Because(_, _, inner) => clauses(inner),
+        _ => 1,
     }
 }
 
@@ -361,4 +400,21 @@ fn within((cluster, namespace): Place<'_>) -> Vec<Match> {
 
 fn works_of(binding: String) -> Match {
     kind_in("work.karmada.io", &["work"]).and(Match::Exact(Word::Binding, binding))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::none(&[], &[])]
+    #[case::one_lookup(&[2, 498], &[500])]
+    #[case::several_lookups(&[2, 499, 1, 1], &[2, 500, 1])]
+    #[case::too_large(&[501, 1], &[501, 1])]
+    fn alternatives_are_grouped_by_their_clauses(#[case] alternatives: &[usize], #[case] expected: &[usize]) {
+        let nested = |size: &usize| Match::And(vec![Match::All; *size]);
+        let groups = grouped(alternatives.iter().map(nested).collect());
+        assert_eq!(groups.iter().map(clauses).collect::<Vec<_>>(), expected);
+    }
 }

@@ -1,7 +1,7 @@
 //! Paths between objects of the fleet, and the objects that depend on an object.
 //!
-//! [`explore`] and [`closure`] search a [`explore::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects through
-//! the text index within the caller's permissions, so that every object of a path is one that the caller may list.
+//! [`mod@explore`] and [`closure`] search a [`explore::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects
+//! through the text index within the caller's permissions, so that every object of a path is one that the caller may list.
 //! [`links`] reads the edges that an object states.
 
 pub(crate) mod closure;
@@ -12,7 +12,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-pub use closure::Side;
+pub use crate::plan::relations::{CLOSURE_STEPS, Side};
 
 use crate::Searcher;
 use crate::document::qualified_kind;
@@ -20,19 +20,17 @@ use crate::hydrate::skipped_clusters::{Skipped, skipped};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::path::{EdgeType, PathPattern};
 use crowsnest_store::{Error, Object, RecordKey};
-use explore::{EdgeKey, Edges, FoundPaths, PathLimits, find, shortest};
+use explore::{EdgeKey, Edges, FoundPaths, PathLimits, explore, shortest};
 use fleet::FleetGraph;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum number of paths of an answer.
 pub const MOST_PATHS: usize = 10_000;
 /// Maximum number of objects of an answer.
 pub const MOST_REACHED: usize = 5_000;
-/// Default and maximum number of steps of a closure.
-pub const CLOSURE_STEPS: u8 = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An edge between two nodes of an answer, by their positions.
@@ -120,10 +118,17 @@ impl Searcher {
         limit: usize,
     ) -> Result<PathAnswer, Error> {
         let mut graph = self.fleet_graph(caller, TIMEOUT).await;
-        let FoundPaths { mut paths, edges, cut } = find(&mut graph, &pattern, &PathLimits::default()).await?;
-        if only_shortest {
-            shortest(&mut paths);
-        }
+        let limits = PathLimits::default();
+        let explored = explore(&mut graph, &pattern, &limits).await?;
+        let enumerate = move || {
+            let mut found = explored.into_paths(&limits);
+            if only_shortest {
+                shortest(&mut found.paths);
+            }
+            Ok(found)
+        };
+        let permits = Arc::clone(&graph.sources().permits);
+        let FoundPaths { mut paths, edges, cut } = permits.run(Instant::now(), enumerate).await?;
         let total = paths.len();
         paths.truncate(limit.min(MOST_PATHS));
         let mut answer = Positions::default();

@@ -21,7 +21,6 @@ pub(crate) mod sort;
 
 use crate::document::DELETED;
 use crate::document::columns::Word;
-use crate::paths::{CLOSURE_STEPS, Side};
 use crate::plan::kinds::objects_of;
 pub use crate::plan::kinds::{GroupKind, Kinds};
 use crate::plan::labels::{cluster_label, label_match};
@@ -29,7 +28,7 @@ use crate::plan::patterns::{glob_regex, literal_word, test, unanchored};
 use crate::plan::predicate::{Match, PathTest, Test};
 use crate::plan::propagation::{governed, propagated, with_subjects};
 use crate::plan::references::ReferencePattern;
-use crate::plan::relations::{MOST_STEPS, Reach};
+use crate::plan::relations::{CLOSURE_STEPS, MOST_STEPS, Reach, Side};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
     Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,

@@ -5,7 +5,6 @@
 //! objects at a time, tests use a list of documents.
 
 use crate::document::columns::Key;
-use crate::paths::Side;
 use crate::plan::predicate::Match;
 use async_trait::async_trait;
 use crowsnest_store::Error;
@@ -15,7 +14,18 @@ use std::sync::Arc;
 
 /// Maximum number of steps in any query.
 pub const MOST_STEPS: u8 = 5;
+/// Default and maximum number of steps to dependent objects.
+pub const CLOSURE_STEPS: u8 = 8;
 const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
+
+/// Which side of dependencies is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Objects that depend on an object.
+    Dependents,
+    /// Objects on which an object depends.
+    Dependencies,
+}
 
 /// Objects related to those that match the inner condition.
 #[derive(Debug, Clone, PartialEq)]

@@ -40,7 +40,7 @@ pub(crate) const BACKEND: Backend = Backend {
 };
 
 /// Incremented with the schema or the tokenization; an index of another version is rebuilt.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// Warms up the next snapshot before searches use it, based on the queries to the previous one.
 pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;

@@ -21,7 +21,8 @@ use crate::tantivy::reader::collector::top_hits;
 use crate::tantivy::reader::scan::Pass;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
-use crowsnest_store::fixtures::stored;
+use crowsnest_store::fixtures::{stored, stored_keeping};
+use crowsnest_store::ingest::Keep;
 use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
 use objects::Looked;
@@ -460,6 +461,18 @@ fn hits_have_reasons() {
     let reasons = DocumentEvaluator::new(document).reasons(&planned.matches);
     let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
     assert_eq!(text, ["kind=Pod", "reason=CrashLoopBackOff", "restarts=7", "status=CrashLoopBackOff"]);
+}
+
+#[rstest]
+#[case::a_key("password", true)]
+#[case::a_value("aHVudGVyMg", false)]
+fn kept_values_of_secrets_are_not_searchable(#[case] query: &str, #[case] found: bool) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"},
+        "data": {"password": "aHVudGVyMg=="}});
+    let keep = Keep { secret_values: true, ..Keep::default() };
+    let document = Document::of(&stored_keeping("member1", 1, &secret, &keep)).unwrap();
+    let planned = plan(&parse(query, &Limits::default()).unwrap(), &world());
+    assert_eq!(DocumentEvaluator::new(&document).holds(&planned.matches), found);
 }
 
 #[test]

@@ -10,13 +10,15 @@ mod withheld;
 
 pub use withheld::{Withheld, WithheldError};
 
-use crate::record::{Details, Owner};
+use crate::Error;
+use crate::record::{Details, Object, Owner};
 use bytes::Bytes;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::printers::{print, unix_seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use split::{Fields, Text};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// An object ready to be stored.
@@ -167,9 +169,29 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     })
 }
 
+/// The object without values of Secrets, even if the store keeps them ([`Keep::secret_values`]): for everything that is
+/// indexed or shown beside other objects. Borrowed if the object mentions no Secret.
+pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> {
+    let record = &object.record;
+    let resource = record.key.resource();
+    let is_secret = resource.group.is_empty() && &*record.kind == redact::SECRET;
+    if object.body.is_empty() || !(is_secret || redact::mentions_secret(object.text())) {
+        return Ok(Cow::Borrowed(object));
+    }
+    let keep = Keep { managed_fields: true, ..Keep::default() };
+    let expected = Expected { resource, kind: &record.kind };
+    let draft = serde_json::from_slice::<&RawValue>(&object.body).and_then(|raw| read(raw, expected, &keep));
+    let draft = draft.map_err(|source| Error::Decode {
+        what: format!("{} {}/{}", record.kind, record.key.namespace, record.key.name),
+        source,
+    })?;
+    Ok(Cow::Owned(Object { record: record.clone(), body: draft.body }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::stored_keeping;
     use serde_json::json;
 
     fn read_value(value: serde_json::Value, group: &str) -> Draft {
@@ -328,6 +350,24 @@ mod tests {
         }
         let draft = read_value(json!({"kind": "Deep", "metadata": {"name": "a"}, "spec": object}), "x.y");
         assert!(draft.redacted && !String::from_utf8(draft.body.to_vec()).unwrap().contains(ENCODED));
+    }
+
+    #[rstest::rstest]
+    #[case::a_secret(secret(json!({"metadata": {"name": "db", "managedFields": [{"manager": "x"}]}})), true)]
+    #[case::an_embedded_secret(json!({"apiVersion": "x.y/v1", "kind": "Template", "metadata": {"name": "a"},
+        "spec": {"manifest": secret(json!({}))}}), true)]
+    #[case::names_of_secrets(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"imagePullSecrets": [{"name": "pull"}]}}), false)]
+    fn kept_secret_values_are_removed_for_readers(#[case] object: serde_json::Value, #[case] changed: bool) {
+        let keep = Keep { secret_values: true, managed_fields: true, ..Keep::default() };
+        let stored = stored_keeping("m1", 1, &object, &keep);
+        assert_eq!(stored.text().contains(ENCODED), changed);
+        let shown = without_secret_values(&stored).unwrap();
+        assert_eq!(matches!(shown, Cow::Owned(_)), changed);
+        assert!(!shown.text().contains(ENCODED), "{}", shown.text());
+        assert_eq!(shown.text().contains("managedFields"), stored.text().contains("managedFields"));
+        let again = without_secret_values(&shown).unwrap();
+        assert_eq!(again.text(), shown.text());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 /// Maximum depth that is checked. Deeper values are removed if they may contain a Secret.
 const MAX_DEPTH: usize = 64;
-const SECRET: &str = "Secret";
+pub(super) const SECRET: &str = "Secret";
 
 /// Class of an object by the values that must be removed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,18 @@ impl RedactionClass {
             _ => Self::None,
         }
     }
+}
+
+/// True if a text contains `Secret` or `SecretList` as a word or the end of one: the name of the kind, but not
+/// `imagePullSecrets` or `SecretKeyRef`.
+pub(super) fn mentions_secret(text: &str) -> bool {
+    // Tested first because it is vectorized, and most objects do not contain it.
+    text.contains(SECRET)
+        && text.match_indices(SECRET).any(|(at, found)| {
+            let rest = &text[at + found.len()..];
+            let rest = rest.strip_prefix("List").unwrap_or(rest);
+            !rest.starts_with(|character: char| character.is_ascii_alphanumeric())
+        })
 }
 
 /// Redacts one top-level field of an object; `None` if nothing changes.

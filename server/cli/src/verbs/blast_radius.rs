@@ -53,24 +53,24 @@ pub struct BlastRadiusArgs {
 
 pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
     let named: Vec<String> = args.cluster.iter().cloned().collect();
-    let asked = args.object.resolve(&args.connection, &named).await?;
-    let cluster = asked.cluster(args.cluster.as_deref()).await?;
+    let object = args.object.resolve(&args.connection, &named).await?;
+    let cluster = object.cluster(args.cluster.as_deref()).await?;
     let more = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
-    let answer = asked.ask("blastradius", &cluster, &more).await?;
+    let response = object.ask("blastradius", &cluster, &more).await?;
     let printed = match args.output {
-        Output::Table => table(&answer)?,
-        Output::Tree => render::tree(&answer, render::reached(&answer)),
-        Output::Dot => render::dot(&answer),
-        Output::Json => format!("{answer:#}\n"),
-        Output::Yaml => yaml(&answer)?,
+        Output::Table => table(&response)?,
+        Output::Tree => render::tree(&response, render::reached(&response)),
+        Output::Dot => render::dot(&response),
+        Output::Json => format!("{response:#}\n"),
+        Output::Yaml => yaml(&response)?,
     };
-    let partial = report(&answer, &printed)?;
+    let partial = report(&response, &printed)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 
 /// Numbers of objects by cluster and kind.
-fn table(answer: &Value) -> anyhow::Result<String> {
-    let counts = list(answer, "/counts");
+fn table(response: &Value) -> anyhow::Result<String> {
+    let counts = list(response, "/counts");
     if counts.is_empty() {
         return Ok("no object depends on it\n".to_owned());
     }

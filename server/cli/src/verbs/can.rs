@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::user::service_account_user;
 use serde_json::{Value, json};
 
 use crate::reviews::{self, Output, ReviewArgs, reference, reference_or_none, scope};
@@ -61,7 +62,7 @@ fn subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
         }
         ["user" | "User", name] if !name.is_empty() => json!({"user": name}),
         ["sa" | "serviceaccount" | "ServiceAccount", namespace, name] if !namespace.is_empty() && !name.is_empty() => {
-            json!({"user": format!("system:serviceaccount:{namespace}:{name}")})
+            json!({"user": service_account_user(namespace, name)})
         }
         ["sa" | "serviceaccount" | "ServiceAccount", ..] | ["user" | "User" | "group" | "Group", ""] | [""] => {
             bail!("invalid subject {text:?}: expected NAME, user/NAME, group/NAME or sa/NAMESPACE/NAME")

@@ -2,7 +2,7 @@
 //! does.
 
 mod archive;
-mod place;
+mod endpoint;
 
 use std::io::Write;
 use std::path::Path;
@@ -19,10 +19,10 @@ use tokio_util::io::SyncIoBridge;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::process::{ContainerArgs, Found};
-use place::{CopyEndpoint, Remote};
+use endpoint::{CopyEndpoint, Remote};
 
 /// Maximum length of the container's error output in messages, in bytes.
-const MOST_SAID: u64 = 8 << 10;
+const MAX_STDERR: u64 = 8 << 10;
 
 #[derive(Debug, Args)]
 #[command(
@@ -99,11 +99,11 @@ async fn begin(found: &Found, command: &[&str], stdin: bool) -> anyhow::Result<A
     process.with_context(|| format!("cannot run {} in {}", command.first().unwrap_or(&"nothing"), found.named()))
 }
 
-/// Reads to the end and returns the first `MOST_SAID` bytes as text.
+/// Reads to the end and returns the first `MAX_STDERR` bytes as text.
 async fn read_output(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
     let mut text = Vec::new();
     if let Some(mut from) = from {
-        (&mut from).take(MOST_SAID).read_to_end(&mut text).await?;
+        (&mut from).take(MAX_STDERR).read_to_end(&mut text).await?;
         tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
     }
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
@@ -124,7 +124,7 @@ async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve
     // An existing folder receives the source under its own name.
     let is_folder = holds(found, &["test", "-d", &to.path]).await?;
     let destination = to.destination(name, is_folder)?;
-    let (folder, base) = place::split(&destination);
+    let (folder, base) = endpoint::split(&destination);
     let plain = ["--no-same-permissions", "--no-same-owner"];
     let mut command = vec!["tar"];
     if no_preserve {
@@ -155,7 +155,7 @@ async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve
 
 async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) -> anyhow::Result<()> {
     let path = from.path.trim_end_matches('/');
-    let (folder, base) = place::split(if path.is_empty() { "/" } else { path });
+    let (folder, base) = endpoint::split(if path.is_empty() { "/" } else { path });
     let to = if to.is_dir() && base != "." { to.join(base) } else { to.to_owned() };
     let named = if base.starts_with('-') { format!("./{base}") } else { base.to_owned() };
     let mut process = begin(found, &["tar", "cf", "-", "-C", folder, &named], false).await?;

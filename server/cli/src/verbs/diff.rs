@@ -166,31 +166,19 @@ async fn drifted(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<Exi
             })
             .collect::<anyhow::Result<_>>()?,
     };
-    let interpreter = interpreter(target).await;
+    let (interpreter, warnings) = interpreter(target).await;
     let (mut pairs, mut refused) = (Vec::new(), Vec::new());
     for (cluster, desired) in wanted {
-        let name = |what: &str| format!("{cluster}/{} {what}", target.called());
-        let names = [name("live"), name("desired")];
-        match target.read(&reach::member(&target.config, cluster)?, Some(cluster)).await {
-            Ok(None) => {
-                pairs.push(Pair { names, texts: compare::texts(None, &compare::wanted(desired)) });
-            }
-            Ok(Some(live)) => {
-                let mut desired = desired.clone();
-                // Fields that the interpreter retains from the live object are not differences.
-                interpreter
-                    .retain(&mut desired, &live)
-                    .await
-                    .with_context(|| format!("{cluster}: cannot determine the retained fields"))?;
-                let desired = compare::wanted(&desired);
-                let live = compare::within(&live, &desired);
-                pairs.push(Pair { names, texts: compare::texts(Some(&live), &desired) });
-            }
+        match drift_in(target, cluster, desired, &interpreter).await {
+            Ok(pair) => pairs.push(pair),
             Err(error) => refused.push(error),
         }
     }
     let differs = print(args, &pairs)?;
     let mut err = terminal::stderr();
+    for warning in &warnings {
+        writeln!(err, "warning: {warning}")?;
+    }
     for why in &refused {
         writeln!(err, "error: {why:#}")?;
     }
@@ -201,16 +189,57 @@ async fn drifted(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Result<Exi
     })
 }
 
-/// The interpreter with the control plane's customizations, as far as the user may read them.
-async fn interpreter(target: &ResolvedObject) -> Interpreter {
+/// The object of a cluster and its desired state.
+async fn drift_in(
+    target: &ResolvedObject,
+    cluster: &str,
+    desired: &Value,
+    interpreter: &Interpreter,
+) -> anyhow::Result<Pair> {
+    let name = |what: &str| format!("{cluster}/{} {what}", target.called());
+    let names = [name("live"), name("desired")];
+    let Some(live) = target.read(&reach::member(&target.config, cluster)?, Some(cluster)).await? else {
+        return Ok(Pair { names, texts: compare::texts(None, &compare::wanted(desired)) });
+    };
+    let mut desired = desired.clone();
+    // Fields that the interpreter retains from the live object are not differences.
+    let retained = interpreter.retain(&mut desired, &live).await;
+    retained.with_context(|| format!("{cluster}: cannot determine the retained fields"))?;
+    let desired = compare::wanted(&desired);
+    let live = compare::within(&live, &desired);
+    Ok(Pair { names, texts: compare::texts(Some(&live), &desired) })
+}
+
+/// The interpreter with the control plane's customizations, and warnings about those that cannot be used.
+async fn interpreter(target: &ResolvedObject) -> (Interpreter, Vec<String>) {
     let interpreter = Interpreter::new(Gates::default());
-    let list = reach::find(&target.control_plane, None, CUSTOMIZATIONS).await.ok().flatten().unwrap_or_default();
-    for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
-        if let Ok(customization) = ResourceInterpreterCustomization::deserialize(item) {
-            interpreter.learn(text(item, "/metadata/name"), Some(&customization));
+    match reach::find(&target.control_plane, None, CUSTOMIZATIONS).await {
+        Ok(list) => {
+            let warnings = add_customizations(&interpreter, &list.unwrap_or_default());
+            (interpreter, warnings)
+        }
+        Err(error) => {
+            let warning = format!(
+                "cannot list ResourceInterpreterCustomizations: {error:#}; fields that they retain are shown as differences"
+            );
+            (interpreter, vec![warning])
         }
     }
-    interpreter
+}
+
+/// Adds the customizations of a list; returns a warning for each one that is invalid.
+fn add_customizations(interpreter: &Interpreter, list: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let name = text(item, "/metadata/name");
+        match ResourceInterpreterCustomization::deserialize(item) {
+            Ok(customization) => interpreter.learn(name, Some(&customization)),
+            Err(error) => {
+                warnings.push(format!("cannot decode ResourceInterpreterCustomization {name:?}: {error}"));
+            }
+        }
+    }
+    warnings
 }
 
 /// The manifest in the Work of each cluster.
@@ -253,5 +282,27 @@ async fn works(target: &ResolvedObject) -> anyhow::Result<Vec<(String, Value)>> 
     match works.is_empty() {
         true => bail!("{called} is not propagated to any cluster; `crowsnest explain` shows why"),
         false => Ok(works),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn invalid_customizations_are_reported() {
+        let of = |name: &str, spec: Value| {
+            json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+                "metadata": {"name": name}, "spec": spec})
+        };
+        let target = json!({"apiVersion": "x.io/v1", "kind": "App"});
+        let valid = of("valid", json!({"target": target, "customizations": {}}));
+        let list = json!({"items": [valid, of("invalid", json!({"target": 7}))]});
+        let interpreter = Interpreter::new(Gates::default());
+        let warnings = add_customizations(&interpreter, &list);
+        let expected = "cannot decode ResourceInterpreterCustomization \"invalid\": ";
+        assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{warnings:?}");
+        assert_eq!(interpreter.target_of("valid"), Some(("x.io/v1".to_owned(), "App".to_owned())));
     }
 }

@@ -17,21 +17,21 @@ use crate::output::terminal;
 use crate::pager;
 use crate::reach;
 use crate::sources::SourceArgs;
+use arguments::RequestedObject;
 use ask::Question;
-use asked::RequestedObject;
 use beside::{Beside, SortBy};
+use collect::{Getting, Responses};
 use kind::Kind;
 use shown::Shown;
-use tell::{Getting, Responses};
 
+mod arguments;
 pub mod ask;
-mod asked;
 mod beside;
+mod collect;
 mod follow;
 pub(crate) mod kind;
 mod shown;
 mod table;
-mod tell;
 
 /// Name of the control plane in the column CLUSTER.
 const CONTROL_PLANE: &str = "Karmada";

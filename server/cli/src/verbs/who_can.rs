@@ -1,12 +1,16 @@
 //! `crowsnest who-can`: lists who is allowed an action in each cluster, from ResourceAccessReviews of `access.crowsnest.io`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
 use crowsnest_apimachinery::names::{CONTROL_PLANE, Gvr};
-use crowsnest_apimachinery::unstructured::text;
+use crowsnest_apimachinery::rbac::VIRTUAL_RESOURCES;
+use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::user::{AUTHENTICATED, service_account_groups, service_account_user};
+use futures::StreamExt;
+use futures::stream;
 use serde_json::{Value, json};
 
 use super::get::kind::Kind;
@@ -17,12 +21,15 @@ use crate::reviews::{self, Output, ReviewArgs, reference, reference_or_none, sco
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Maximum number of reviews that `--verify` sends.
 const MOST_VERIFIED: usize = 200;
+/// Number of reviews that `--verify` sends at once.
+const CONCURRENT_REVIEWS: usize = 8;
+/// Result for a grant without a review.
+const NOT_VERIFIED: &str = "not verified";
 /// Subresources that users may mean by TYPE/NAME.
 const SUBRESOURCES: [&str; 10] =
     ["approval", "attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "scale", "token"];
-
-/// Resources that RBAC rules name and no cluster serves.
-const CLUSTER_SCOPED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
+/// Lists of grants in the status of a review.
+const GRANTS: [&str; 3] = ["grants", "lost", "remaining"];
 
 #[derive(Debug, Args)]
 #[command(
@@ -58,7 +65,7 @@ pub(crate) async fn run(args: WhoCanArgs) -> anyhow::Result<ExitCode> {
     args.review.apply(&mut spec);
     let mut review = reviews::review(&client, "ResourceAccessReview", spec).await?;
     if args.verify {
-        verify(&mut review, &config, &client).await?;
+        verify(&mut review, &config, &client).await;
     }
     let status = &review["status"];
     args.review.print(&review, |out| {
@@ -115,7 +122,7 @@ struct Type {
 async fn resolve(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<Type> {
     let (resource, group) = word.split_once('.').unwrap_or((word, ""));
     let named = |namespaced| Type { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
-    if CLUSTER_SCOPED.contains(&resource) {
+    if VIRTUAL_RESOURCES.contains(&resource) {
         return Ok(named(false));
     }
     let served = crowsnest_members::discovery::discover(client).await?;
@@ -169,43 +176,75 @@ fn cells(args: &WhoCanArgs, grant: &Value) -> Vec<String> {
     cells
 }
 
-/// Adds to each grant whether the cluster's own authorizers allow the action to its subject: `yes`, `no`, or the error.
-async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube::Client) -> anyhow::Result<()> {
-    let spec = review["spec"].clone();
-    let mut known: HashMap<(String, String, String), String> = HashMap::new();
-    for list in ["grants", "lost", "remaining"] {
-        let grants = review.pointer_mut(&format!("/status/{list}")).and_then(Value::as_array_mut);
-        for grant in grants.into_iter().flatten() {
-            let (cluster, namespace) = (text(grant, "/cluster").to_owned(), text(grant, "/namespace").to_owned());
-            let key = (cluster.clone(), reference(&grant["subject"]), namespace);
-            let verified = match known.get(&key) {
-                Some(verified) => verified.clone(),
-                None if known.len() >= MOST_VERIFIED => "not asked".to_owned(),
-                None => {
-                    let client = match cluster.as_str() {
-                        CONTROL_PLANE => control_plane.clone(),
-                        cluster => reach::member(config, cluster)?,
-                    };
-                    let verified = ask(&client, &access_review(&spec, grant), &cluster).await;
-                    known.insert(key, verified.clone());
-                    verified
-                }
-            };
-            grant["verified"] = verified.into();
+/// Identifies the access review of a grant; several grants may have the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ReviewKey {
+    cluster: String,
+    subject: String,
+    namespace: String,
+}
+
+impl ReviewKey {
+    fn of(grant: &Value) -> Self {
+        Self {
+            cluster: text(grant, "/cluster").to_owned(),
+            subject: reference(&grant["subject"]),
+            namespace: text(grant, "/namespace").to_owned(),
         }
     }
-    Ok(())
+}
+
+/// Adds to each grant whether the cluster's own authorizers allow the action to its subject: `yes`, `no`, the error, or
+/// [`NOT_VERIFIED`].
+async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube::Client) {
+    let mut clients: HashMap<String, Result<kube::Client, String>> = HashMap::new();
+    let mut requests = Vec::new();
+    for (key, request) in access_reviews(review) {
+        let client = clients.entry(key.cluster.clone()).or_insert_with(|| match key.cluster.as_str() {
+            CONTROL_PLANE => Ok(control_plane.clone()),
+            cluster => reach::member(config, cluster).map_err(|error| format!("{error:#}")),
+        });
+        let client = client.clone();
+        requests.push(async move {
+            let verified = match client {
+                Ok(client) => verify_one(&client, &request, &key.cluster).await,
+                Err(error) => error,
+            };
+            (key, verified)
+        });
+    }
+    let verified: HashMap<_, _> = stream::iter(requests).buffer_unordered(CONCURRENT_REVIEWS).collect().await;
+    add_verified(review, &verified);
+}
+
+/// The reviews of the grants, each once and at most [`MOST_VERIFIED`].
+fn access_reviews(review: &Value) -> Vec<(ReviewKey, Value)> {
+    let grants = GRANTS.into_iter().flat_map(|field| list(&review["status"], field));
+    let mut known = HashSet::new();
+    let new = grants.filter(|grant| known.insert(ReviewKey::of(grant)));
+    new.take(MOST_VERIFIED).map(|grant| (ReviewKey::of(grant), access_review(&review["spec"], grant))).collect()
+}
+
+fn add_verified(review: &mut Value, verified: &HashMap<ReviewKey, String>) {
+    for field in GRANTS {
+        let grants = review["status"].get_mut(field).and_then(Value::as_array_mut);
+        for grant in grants.into_iter().flatten() {
+            grant["verified"] = verified.get(&ReviewKey::of(grant)).map_or(NOT_VERIFIED, String::as_str).into();
+        }
+    }
 }
 
 /// The SubjectAccessReview for a grant, with the groups that API servers add to its subject.
 fn access_review(spec: &Value, grant: &Value) -> Value {
     let (kind, namespace, name) =
         (text(grant, "/subject/kind"), text(grant, "/subject/namespace"), text(grant, "/subject/name"));
-    let everyone = "system:authenticated";
+    let everyone = AUTHENTICATED;
     let mut review_spec = match kind {
         "Group" => json!({"groups": [name, everyone]}),
-        "ServiceAccount" => json!({"user": format!("system:serviceaccount:{namespace}:{name}"),
-            "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"), everyone]}),
+        "ServiceAccount" => {
+            let [every, own] = service_account_groups(namespace);
+            json!({"user": service_account_user(namespace, name), "groups": [every, own, everyone]})
+        }
         _ => json!({"user": name, "groups": [everyone]}),
     };
     for field in ["resourceAttributes", "nonResourceAttributes"] {
@@ -220,7 +259,8 @@ fn access_review(spec: &Value, grant: &Value) -> Value {
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review_spec})
 }
 
-async fn ask(client: &kube::Client, review: &Value, cluster: &str) -> String {
+/// Sends an access review; returns `yes`, `no` or the error.
+async fn verify_one(client: &kube::Client, review: &Value, cluster: &str) -> String {
     let body = review.to_string().into_bytes();
     let request = http::Request::post(ACCESS_REVIEWS).header(http::header::CONTENT_TYPE, "application/json").body(body);
     let request = match request {
@@ -259,5 +299,25 @@ mod tests {
         let review_spec = review["spec"].as_object_mut().unwrap();
         review_spec.remove("resourceAttributes");
         assert_eq!(review["spec"], expected);
+    }
+
+    #[test]
+    fn grants_without_a_review_are_not_verified() {
+        let grant = |name: &str, namespace: &str| {
+            let subject = json!({"kind": "User", "name": name});
+            json!({"cluster": "m1", "subject": subject, "namespace": namespace})
+        };
+        let many = (0..MOST_VERIFIED).map(|nth| grant(&format!("user-{nth}"), ""));
+        let grants: Vec<Value> = [grant("ann", "shop"), grant("ann", "shop")].into_iter().chain(many).collect();
+        let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
+        let mut review = json!({"spec": spec, "status": {"grants": grants, "lost": [grant("ann", "ops")]}});
+        let reviews = access_reviews(&review);
+        assert_eq!(reviews.len(), MOST_VERIFIED);
+        add_verified(&mut review, &reviews.into_iter().map(|(key, _)| (key, "yes".to_owned())).collect());
+        let grants = list(&review, "/status/grants");
+        let verified: Vec<&str> = grants.iter().map(|grant| text(grant, "/verified")).collect();
+        let last = verified.len() - 1;
+        assert_eq!((verified[0], verified[1], verified[last - 1], verified[last]), ("yes", "yes", "yes", NOT_VERIFIED));
+        assert_eq!(text(&review, "/status/lost/0/verified"), NOT_VERIFIED);
     }
 }

@@ -9,7 +9,7 @@ use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::judge::Finding;
+use super::checks::Finding;
 use super::shown::Chain;
 
 /// Remaining lifetime below which a certificate is reported; a fifth of its total lifetime if that is shorter.
@@ -180,7 +180,7 @@ fn validity(der: &CertificateDer<'static>) -> Option<(Timestamp, Timestamp)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::judge::Severity;
+    use crate::doctor::checks::Severity;
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
     use rstest::rstest;
 

@@ -4,7 +4,7 @@
 //! Run with the kubeconfig of `serve`, it checks the permissions of `serve`.
 
 mod certificates;
-mod judge;
+mod checks;
 mod rights;
 mod shown;
 
@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use crate::installation::{self, InstallRequest, Record};
 use crate::serving::{self, ServingSecret};
 use crate::{SERVICE_HOST, SYSTEM_NAMESPACE, stored_kind_migration};
+pub use checks::{Finding, Severity};
 use crowsnest_api::names::LEASES;
-pub use judge::{Finding, Severity};
 
 /// Maximum number of concurrent access reviews.
 const AT_ONCE: usize = 16;
@@ -87,9 +87,9 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     let body = response.into_body().collect().await?.to_bytes();
     let version: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
     let text = |field: &str| version[field].as_str().unwrap_or_default();
-    let mut findings = vec![judge::version(text("minor"), text("gitVersion"))];
+    let mut findings = vec![checks::version(text("minor"), text("gitVersion"))];
     let theirs = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
-    findings.extend(theirs.map(|theirs| judge::clocks(sent, theirs.timestamp(), received)));
+    findings.extend(theirs.map(|theirs| checks::clocks(sent, theirs.timestamp(), received)));
     Ok(findings)
 }
 
@@ -198,7 +198,7 @@ async fn installed(
         );
         let live = installation::read(client, manifest).await?;
         match crate::would_apply(client, manifest).await {
-            Ok(wanted) => findings.extend(judge::drift(&name, live.as_ref(), &wanted)),
+            Ok(wanted) => findings.extend(checks::drift(&name, live.as_ref(), &wanted)),
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::new(error));
                 findings.push(Finding::broken(name, error, "run `crowsnest install` with sufficient permissions"));
@@ -239,7 +239,7 @@ async fn registrations(client: &kube::Client, record: &Record) -> anyhow::Result
     }
     for service in installation::registered(client).await? {
         let service = serde_json::to_value(service)?;
-        findings.push(judge::registration(&service, &address));
+        findings.push(checks::registration(&service, &address));
     }
     Ok(findings)
 }
@@ -250,13 +250,13 @@ async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
     for name in LEASES {
         found.push((name, leases.get_opt(name).await.with_context(|| format!("cannot read Lease {name}"))?));
     }
-    Ok(judge::leases(&found, Timestamp::now()))
+    Ok(checks::leases(&found, Timestamp::now()))
 }
 
 async fn search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let request = Request::get("/apis/search.crowsnest.io/v1alpha1/index").body(Vec::new())?;
     Ok(match client.request::<Value>(request).await {
-        Ok(index) => judge::search_index(&index),
+        Ok(index) => checks::search_index(&index),
         Err(error) => {
             let mend = "fix the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
             vec![Finding::warning("search index", format!("cannot read its state: {error}"), mend)]
@@ -273,7 +273,7 @@ async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
             return Ok(vec![Finding::broken("clusters", format!("cannot list them: {error}"), mend)]);
         }
     };
-    let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(judge::member).collect();
+    let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(checks::member).collect();
     Ok(match clusters.is_empty() {
         true => vec![Finding::good("clusters", "no clusters; add clusters with `crowsnest join`")],
         false => clusters,

@@ -4,7 +4,7 @@
 use crowsnest_api::role::Role;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
-use super::judge::Finding;
+use super::checks::Finding;
 
 const WHAT: &str = "rights in the control plane";
 
@@ -255,7 +255,7 @@ fn list_permissions(missing: &[&Right]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::judge::Severity;
+    use crate::doctor::checks::Severity;
     use rstest::rstest;
 
     fn right(verb: &'static str, group: &'static str, resource: &'static str) -> Right {

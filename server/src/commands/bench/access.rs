@@ -1,16 +1,16 @@
 //! `crowsnest bench access`: access reviews over the RBAC objects of a large fleet, evaluated alone, without a control plane.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_apimachinery::rbac::access::{Scope, View};
+use crowsnest_apimachinery::rbac::access::{Scope, VisibleRbac};
 use crowsnest_apimachinery::rbac::indirect::Places;
 use crowsnest_apimachinery::rbac::{Action, ObjectKind, Rbac};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use serde_json::{Value, json};
 
+use super::cache::MeasurementPrinter;
 use super::resident_bytes;
 
 #[derive(Debug, Clone, Args)]
@@ -34,36 +34,34 @@ const RESOURCES: [&str; 6] = ["pods", "secrets", "configmaps", "services", "pods
 pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
     let before = resident_bytes()?;
     let fleet: Vec<Rbac> = (0..args.clusters).map(|_| cluster(args.bindings)).collect::<anyhow::Result<_>>()?;
-    let used = resident_bytes()?.saturating_sub(before);
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "access/memory {} MiB", used >> 20)?;
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
+    printer.megabytes("access/memory", resident_bytes()?.saturating_sub(before))?;
     let visible = |_: ObjectKind, _: &str, _: &str| true;
-    let views: Vec<View<'_>> = fleet.iter().map(|rbac| View { rbac, is_visible: &visible }).collect();
+    let views: Vec<VisibleRbac<'_>> = fleet.iter().map(|rbac| VisibleRbac { rbac, is_visible: &visible }).collect();
     let namespace = |nth: u32| format!("n{}", nth % NAMESPACES);
-    let who_can = p99(args.reviews, |nth| {
+    let who_can = review_times(args.reviews, |nth| {
         let action = action(nth);
         let scope = Scope::of(&namespace(nth));
         views.iter().map(|view| view.who_can(&action, &scope).proofs.len()).sum()
     });
-    writeln!(out, "access/who-can {:.1} ms", milliseconds(who_can))?;
-    let everywhere = p99(args.reviews, |nth| {
+    printer.spread("access/who-can", who_can)?;
+    let everywhere = review_times(args.reviews, |nth| {
         let action = action(nth);
         views.iter().map(|view| view.who_can(&action, &Scope::All).proofs.len()).sum()
     });
-    writeln!(out, "access/who-can-all-namespaces {:.1} ms", milliseconds(everywhere))?;
-    let subject = p99(args.reviews, |nth| {
+    printer.spread("access/who-can-all-namespaces", everywhere)?;
+    let subject = review_times(args.reviews, |nth| {
         let user = UserInfo::new(format!("user{nth}"), [AUTHENTICATED, "team1"]);
         views.iter().map(|view| view.roles_of(&user, &Scope::All).0.len()).sum()
     });
-    writeln!(out, "access/subject {:.1} ms", milliseconds(subject))?;
+    printer.spread("access/subject", subject)?;
     let one = *views.first().context("a cluster")?;
-    let indirect = p99(args.reviews.min(20), |nth| {
+    let indirect = review_times(args.reviews.min(20), |nth| {
         let (action, scope) = (action(nth), Scope::of(&namespace(nth)));
         let direct = one.who_can(&action, &scope).proofs;
         Places { cluster: one, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
     });
-    writeln!(out, "access/indirect-one-cluster {:.1} ms", milliseconds(indirect))?;
-    Ok(())
+    printer.spread("access/indirect-one-cluster", indirect)
 }
 
 fn action(nth: u32) -> Action {
@@ -108,19 +106,12 @@ fn subject(nth: u32) -> Value {
     }
 }
 
-/// The 99th percentile of the time of a review.
-fn p99(reviews: u32, review: impl Fn(u32) -> usize) -> Duration {
-    let mut times: Vec<Duration> = (0..reviews)
-        .map(|nth| {
-            let began = Instant::now();
-            std::hint::black_box(review(nth));
-            began.elapsed()
-        })
-        .collect();
-    times.sort_unstable();
-    times.get(times.len() * 99 / 100).or(times.last()).copied().unwrap_or_default()
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+/// Times of reviews.
+fn review_times(reviews: u32, review: impl Fn(u32) -> usize) -> Vec<Duration> {
+    let time = |nth| {
+        let began = Instant::now();
+        std::hint::black_box(review(nth));
+        began.elapsed()
+    };
+    (0..reviews).map(time).collect()
 }

@@ -72,7 +72,7 @@ fn in_shop() -> Scope {
     Scope::of("shop")
 }
 
-fn shown(answer: &Answer<'_>) -> Vec<String> {
+fn shown(answer: &AccessProofs<'_>) -> Vec<String> {
     let proof = |proof: &Proof<'_>| {
         format!("{} by {}/{} of {}", proof.subject, proof.namespace, proof.binding, proof.role.name)
     };
@@ -96,7 +96,7 @@ fn shown(answer: &Answer<'_>) -> Vec<String> {
 #[case::another_path(path("get", "/metrics/x"), Scope::All, &[])]
 fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: Scope, #[case] expected: &[&str]) {
     let rbac = snapshot();
-    let view = View { rbac: &rbac, is_visible: &|_, _, _| true };
+    let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let answer = view.who_can(&action, &scope);
     assert_eq!(shown(&answer), expected);
     let missing: Vec<_> = answer.missing.iter().map(|missing| missing.binding).collect();
@@ -114,7 +114,7 @@ fn objects_that_the_reader_may_not_list_do_not_count(
 ) {
     let rbac = snapshot();
     let is_visible = |kind: ObjectKind, namespace: &str, _: &str| (kind, namespace) != (hidden, within);
-    let view = View { rbac: &rbac, is_visible: &is_visible };
+    let view = VisibleRbac { rbac: &rbac, is_visible: &is_visible };
     let answer = view.who_can(&action("get", "", "secrets", "db"), &in_shop());
     assert_eq!(shown(&answer), expected);
     // Neither is revealed that a role is missing.
@@ -124,7 +124,7 @@ fn objects_that_the_reader_may_not_list_do_not_count(
 #[test]
 fn roles_of_a_user_have_the_subject_they_are_had_by() {
     let rbac = snapshot();
-    let view = View { rbac: &rbac, is_visible: &|_, _, _| true };
+    let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let of = |name: &str, groups: &[&str], scope: &Scope| {
         let (held, missing) = view.roles_of(&UserInfo::new(name, groups.iter().copied()), scope);
         let held: Vec<String> =
@@ -247,7 +247,7 @@ proptest! {
         user in any_user(),
         namespace in word(NAMESPACES),
     ) {
-        let view = View { rbac: &rbac, is_visible: &|_, _, _| true };
+        let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
         let in_namespace = within(&action, &namespace);
         let allowed = |action: &Action| matches!(rbac.authorize(&user, action), Decision::Allowed { .. });
         let answer = view.who_can(&action, &Scope::of(&namespace));
@@ -266,7 +266,7 @@ proptest! {
     /// The rules of the roles that a user has are those of the authorizer.
     #[test]
     fn the_roles_agree_with_the_authorizer(rbac in any_rbac(), user in any_user(), namespace in word(NAMESPACES)) {
-        let view = View { rbac: &rbac, is_visible: &|_, _, _| true };
+        let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
         let (held, missing) = view.roles_of(&user, &Scope::of(&namespace));
         let (rules, problems) = rbac.rules_for(&user, &namespace);
         let held: Vec<PolicyRule> = held.iter().flat_map(|held| held.rules.iter().cloned()).collect();

@@ -1,46 +1,54 @@
 //! Subjects that a user can become by the rights of the user, step by step.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::BTreeSet;
 
 use super::ways::{Way, ways_to_be};
-use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Places, Right, RuleSource, Step};
-use crate::rbac::access::{HeldRole, Proof, Scope, View};
+use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Places, Right, RuleSource, Step, StepKind};
+use crate::rbac::access::{HeldRole, Proof, Scope, VisibleRbac};
 use crate::rbac::{Action, Binding, Subject, SubjectKind};
-use crate::user::UserInfo;
+use crate::user::{UserInfo, service_account_user};
 
-impl<'r> View<'r> {
+/// An identity that was reached, with the steps to it.
+type Reached<'r> = (UserInfo, Vec<Step<'r>>);
+
+/// Rights with the proofs that a subject has them.
+type ProvedRights<'r> = Vec<(Right, Proof<'r>)>;
+
+impl<'r> VisibleRbac<'r> {
     /// The subjects of visible bindings that a user is not, but can become within the cluster. Each path has one way; the
     /// proofs of its first step are those of the user.
     pub fn paths_from(self, user: &UserInfo) -> Paths<'r> {
         let places = Places { cluster: self, control_plane: None };
-        let known = self.subjects();
+        let mut unreached: Vec<Subject> = self.subjects().into_iter().filter(|subject| !subject.is(user, "")).collect();
         let mut found = Paths::default();
-        let mut reached: HashSet<&Subject> = HashSet::new();
-        let mut queue = VecDeque::from([(user.clone(), Vec::new())]);
-        while let Some((identity, steps)) = queue.pop_front() {
-            if steps.len() >= MAX_STEPS {
-                continue;
-            }
-            let held = self.roles_of(&identity, &Scope::All).0;
-            for subject in known.iter().filter(|subject| !subject.is(user, "")) {
-                if reached.contains(subject) {
-                    continue;
-                }
+        let mut frontier: Vec<Reached<'r>> = vec![(user.clone(), Vec::new())];
+        for _ in 0..MAX_STEPS {
+            let held: Vec<Vec<HeldRole<'r>>> =
+                frontier.iter().map(|(identity, _)| self.roles_of(identity, &Scope::All).0).collect();
+            let mut steps = Vec::new();
+            unreached.retain(|subject| {
                 let ways = ways_to_be(&places, RuleSource::Cluster, subject);
-                let step = ways.iter().find_map(|way| Some((way.kind, satisfied(&held, way)?)));
-                let Some((kind, rights)) = step else { continue };
-                if reached.len() >= MAX_SUBJECTS {
+                let step = held.iter().enumerate().find_map(|(nth, held)| Some((nth, first_step(held, &ways)?)));
+                let Some((nth, (kind, rights))) = step else { return true };
+                steps.push((nth, subject.clone(), Step { kind, reaches: Some(subject.clone()), rights }));
+                false
+            });
+            steps.sort_by_key(|(nth, ..)| *nth);
+            let mut next = Vec::new();
+            for (nth, subject, step) in steps {
+                if found.paths.len() >= MAX_SUBJECTS {
                     found.truncated = true;
                     return found;
                 }
-                reached.insert(subject);
-                let mut steps: Vec<Step<'r>> = steps.clone();
-                steps.push(Step { kind, reaches: Some(subject.clone()), rights });
-                let path =
-                    Path { source: RuleSource::Cluster, subject: subject.clone(), steps: steps.clone(), proof: None };
-                found.paths.push(path);
-                queue.push_back((identity_of(subject), steps));
+                let before = frontier.get(nth).map(|(_, steps)| steps.as_slice()).unwrap_or_default();
+                let steps: Vec<Step<'r>> = before.iter().cloned().chain([step]).collect();
+                next.push((identity_of(&subject), steps.clone()));
+                found.paths.push(Path { source: RuleSource::Cluster, subject, steps, proof: None });
             }
+            if next.is_empty() {
+                break;
+            }
+            frontier = next;
         }
         found
     }
@@ -60,15 +68,20 @@ impl<'r> View<'r> {
 pub(super) fn identity_of(subject: &Subject) -> UserInfo {
     let groups = super::implied_groups(subject).into_iter().map(|group| group.name.to_string());
     let (name, own) = match subject.kind {
-        SubjectKind::ServiceAccount => (format!("system:serviceaccount:{}:{}", subject.namespace, subject.name), None),
+        SubjectKind::ServiceAccount => (service_account_user(&subject.namespace, &subject.name), None),
         SubjectKind::Group => (String::new(), Some(subject.name.to_string())),
         _ => (subject.name.to_string(), None),
     };
     UserInfo::new(name, own.into_iter().chain(groups))
 }
 
+/// The first of the steps whose rights are held.
+fn first_step<'r>(held: &[HeldRole<'r>], ways: &[Way]) -> Option<(StepKind, ProvedRights<'r>)> {
+    ways.iter().find_map(|way| Some((way.kind, satisfied(held, way)?)))
+}
+
 /// Proofs of all rights that a step needs.
-fn satisfied<'r>(held: &[HeldRole<'r>], way: &Way) -> Option<Vec<(Right, Proof<'r>)>> {
+fn satisfied<'r>(held: &[HeldRole<'r>], way: &Way) -> Option<ProvedRights<'r>> {
     let of_need = |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), proof(held, right)?)));
     way.needs.iter().map(of_need).collect()
 }

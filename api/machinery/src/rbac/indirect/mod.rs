@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::access::{Proof, Scope, View};
+use super::access::{Proof, Scope, VisibleRbac};
 use super::{Action, Subject, SubjectKind};
-use crate::user::{AUTHENTICATED, MASTERS};
+use crate::user::{AUTHENTICATED, MASTERS, service_account_groups};
 use ways::{MOST_NAMESPACES, Way, namespaces, ways_to_be, ways_to_do};
 
 /// Maximum number of steps.
@@ -73,7 +73,7 @@ pub enum RuleSource {
 /// The control plane of a member, with the objects that give access to the member.
 #[derive(Clone, Copy)]
 pub struct ControlPlane<'r> {
-    pub view: View<'r>,
+    pub view: VisibleRbac<'r>,
     pub cluster: &'r str,
     /// Namespace of the Works of the cluster.
     pub execution_namespace: &'r str,
@@ -121,7 +121,7 @@ pub struct Paths<'r> {
 /// Rules in which paths are searched.
 #[derive(Clone, Copy)]
 pub struct Places<'r> {
-    pub cluster: View<'r>,
+    pub cluster: VisibleRbac<'r>,
     /// `None` if the cluster is the control plane itself.
     pub control_plane: Option<ControlPlane<'r>>,
 }
@@ -147,7 +147,7 @@ struct Search<'r> {
 }
 
 impl<'r> Places<'r> {
-    fn view(&self, source: RuleSource) -> View<'r> {
+    fn view(&self, source: RuleSource) -> VisibleRbac<'r> {
         match (source, self.control_plane) {
             (RuleSource::ControlPlane, Some(control_plane)) => control_plane.view,
             _ => self.cluster,
@@ -283,8 +283,8 @@ fn implied_groups(subject: &Subject) -> Vec<Subject> {
     let all = Subject::group(AUTHENTICATED);
     match subject.kind {
         SubjectKind::ServiceAccount => {
-            let own = format!("system:serviceaccounts:{}", subject.namespace);
-            vec![Subject::group(&own), Subject::group("system:serviceaccounts"), all]
+            let [every, own] = service_account_groups(&subject.namespace).map(|group| Subject::group(&group));
+            vec![own, every, all]
         }
         _ if all.includes(subject) => vec![all],
         _ => Vec::new(),

@@ -33,8 +33,8 @@ fn subject_of(text: &str) -> Value {
     }
 }
 
-fn visible(rbac: &Rbac) -> View<'_> {
-    View { rbac, is_visible: &|_: ObjectKind, _: &str, _: &str| true }
+fn visible(rbac: &Rbac) -> VisibleRbac<'_> {
+    VisibleRbac { rbac, is_visible: &|_: ObjectKind, _: &str, _: &str| true }
 }
 
 fn get(resource: &str, namespace: &str) -> Action {

@@ -2,9 +2,10 @@
 
 use crate::authorization::Rights;
 use crate::execute::{Sources, resolve_relations};
-use crate::paths::closure::{Side, closure};
+use crate::paths::closure::closure;
 use crate::paths::explore::{PathLimits, find};
 use crate::paths::fleet::FleetGraph;
+use crate::plan::relations::Side;
 use crate::plan::{FleetFacts, plan};
 use crate::tests::corpus::Corpus;
 use crate::tests::properties::granted;

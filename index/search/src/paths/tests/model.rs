@@ -1,7 +1,8 @@
 //! Properties of the search on generated graphs with cycles and objects that the caller cannot read.
 
-use crate::paths::closure::{Side, closure};
+use crate::paths::closure::closure;
 use crate::paths::explore::{EdgeKey, Edges, FoundPaths, PathGraph, PathLimits, StepEdges, find, shortest};
+use crate::plan::relations::Side;
 use async_trait::async_trait;
 use crowsnest_query::path::{Direction, EdgeType, HopPattern, NodePattern, PathPattern};
 use crowsnest_store::Error;
@@ -185,6 +186,12 @@ fn searches_of_dense_graphs_end_and_report_it() {
     let limits = PathLimits { visited: 5, ..PathLimits::default() };
     let few = block_on(find(&mut model.clone(), &"()-[:USES*2]->()".parse().unwrap(), &limits)).unwrap();
     assert!(few.paths.iter().all(|path| path.nodes.iter().all(|id| *id < 5)) && !few.cut.is_empty());
+    // Each object is a path without hops.
+    for (paths, is_cut) in [(29, true), (30, false)] {
+        let limits = PathLimits { paths, ..PathLimits::default() };
+        let some = block_on(find(&mut model.clone(), &"()".parse().unwrap(), &limits)).unwrap();
+        assert_eq!((some.paths.len(), !some.cut.is_empty()), (paths, is_cut));
+    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ fn address(ui: &str, query: &str) -> anyhow::Result<String> {
     if !matches!(url.scheme(), "http" | "https") {
         bail!("invalid --ui-url {ui}: expected an http or https URL");
     }
+    let path = format!("{}/search", url.path().trim_end_matches('/'));
+    url.set_path(&path);
     url.set_query(Some(&format!("q={}", percent_encoded(query))));
     Ok(url.to_string())
 }
@@ -39,8 +41,8 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case("http://127.0.0.1:7080", Ok("http://127.0.0.1:7080/?q=kind%3Apod%20%2Dns%3Aa"))]
-    #[case("https://fleet.example/ui/#x", Ok("https://fleet.example/ui/?q=kind%3Apod%20%2Dns%3Aa#x"))]
+    #[case("http://127.0.0.1:7080", Ok("http://127.0.0.1:7080/search?q=kind%3Apod%20%2Dns%3Aa"))]
+    #[case("https://fleet.example/ui/#x", Ok("https://fleet.example/ui/search?q=kind%3Apod%20%2Dns%3Aa#x"))]
     #[case("javascript:alert(1)", Err("expected an http or https URL"))]
     #[case("fleet", Err("--ui-url fleet"))]
     fn queries_become_urls(#[case] ui: &str, #[case] expected: Result<&str, &str>) {

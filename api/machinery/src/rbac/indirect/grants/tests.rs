@@ -49,7 +49,7 @@ fn read_in_shop() -> Action {
 /// Paths to the action, and the subjects that are allowed it directly.
 fn paths(rbac: &Rbac) -> (Vec<Path<'_>>, Vec<Subject>) {
     let (action, scope) = (read_in_shop(), Scope::of("shop"));
-    let places = Places { cluster: View { rbac, is_visible: &|_, _, _| true }, control_plane: None };
+    let places = Places { cluster: VisibleRbac { rbac, is_visible: &|_, _, _| true }, control_plane: None };
     let direct = places.cluster.who_can(&action, &scope).proofs;
     let found = places.paths_to(&action, &scope, &direct).paths;
     (found, direct.into_iter().map(|proof| proof.subject).collect())

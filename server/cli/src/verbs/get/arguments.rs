@@ -1,0 +1,101 @@
+//! Parses the kinds and names that `get` displays, from the command line or from files. Pure except for reading files.
+
+use anyhow::bail;
+use serde_json::Value;
+
+use super::{GetArgs, OperationScope};
+use crate::object::{same_namespace, text, versioned};
+
+/// A kind and optionally the name of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct RequestedObject {
+    pub(super) word: String,
+    pub(super) name: Option<String>,
+    /// The namespace from a manifest.
+    pub(super) namespace: Option<String>,
+}
+
+impl RequestedObject {
+    fn of(word: &str, name: Option<&str>) -> Self {
+        Self { word: word.to_owned(), name: name.map(str::to_owned), namespace: None }
+    }
+
+    /// Parses `KIND/NAME`.
+    fn both(text: &str) -> anyhow::Result<Self> {
+        match text.split_once('/') {
+            Some((kind, name)) => Ok(Self::of(kind, Some(name))),
+            None => bail!("invalid argument {text:?}: expected KIND/NAME like the first argument"),
+        }
+    }
+
+    /// The object of a manifest.
+    fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
+        let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
+        let namespace = same_namespace(own, namespace)?.map(str::to_owned);
+        Ok(Self { word: versioned(object), name: Some(text(object, "/metadata/name").to_owned()), namespace })
+    }
+}
+
+impl GetArgs {
+    /// The objects to display, from the command line or from files.
+    pub(super) async fn wanted(&self) -> anyhow::Result<Vec<RequestedObject>> {
+        if self.sources.is_empty() {
+            return self.parse_arguments();
+        }
+        if self.all_namespaces {
+            bail!("-A requires a KIND, not files");
+        }
+        let objects = self.sources.objects().await?;
+        let requested = objects.iter().map(|object| RequestedObject::of_object(object, self.namespace.as_deref()));
+        self.checked(requested.collect::<anyhow::Result<_>>()?)
+    }
+
+    /// Parses the arguments of the command line.
+    pub(super) fn parse_arguments(&self) -> anyhow::Result<Vec<RequestedObject>> {
+        let kind = self.kind.as_deref().unwrap_or_default();
+        let requested: Vec<RequestedObject> = match kind.contains('/') {
+            true => {
+                let all = std::iter::once(kind).chain(self.name.iter().map(String::as_str));
+                all.map(RequestedObject::both).collect::<anyhow::Result<_>>()?
+            }
+            false => {
+                let of = |kind: &str| match self.name.as_slice() {
+                    [] => vec![RequestedObject::of(kind, None)],
+                    names => names.iter().map(|name| RequestedObject::of(kind, Some(name))).collect(),
+                };
+                kind.split(',').filter(|kind| !kind.is_empty()).flat_map(of).collect()
+            }
+        };
+        self.checked(requested)
+    }
+
+    fn checked(&self, requested: Vec<RequestedObject>) -> anyhow::Result<Vec<RequestedObject>> {
+        if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
+            bail!("-s karmada reads the control plane only and cannot be used with --clusters; use -s all for both");
+        }
+        for name in requested.iter().filter_map(|object| object.name.as_ref()) {
+            match name {
+                name if name.is_empty() || name.contains('/') => bail!("invalid object name {name:?}"),
+                _ if self.all_namespaces => {
+                    bail!("a resource cannot be retrieved by name across all namespaces; use -n")
+                }
+                _ if self.selector.is_some() || self.field_selector.is_some() => {
+                    bail!("selectors cannot be used with the name of an object")
+                }
+                _ => {}
+            }
+        }
+        match requested.as_slice() {
+            [] => bail!(
+                "{:?} names no kind; `crowsnest api-resources` lists them",
+                self.kind.as_deref().unwrap_or_default()
+            ),
+            [_, _, ..] if self.follows() => bail!("-w requires a single kind, or a single object"),
+            _ if self.output_watch_events && !self.follows() => {
+                bail!("--output-watch-events requires --watch or --watch-only")
+            }
+            _ if self.show_labels && !self.as_table() => bail!("--show-labels can only be used with table output"),
+            _ => Ok(requested),
+        }
+    }
+}

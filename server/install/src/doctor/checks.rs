@@ -1,0 +1,319 @@
+//! Interprets the facts about an installation: problems and their solutions. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Severity of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Good,
+    /// It works, but not permanently or not as intended.
+    Warning,
+    Broken,
+}
+
+/// The result of one check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    pub what: String,
+    pub found: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mend: String,
+}
+
+impl Finding {
+    pub fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { severity: Severity::Good, what: what.into(), found: found.into(), mend: String::new() }
+    }
+
+    pub fn warning(what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, what: what.into(), found: found.into(), mend: mend.into() }
+    }
+
+    pub fn broken(what: impl Into<String>, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { severity: Severity::Broken, what: what.into(), found: found.into(), mend: mend.into() }
+    }
+}
+
+/// Supported minor versions of Kubernetes.
+const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
+/// Largest clock skew that certificates and Leases tolerate.
+const MAX_SKEW: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) fn version(minor: &str, git_version: &str) -> Finding {
+    let what = "version of the control plane";
+    let number: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    match number.parse::<u32>() {
+        Ok(minor) if KNOWN_MINORS.contains(&minor) => Finding::good(what, git_version),
+        _ => Finding::warning(
+            what,
+            format!("{git_version}; Crowsnest supports 1.27 to 1.37"),
+            "use a supported version of kube-apiserver",
+        ),
+    }
+}
+
+/// Compares clocks. `theirs` has whole seconds and lies between `sent` and `received`.
+pub(super) fn clocks(sent: Timestamp, theirs: Timestamp, received: Timestamp) -> Finding {
+    let what = "clocks";
+    let early = sent.duration_since(theirs) - SignedDuration::from_secs(1);
+    let late = theirs.duration_since(received);
+    let skew = early.max(late).max(SignedDuration::ZERO);
+    match skew > MAX_SKEW {
+        true => Finding::broken(
+            what,
+            format!("the clocks of the control plane and this machine differ by {} s", skew.as_secs()),
+            "synchronize both clocks (NTP); certificates and leases depend on them",
+        ),
+        false => Finding::good(what, "the clocks of the control plane and this machine agree"),
+    }
+}
+
+/// Backlog of the text search index above which it is reported, in changes.
+const MAX_BEHIND: u64 = 100_000;
+
+/// Checks the state of the text search index, as `search.crowsnest.io` reports it.
+pub(super) fn search_index(index: &Value) -> Vec<Finding> {
+    let what = "search index";
+    let backend = index["backend"].as_str().unwrap_or_default();
+    let behind = index["behind"].as_u64().unwrap_or_default();
+    let mut findings = Vec::new();
+    if let Some(trouble) = index["trouble"].as_str() {
+        let mend =
+            "repair the search engine or its credentials; writing resumes automatically (docs/SEARCH-BACKENDS.md)";
+        findings.push(Finding::broken(what, format!("cannot write to {backend}: {trouble}"), mend));
+    }
+    if behind > MAX_BEHIND {
+        let mend =
+            "`crowsnest index status` shows whether it catches up; give the search engine more CPU or faster disks";
+        findings.push(Finding::warning(what, format!("{backend} is {behind} changes behind"), mend));
+    }
+    let refused = index["writer"]["refusedDocuments"].as_array().map_or(0, Vec::len);
+    if refused > 0 {
+        let mend = "`crowsnest index status` shows the reasons; `crowsnest index rebuild` builds an index with the current mapping";
+        findings.push(Finding::warning(what, format!("{backend} rejected {refused} documents"), mend));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(what, format!("{backend}, {behind} changes behind")));
+    }
+    findings
+}
+
+/// Compares an installed object with the one that this version would install.
+pub(super) fn drift(name: &str, live: Option<&Value>, wanted: &Value) -> Option<Finding> {
+    let mend = "run `crowsnest install`";
+    let Some(live) = live else { return Some(Finding::broken(name, "it does not exist", mend)) };
+    let differs = difference("", &comparable(live), &comparable(wanted));
+    differs.map(|path| Finding::warning(name, format!("it differs from the object of this version at {path}"), mend))
+}
+
+/// The object without fields that the API server writes.
+fn comparable(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink"] {
+            metadata.remove(field);
+        }
+    }
+    object
+}
+
+/// The first path at which two values differ.
+fn difference(path: &str, one: &Value, other: &Value) -> Option<String> {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            keys.into_iter().find_map(|key| {
+                let missing = Value::Null;
+                let at = format!("{path}.{key}");
+                difference(&at, one.get(key).unwrap_or(&missing), other.get(key).unwrap_or(&missing))
+            })
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => one
+            .iter()
+            .zip(other)
+            .enumerate()
+            .find_map(|(at, (one, other))| difference(&format!("{path}[{at}]"), one, other)),
+        (one, other) => (one != other).then(|| path.to_owned()),
+    }
+}
+
+/// Checks one of Crowsnest's APIServices.
+pub(super) fn registration(service: &Value, address: &str) -> Finding {
+    let name = service.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let what = format!("APIService {name}");
+    let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
+    let available = conditions.into_iter().flatten().find(|condition| condition["type"] == "Available");
+    let field_of = |field: &str| available.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    match field_of("status") {
+        "True" => Finding::good(what, "available"),
+        _ => {
+            let message = if field_of("message").is_empty() { "not checked yet" } else { field_of("message") };
+            let mend = format!(
+                "check that `crowsnest serve` runs with the role aggregated, and that the control plane can reach it at {address}"
+            );
+            Finding::broken(what, format!("not available: {message}"), mend)
+        }
+    }
+}
+
+/// Checks the Leases of the controllers, by name; `None` is a missing Lease.
+pub(super) fn leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
+    let what = "leader of the controllers";
+    let mend = "start `crowsnest serve` with the role controllers";
+    let mut holders: Vec<String> = Vec::new();
+    for (name, lease) in found {
+        let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
+        let Some((spec, holder)) = spec.zip(holder) else {
+            return Finding::broken(what, format!("Lease {name} has no holder"), mend);
+        };
+        let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
+        let renewed = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        // The holder's clock may be behind.
+        if now.duration_since(renewed) > lasts + MAX_SKEW {
+            return Finding::broken(what, format!("{holder} has not renewed Lease {name} since {renewed}"), mend);
+        }
+        if !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    match holders.as_slice() {
+        [one] => Finding::good(what, one.clone()),
+        several => Finding::broken(
+            what,
+            format!("the Leases are held by {}; no process holds all of them", several.join(" and ")),
+            "stop either Karmada's components or `crowsnest serve`",
+        ),
+    }
+}
+
+/// Checks a Cluster.
+pub(super) fn member(cluster: &Value) -> Finding {
+    let name = cluster.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let what = format!("cluster {name}");
+    let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    let field_of = |field: &str| ready.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let pull = cluster.pointer("/spec/syncMode").and_then(Value::as_str) == Some("Pull");
+    match field_of("status") {
+        "True" => Finding::good(what, "ready"),
+        _ => {
+            let found = match (field_of("reason"), field_of("message")) {
+                ("", "") => "not checked yet".to_owned(),
+                (reason, message) => format!("not ready: {reason}: {message}"),
+            };
+            let mend = match pull {
+                true => {
+                    format!(
+                        "check that `crowsnest agent --cluster-name {name}` runs in it and can reach the control plane"
+                    )
+                }
+                false => format!(
+                    "check that `crowsnest serve` can reach its API server; renew credentials with `crowsnest join {name} --refresh`"
+                ),
+            };
+            Finding::broken(what, found, mend)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[rstest]
+    #[case("36", Severity::Good)]
+    #[case("27+", Severity::Good)]
+    #[case("26", Severity::Warning)]
+    #[case("", Severity::Warning)]
+    fn versions(#[case] minor: &str, #[case] expected: Severity) {
+        assert_eq!(version(minor, "v1.x").severity, expected);
+    }
+
+    #[rstest]
+    #[case(1000, Severity::Good)]
+    #[case::within_the_second(999, Severity::Good)]
+    #[case(1006, Severity::Good)]
+    #[case(1008, Severity::Broken)]
+    #[case(990, Severity::Broken)]
+    fn skew(#[case] theirs: i64, #[case] expected: Severity) {
+        let found = clocks(at(1000), at(theirs), at(1001));
+        assert_eq!(found.severity, expected, "{found:?}");
+    }
+
+    #[rstest]
+    #[case(None, Some("it does not exist"))]
+    #[case(Some(json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}, "spec": {"v": [1, 2]}, "status": {}})), None)]
+    #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 3]}})), Some("at .spec.v[1]"))]
+    #[case(Some(json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2], "w": 1}})), Some("at .spec.w"))]
+    fn drift_is_reported_with_its_path(#[case] live: Option<Value>, #[case] expected: Option<&str>) {
+        let wanted = json!({"metadata": {"name": "a"}, "spec": {"v": [1, 2]}});
+        let found = drift("CustomResourceDefinition a", live.as_ref(), &wanted);
+        assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+        assert!(found.zip(expected).is_none_or(|(found, expected)| found.found.contains(expected)));
+    }
+
+    #[rstest]
+    #[case::well(json!({"backend": "tantivy", "behind": 3, "trouble": null, "writer": null}), &[Severity::Good])]
+    #[case::away(json!({"backend": "opensearch", "behind": 3, "trouble": "no node answers"}), &[Severity::Broken])]
+    #[case::late_and_refusing(
+        json!({"backend": "opensearch", "behind": 100_001, "writer": {"refusedDocuments": [{"id": "1"}]}}),
+        &[Severity::Warning, Severity::Warning]
+    )]
+    fn search_indices(#[case] index: Value, #[case] expected: &[Severity]) {
+        let found: Vec<Severity> = search_index(&index).iter().map(|finding| finding.severity).collect();
+        assert_eq!(found, expected);
+    }
+
+    fn lease(holder: Option<&str>, renewed: i64) -> Option<Lease> {
+        let renewed = at(renewed).to_string();
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 10, "renewTime": renewed});
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap()
+    }
+
+    #[rstest]
+    #[case(lease(Some("a"), 100), lease(Some("a"), 101), Severity::Good, "a")]
+    #[case(lease(Some("a"), 100), lease(Some("karmada"), 101), Severity::Broken, "no process holds all of them")]
+    #[case(lease(Some("a"), 80), lease(Some("a"), 101), Severity::Broken, "a has not renewed Lease one")]
+    #[case(lease(Some("a"), 100), lease(None, 101), Severity::Broken, "Lease two has no holder")]
+    #[case(None, None, Severity::Broken, "Lease one has no holder")]
+    fn leaders(
+        #[case] one: Option<Lease>,
+        #[case] two: Option<Lease>,
+        #[case] severity: Severity,
+        #[case] expected: &str,
+    ) {
+        let found = leases(&[("one", one), ("two", two)], at(104));
+        assert!(found.severity == severity && found.found.contains(expected), "{found:?}");
+    }
+
+    #[test]
+    fn conditions_are_reported() {
+        let condition =
+            |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "why"});
+        let cluster = |status: Value, mode: &str| json!({"metadata": {"name": "m1"}, "spec": {"syncMode": mode}, "status": status});
+        let ready = cluster(json!({"conditions": [condition("Ready", "True")]}), "Push");
+        assert_eq!(member(&ready).severity, Severity::Good);
+        let down = member(&cluster(json!({"conditions": [condition("Ready", "False")]}), "Push"));
+        assert_eq!((down.severity, down.found.as_str()), (Severity::Broken, "not ready: R: why"));
+        assert!(down.mend.contains("crowsnest join m1 --refresh"));
+        assert!(member(&cluster(json!({}), "Pull")).mend.contains("crowsnest agent"));
+        let service = |status: Value| json!({"metadata": {"name": "v1"}, "status": status});
+        let gone = registration(&service(json!({"conditions": [condition("Available", "False")]})), "h:1");
+        assert!(gone.found.contains("not available: why") && gone.mend.ends_with("at h:1"), "{gone:?}");
+    }
+}
