@@ -13,9 +13,6 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// Headers of requests that the protocol defines.
-pub const REQUEST_HEADERS: [&str; 3] = ["mcp-protocol-version", "mcp-method", "mcp-name"];
-
 /// A response to a POST.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HttpResponse {

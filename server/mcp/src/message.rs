@@ -8,6 +8,8 @@ pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL_ERROR: i64 = -32603;
+/// Too many requests run at once.
+pub const TOO_MANY_REQUESTS: i64 = -32000;
 /// A resource that does not exist, in the revisions with a handshake.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
 /// HTTP headers do not match the body (2026-07-28).

@@ -6,7 +6,7 @@ use crate::api::{Api, SEARCH, get};
 use crate::message::{INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, RpcError};
 use crate::methods::Era;
 use crate::output::redact::redact_text;
-use crate::output::{Answer, BUDGET};
+use crate::output::{Answer, MAX_BUDGET};
 
 const QUERY_LANGUAGE: &str = "crowsnest://query-language";
 const STATUS: &str = "crowsnest://status";
@@ -39,7 +39,7 @@ pub(crate) async fn read(api: &dyn Api, params: &Map<String, Value>, era: Era) -
             let mut rows = Vec::new();
             crate::tools::leaves("", &status, &mut rows);
             let answer = Answer { rows, ..Answer::table(["path", "value"], Vec::new()) };
-            let mut result = contents(uri, "text/plain", &answer.render(0, BUDGET, |_| None).text);
+            let mut result = contents(uri, "text/plain", &answer.render(0, MAX_BUDGET, |_| None).text);
             (result["ttlMs"], result["cacheScope"]) = (0.into(), "private".into());
             Ok(result)
         }

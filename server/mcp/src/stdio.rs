@@ -1,21 +1,22 @@
 //! Standard input and output: one message per line. Requests run concurrently; a cancelled one is dropped unanswered.
+//! Input is read while requests run, so that cancellations arrive.
 
 use std::collections::HashMap;
 use std::io;
 
 use futures::StreamExt;
-use futures::future::{AbortHandle, AbortRegistration, Abortable};
+use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::FuturesUnordered;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
 use crate::api::Api;
-use crate::message::{INVALID_REQUEST, MAX_MESSAGE, Message, Request, RpcError, response};
+use crate::message::{INVALID_REQUEST, MAX_MESSAGE, Message, Request, RpcError, TOO_MANY_REQUESTS, response};
 use crate::methods::answer;
 
-/// Maximum number of requests that run at once; further lines are read after one has ended.
-const MAX_CONCURRENT: usize = 16;
+/// Maximum number of requests that run at once; more are refused.
+pub(crate) const MAX_CONCURRENT: usize = 16;
 
 /// Serves until the end of the input, and answers the requests that still run.
 pub async fn serve(
@@ -24,57 +25,93 @@ pub async fn serve(
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut lines = FramedRead::new(input, LinesCodec::new_with_max_length(MAX_MESSAGE));
-    let mut running = FuturesUnordered::new();
-    let mut handles: HashMap<String, AbortHandle> = HashMap::new();
+    let mut requests = RunningRequests { api, running: FuturesUnordered::new(), handles: HashMap::new() };
     let mut is_open = true;
     // After an error, the reader reports an end once, and continues.
     let mut is_end_of_error = false;
-    while is_open || !running.is_empty() {
-        tokio::select! {
-            Some((key, response)) = running.next(), if !running.is_empty() => {
-                handles.remove(&key);
-                if let Some(response) = response {
-                    write(&mut output, &response).await?;
-                }
+    while is_open || !requests.running.is_empty() {
+        let message = tokio::select! {
+            Some((id, response)) = requests.running.next(), if !requests.running.is_empty() => {
+                requests.handles.remove(&id);
+                response
             }
-            line = lines.next(), if is_open && running.len() < MAX_CONCURRENT => match line {
-                None if is_end_of_error => is_end_of_error = false,
-                None => is_open = false,
+            line = lines.next(), if is_open => match line {
+                None => {
+                    is_open = std::mem::take(&mut is_end_of_error);
+                    None
+                }
                 Some(Err(LinesCodecError::Io(error))) => return Err(error),
                 Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                     is_end_of_error = true;
-                    let error = format!("the message has more than {MAX_MESSAGE} bytes");
-                    write(&mut output, &response(&Value::Null, Err(RpcError::new(INVALID_REQUEST, error)))).await?;
+                    Some(refusal(&Value::Null, INVALID_REQUEST, format!("the message has more than {MAX_MESSAGE} bytes")))
                 }
-                Some(Ok(line)) if line.trim().is_empty() => {}
-                Some(Ok(line)) => match Message::parse(line.as_bytes()) {
-                    Err((id, error)) => write(&mut output, &response(&id, Err(error))).await?,
-                    Ok(Message::Request(request)) => {
-                        let (handle, registration) = AbortHandle::new_pair();
-                        let key = request.id.to_string();
-                        handles.insert(key.clone(), handle);
-                        running.push(run(api, request, key, registration));
-                    }
-                    Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
-                        let id = params.get("requestId").unwrap_or(&Value::Null).to_string();
-                        if let Some(handle) = handles.get(&id) {
-                            handle.abort();
-                        }
-                    }
-                    Ok(Message::Notification { .. } | Message::Response) => {}
-                },
+                Some(Ok(line)) => requests.receive(&line),
             },
+        };
+        if let Some(message) = message {
+            output.write_all(format!("{message}\n").as_bytes()).await?;
+            output.flush().await?;
         }
     }
     Ok(())
 }
 
-async fn run(api: &dyn Api, request: Request, key: String, registration: AbortRegistration) -> (String, Option<Value>) {
-    let answered = Abortable::new(answer(api, &request), registration).await;
-    (key, answered.ok().map(|result| response(&request.id, result)))
+/// Requests that are not answered yet.
+struct RunningRequests<'a> {
+    api: &'a dyn Api,
+    /// Each resolves to the text of its ID, and its response unless it was cancelled.
+    running: FuturesUnordered<BoxFuture<'a, (String, Option<Value>)>>,
+    /// By the text of the ID.
+    handles: HashMap<String, AbortHandle>,
 }
 
-async fn write(output: &mut (impl AsyncWrite + Unpin), message: &Value) -> io::Result<()> {
-    output.write_all(format!("{message}\n").as_bytes()).await?;
-    output.flush().await
+impl RunningRequests<'_> {
+    /// Starts the request of a line, or handles its notification; returns the response to a line that is refused.
+    fn receive(&mut self, line: &str) -> Option<Value> {
+        if line.trim().is_empty() {
+            return None;
+        }
+        match Message::parse(line.as_bytes()) {
+            Err((id, error)) => Some(response(&id, Err(error))),
+            Ok(Message::Request(request)) => self.start(request),
+            Ok(Message::Notification { method, params }) => {
+                if method == "notifications/cancelled" {
+                    self.cancel(&params);
+                }
+                None
+            }
+            Ok(Message::Response) => None,
+        }
+    }
+
+    fn start(&mut self, request: Request) -> Option<Value> {
+        let id = request.id.to_string();
+        if self.handles.contains_key(&id) {
+            // With this ID, the client would take the refusal for the response to the request that runs.
+            return Some(refusal(&Value::Null, INVALID_REQUEST, format!("a request with the ID {id} is running")));
+        }
+        if self.handles.len() >= MAX_CONCURRENT {
+            let error = format!("{MAX_CONCURRENT} requests are running; send more when one has ended");
+            return Some(refusal(&request.id, TOO_MANY_REQUESTS, error));
+        }
+        let (handle, registration) = AbortHandle::new_pair();
+        self.handles.insert(id.clone(), handle);
+        let api = self.api;
+        self.running.push(Box::pin(async move {
+            let result = Abortable::new(answer(api, &request), registration).await;
+            (id, result.ok().map(|result| response(&request.id, result)))
+        }));
+        None
+    }
+
+    fn cancel(&self, params: &Map<String, Value>) {
+        let id = params.get("requestId").unwrap_or(&Value::Null).to_string();
+        if let Some(handle) = self.handles.get(&id) {
+            handle.abort();
+        }
+    }
+}
+
+fn refusal(id: &Value, code: i64, error: String) -> Value {
+    response(id, Err(RpcError::new(code, error)))
 }

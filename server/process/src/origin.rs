@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crowsnest_apimachinery::status::{ApiError, Reason};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Uri, header};
 
@@ -87,10 +88,15 @@ pub fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
     site && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
 }
 
-/// True unless the browser reports that a page of another origin sent the request. Clients that are no browsers send no
+/// Refuses a request if the browser reports that a page of another origin sent it. Clients that are no browsers send no
 /// origin.
-pub fn is_allowed_origin(uri: &Uri, headers: &HeaderMap) -> bool {
-    !headers.contains_key(header::ORIGIN) || authority(uri, headers).is_ok_and(|own| is_own_page(headers, &own))
+pub fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_allowed =
+        !headers.contains_key(header::ORIGIN) || authority(uri, headers).is_ok_and(|own| is_own_page(headers, &own));
+    match is_allowed {
+        true => Ok(()),
+        false => Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed")),
+    }
 }
 
 /// True if the browser reports that a page of this origin sent the request. Required for WebSockets, which carry the
@@ -202,6 +208,6 @@ mod tests {
     #[case::another_site(&[("host", "fleet.example"), ("origin", "https://evil.example")], false)]
     #[case::without_host(&[("origin", "https://fleet.example")], false)]
     fn origins_of_other_sites_are_not_allowed(#[case] sent: &[(&'static str, &str)], #[case] expected: bool) {
-        assert_eq!(is_allowed_origin(&Uri::from_static("/mcp"), &headers(sent)), expected);
+        assert_eq!(check_origin(&Uri::from_static("/mcp"), &headers(sent)).is_ok(), expected);
     }
 }

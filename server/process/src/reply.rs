@@ -16,13 +16,16 @@ pub struct ResponseStatus(pub Value);
 
 /// An error as a response.
 pub trait StatusResponse {
-    /// Returns a JSON `Status` with its code, and `Retry-After` if the error has one.
+    /// Returns a JSON `Status` with its code, and `Retry-After` if the error has one. The response has a
+    /// [`ResponseStatus`].
     fn into_response(self) -> Response<Body>;
 }
 
 impl StatusResponse for ApiError {
     fn into_response(self) -> Response<Body> {
-        let mut response = json(code(&self), &self.to_status());
+        let status = self.to_status();
+        let mut response = json(code(&self), &status);
+        response.extensions_mut().insert(ResponseStatus(status));
         if let Some(seconds) = self.details.as_ref().and_then(|details| details.retry_after_seconds) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

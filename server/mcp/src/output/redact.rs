@@ -4,12 +4,40 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub(crate) const REDACTED: &str = "[redacted]";
 
 /// Annotation with which kubectl keeps a copy of the manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Fields of Secrets and ConfigMaps whose values have keys.
+const DATA: [&str; 3] = ["data", "stringData", "binaryData"];
+
+/// Field of a Work with its manifests.
+const MANIFESTS: &str = "manifests";
+
+/// Any field or item, in a path of the query language.
+const ANY: &str = "*";
+
+/// Ends of names of fields that refer to a secret or describe it.
+const REFERENCES: [&str; 15] = [
+    "name",
+    "names",
+    "namespace",
+    "ref",
+    "path",
+    "file",
+    "url",
+    "type",
+    "kind",
+    "mode",
+    "policy",
+    "class",
+    "provider",
+    "algorithm",
+    "version",
+];
 
 /// A word that names a secret, as part of a key.
 const SECRET_WORDS: &str = "pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|authorization|session[-_]?key|encryption[-_]?key|signature";
@@ -55,7 +83,7 @@ static KEYED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 });
 
 static SECRET_KEY: LazyLock<Regex> =
-    LazyLock::new(|| regex(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})(?:$|[^a-z]|s$)")));
+    LazyLock::new(|| regex(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})s?(?:$|[^a-z])")));
 
 /// Values of a secret-like key that are no secrets: references, switches and numbers.
 fn is_harmless(value: &str) -> bool {
@@ -111,59 +139,155 @@ pub(crate) fn is_secret_key(name: &str) -> bool {
     SECRET_KEY.is_match(&words)
 }
 
-/// Removes from a manifest the values of Secrets, of environment variables and data whose names are those of secrets,
-/// and fields that repeat the manifest.
-pub(crate) fn redact_manifest(object: &mut Value) {
-    let is_secret = object["kind"] == "Secret";
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.remove(LAST_APPLIED);
-        }
-    }
-    for field in ["data", "stringData", "binaryData"] {
-        for (key, value) in object.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
-            if is_secret || is_secret_key(key) {
-                *value = REDACTED.into();
-            }
-        }
-    }
-    redact_values(object);
+/// Removes from a manifest of this kind the values of Secrets and of fields whose names are those of secrets, and fields
+/// that repeat the manifest.
+pub(crate) fn redact_manifest(kind: &str, manifest: &mut Value) {
+    redact_value(manifest, Position::root(kind));
 }
 
-/// Redacts `{"name": "DB_PASSWORD", "value": …}` in any list.
-fn redact_values(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(redact_values),
-        Value::Object(fields) => {
-            let is_named_secret = fields.get("name").and_then(Value::as_str).is_some_and(is_secret_key);
-            if is_named_secret && fields.get("value").is_some_and(Value::is_string) {
-                fields.insert("value".to_owned(), REDACTED.into());
-            }
-            fields.values_mut().for_each(redact_values);
-        }
-        _ => {}
-    }
-}
-
-/// A value of a changed field, redacted by the field's path and the object's kind.
-pub(crate) fn redact_difference(kind: &str, path: &str, value: &Value) -> String {
+/// Text of a value at a path of a manifest of this kind, redacted as in [`redact_manifest`]. The path is a JSON pointer
+/// or a path of the query language.
+pub(crate) fn redact_field(kind: &str, path: &str, value: &Value) -> String {
+    let names = field_names(path);
+    let position = names.iter().fold(Position::root(kind), |position, name| position.field(name));
     let mut value = value.clone();
-    let is_data =
-        ["data", "stringData", "binaryData"].iter().any(|field| path.trim_start_matches(['.', '/']).starts_with(field));
-    let last = path.rsplit(['.', '/']).next().unwrap_or_default();
-    // The name of an environment variable is beside its value, not in the path.
-    let is_environment = path.contains("env") && last == "value";
-    if (is_data && (kind == "Secret" || is_secret_key(last)))
-        || is_environment
-        || path.contains("last-applied-configuration")
-    {
-        return REDACTED.to_owned();
-    }
-    redact_manifest(&mut value);
+    redact_value(&mut value, position);
     match value {
         Value::String(text) => text,
         other => other.to_string(),
+    }
+}
+
+/// Names of the fields on a path. Indexes of lists are left out, as the query language permits.
+fn field_names(path: &str) -> Vec<String> {
+    let mut names: Vec<String> = match path.strip_prefix('/') {
+        Some(pointer) => pointer.split('/').map(|name| name.replace("~1", "/").replace("~0", "~")).collect(),
+        None => query_path_names(path),
+    };
+    names.retain(|name| name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_digit()));
+    names
+}
+
+/// Names of the fields on a path such as `.metadata.labels[app.kubernetes.io/name]`.
+fn query_path_names(path: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        rest = rest.trim_start_matches('.');
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (inside, after) = inner.split_once(']').unwrap_or((inner, ""));
+            names.push(inside.trim_matches(['"', '\'']).to_owned());
+            rest = after;
+            continue;
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        if end > 0 {
+            names.push(rest[..end].to_owned());
+        }
+        rest = &rest[end..];
+    }
+    names
+}
+
+/// Position of a value in a manifest. The query language compares names without regard to case.
+#[derive(Debug, Clone, Copy)]
+struct Position<'p> {
+    /// True in a Secret, or in a manifest of an unknown kind.
+    is_secret: bool,
+    /// True below `data`, `stringData` and `binaryData` of the manifest, and in these fields themselves.
+    is_data: bool,
+    /// Number of fields from the root.
+    depth: usize,
+    /// Name of the field that contains the field.
+    parent: &'p str,
+    /// Name of the field; empty at the root.
+    name: &'p str,
+}
+
+impl<'p> Position<'p> {
+    fn root(kind: &str) -> Self {
+        Self { is_secret: kind == "Secret", is_data: false, depth: 0, parent: "", name: "" }
+    }
+
+    fn field(self, name: &'p str) -> Self {
+        let is_list_of_manifests = self.name.eq_ignore_ascii_case(MANIFESTS);
+        if is_list_of_manifests && name == ANY {
+            return self;
+        }
+        // The kind of the manifest is unknown: it may be a Secret.
+        let from = match is_list_of_manifests || self.name == ANY {
+            true => Self { is_secret: true, depth: 0, ..self },
+            false => self,
+        };
+        let begins_data = from.depth == 0 && (name == ANY || DATA.iter().any(|data| data.eq_ignore_ascii_case(name)));
+        Self { is_data: from.is_data || begins_data, depth: from.depth + 1, parent: self.name, name, ..from }
+    }
+
+    /// True for data of a Secret, whose values are hidden whatever they are.
+    fn is_secret_data(self) -> bool {
+        self.is_secret && self.is_data
+    }
+
+    /// True for the value of an environment variable whose name is unknown.
+    fn is_unnamed_variable(self) -> bool {
+        self.name.eq_ignore_ascii_case("value") && (self.parent == ANY || self.parent.eq_ignore_ascii_case("env"))
+    }
+
+    /// True if this text is a secret here.
+    fn hides(self, text: &str) -> bool {
+        // Any field of an object may be one that has the name of a secret.
+        if self.name == ANY || self.name.eq_ignore_ascii_case(LAST_APPLIED) || self.is_unnamed_variable() {
+            return true;
+        }
+        is_secret_key(self.name) && (self.is_data || !(self.is_label() || is_reference(self.name) || is_harmless(text)))
+    }
+
+    /// True for labels, and for selectors of labels.
+    fn is_label(self) -> bool {
+        ["labels", "matchLabels", "selector"].iter().any(|parent| parent.eq_ignore_ascii_case(self.parent))
+    }
+}
+
+/// True for a name such as `secretName`, whose value refers to a secret or describes it.
+fn is_reference(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    REFERENCES.iter().any(|end| name.ends_with(end))
+}
+
+fn redact_value(value: &mut Value, position: Position<'_>) {
+    match value {
+        // The keys of a Secret are shown.
+        Value::Object(fields) if position.depth < 2 || !position.is_secret_data() => redact_fields(fields, position),
+        Value::Array(items) => items.iter_mut().for_each(|item| redact_value(item, position)),
+        leaf => {
+            let is_hidden = leaf.as_str().is_some_and(|text| position.hides(text));
+            if is_hidden || position.is_secret_data() && !leaf.is_null() {
+                *leaf = REDACTED.into();
+            }
+        }
+    }
+}
+
+fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
+    // A manifest in a manifest, such as in a Work.
+    let kind = fields.get("kind").and_then(Value::as_str).filter(|_| fields.contains_key("apiVersion"));
+    let position = kind.filter(|_| !position.is_data).map_or(position, Position::root);
+    fields.remove(LAST_APPLIED);
+    if position.name == "metadata" {
+        fields.remove("managedFields");
+    }
+    // Environment variables and other pairs of `name` and `value`.
+    let name = fields.get("name").and_then(Value::as_str);
+    let (is_pair, is_secret_pair) = (name.is_some(), name.is_some_and(is_secret_key));
+    for (name, value) in fields {
+        let mut below = position.field(name);
+        if is_pair && name == "value" {
+            below.parent = "";
+            if is_secret_pair && value.is_string() {
+                *value = REDACTED.into();
+            }
+        }
+        redact_value(value, below);
     }
 }
 
@@ -200,6 +324,7 @@ mod tests {
     #[case("apiKey", true)]
     #[case("API_KEYS", true)]
     #[case("clientSecret", true)]
+    #[case("passwords.txt", true)]
     #[case("tls.key", false)]
     #[case("LOG_LEVEL", false)]
     #[case("AUTHOR", false)]
@@ -208,34 +333,62 @@ mod tests {
         assert_eq!(is_secret_key(name), expected);
     }
 
-    #[test]
-    fn manifests_are_redacted() {
-        let mut secret = json!({"kind": "Secret", "data": {"a": "c2VjcmV0"}, "metadata": {"name": "s", "managedFields": [],
-            "annotations": {LAST_APPLIED: "{}", "b": "c"}}});
-        redact_manifest(&mut secret);
-        assert_eq!(
-            secret,
-            json!({"kind": "Secret", "data": {"a": REDACTED}, "metadata": {"name": "s", "annotations": {"b": "c"}}})
-        );
-        let mut pod = json!({"kind": "Pod", "spec": {"containers": [{"name": "token", "env": [
-            {"name": "DB_PASSWORD", "value": "x"}, {"name": "LEVEL", "value": "info"},
-            {"name": "API_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]}]}});
-        redact_manifest(&mut pod);
-        assert_eq!(
-            pod["spec"]["containers"][0]["env"],
-            json!([{"name": "DB_PASSWORD", "value": REDACTED},
-            {"name": "LEVEL", "value": "info"}, {"name": "API_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}])
-        );
+    #[rstest]
+    #[case::secret("Secret",
+        json!({"data": {"a": "c2VjcmV0"}, "metadata": {"name": "s", "managedFields": [], "annotations": {LAST_APPLIED: "{}", "b": "c"}}}),
+        json!({"data": {"a": REDACTED}, "metadata": {"name": "s", "annotations": {"b": "c"}}}))]
+    #[case::secret_with_odd_keys("Secret", json!({"stringData": {"kind": "a", "apiVersion": "true", "n": 1}}),
+        json!({"stringData": {"kind": REDACTED, "apiVersion": REDACTED, "n": REDACTED}}))]
+    #[case::config_map("ConfigMap", json!({"data": {"db.password": "true", "passwords.txt": "a", "level": "info"}}),
+        json!({"data": {"db.password": REDACTED, "passwords.txt": REDACTED, "level": "info"}}))]
+    #[case::environment("Pod",
+        json!({"spec": {"containers": [{"name": "token", "env": [{"name": "DB_PASSWORD", "value": "x"},
+            {"name": "LEVEL", "value": "info"}, {"name": "API_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]}]}}),
+        json!({"spec": {"containers": [{"name": "token", "env": [{"name": "DB_PASSWORD", "value": REDACTED},
+            {"name": "LEVEL", "value": "info"}, {"name": "API_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]}]}}))]
+    #[case::fields("Database", json!({"spec": {"password": "x", "apiTokens": ["y"], "secretName": "s", "tokenTTL": 5,
+            "usePassword": "true", "dataSource": {"name": "d"}}, "metadata": {"labels": {"token": "ci"}}}),
+        json!({"spec": {"password": REDACTED, "apiTokens": [REDACTED], "secretName": "s", "tokenTTL": 5,
+            "usePassword": "true", "dataSource": {"name": "d"}}, "metadata": {"labels": {"token": "ci"}}}))]
+    #[case::in_a_work("Work",
+        json!({"spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "Secret", "data": {"a": "x"}}]}}}),
+        json!({"spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "Secret", "data": {"a": REDACTED}}]}}}))]
+    fn manifests_are_redacted(#[case] kind: &str, #[case] mut manifest: Value, #[case] expected: Value) {
+        redact_manifest(kind, &mut manifest);
+        assert_eq!(manifest, expected);
     }
 
     #[rstest]
-    #[case("Secret", "data.password", json!("eA=="), REDACTED)]
-    #[case("ConfigMap", "data.level", json!("info"), "info")]
-    #[case("ConfigMap", "data.db_password", json!("x"), REDACTED)]
-    #[case("Deployment", "spec.template.spec.containers[0].env[0].value", json!("x"), REDACTED)]
-    #[case("Deployment", "spec.template.spec.containers[0].env[0]", json!({"name": "PASSWORD", "value": "x"}), r#"{"name":"PASSWORD","value":"[redacted]"}"#)]
-    #[case("Deployment", "spec.replicas", json!(3), "3")]
-    fn differences_are_redacted(#[case] kind: &str, #[case] path: &str, #[case] value: Value, #[case] expected: &str) {
-        assert_eq!(redact_difference(kind, path, &value), expected);
+    #[case::pointer("Secret", "/data/password", json!("eA=="), REDACTED)]
+    #[case::whole_data("Secret", "/data", json!({"a": "x", "b": "y"}), r#"{"a":"[redacted]","b":"[redacted]"}"#)]
+    #[case::upper_case("Secret", ".DATA.a", json!("x"), REDACTED)]
+    #[case::any_key("Secret", ".*.a", json!("x"), REDACTED)]
+    #[case::any_field("Secret", ".[*][*]", json!("x"), REDACTED)]
+    #[case::in_a_work("Work", ".spec.workload.manifests[0].data.a", json!("x"), REDACTED)]
+    #[case::in_any_manifest("Work", ".spec.workload.manifests[*].stringData.a", json!("x"), REDACTED)]
+    #[case::any_list("Work", ".spec.workload[*][*].data.a", json!("x"), REDACTED)]
+    #[case::name_in_a_work("Work", ".spec.workload.manifests[*].metadata.name", json!("x"), "x")]
+    #[case::image("Deployment", ".spec.template.spec.containers[*].image", json!("nginx"), "nginx")]
+    #[case::type_of_a_secret("Secret", ".type", json!("Opaque"), "Opaque")]
+    #[case::data("ConfigMap", ".data.level", json!("info"), "info")]
+    #[case::named_data("ConfigMap", ".data.db_password", json!("x"), REDACTED)]
+    #[case::dotted_key("ConfigMap", "/data/password.txt", json!("x"), REDACTED)]
+    #[case::dotted_key_in_brackets("ConfigMap", ".data[password.txt]", json!("x"), REDACTED)]
+    #[case::quoted_key("ConfigMap", ".data[\"db.password\"]", json!("x"), REDACTED)]
+    #[case::escaped_key("ConfigMap", "/data/a~1token", json!("x"), REDACTED)]
+    #[case::any_data("ConfigMap", ".data[*]", json!("x"), REDACTED)]
+    #[case::whole_config("ConfigMap", "/data", json!({"token": "x", "b": "y"}), r#"{"b":"y","token":"[redacted]"}"#)]
+    #[case::data_source("Secret", "/dataSource/name", json!("x"), "x")]
+    #[case::variable("Deployment", ".spec.template.spec.containers[0].env[0].value", json!("x"), REDACTED)]
+    #[case::variables("Deployment", ".spec.template.spec.containers.env.value", json!("x"), REDACTED)]
+    #[case::variable_pointer("Deployment", "/spec/template/spec/containers/0/env/0/value", json!("x"), REDACTED)]
+    #[case::whole_variable("Deployment", "/spec/template/spec/containers/0/env/0", json!({"name": "PASSWORD", "value": "x"}), r#"{"name":"PASSWORD","value":"[redacted]"}"#)]
+    #[case::environment("Stage", ".spec.environment.value", json!("x"), "x")]
+    #[case::annotations("Deployment", "/metadata/annotations", json!({LAST_APPLIED: "{}", "a": "b"}), r#"{"a":"b"}"#)]
+    #[case::last_applied("Deployment", "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", json!("{}"), REDACTED)]
+    #[case::last_applied_column("Deployment", ".metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", json!("{}"), REDACTED)]
+    #[case::number("Deployment", "/spec/replicas", json!(3), "3")]
+    fn fields_are_redacted(#[case] kind: &str, #[case] path: &str, #[case] value: Value, #[case] expected: &str) {
+        assert_eq!(redact_field(kind, path, &value), expected);
     }
 }

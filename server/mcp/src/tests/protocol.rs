@@ -1,14 +1,18 @@
 //! Initialization in both eras, errors, HTTP headers, and standard input and output.
 
+use crowsnest_apimachinery::status::ApiError;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{PreparedApi, call};
 use crate::message::{
-    HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, PARSE_ERROR,
+    HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, PARSE_ERROR, TOO_MANY_REQUESTS,
     UNSUPPORTED_PROTOCOL_VERSION,
 };
+use crate::stdio::MAX_CONCURRENT;
+use crate::{Api, ApiRequest, ApiResponse};
 
 fn meta() -> Value {
     json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}})
@@ -178,4 +182,30 @@ async fn lines_are_answered() {
     let codes: Vec<_> = answers.iter().filter_map(|answer| answer["error"]["code"].as_i64()).collect();
     assert_eq!(codes, [PARSE_ERROR, INVALID_REQUEST]);
     assert_eq!(find(json!("b"))["result"]["isError"], true);
+}
+
+/// An API that never responds.
+struct SilentApi;
+
+impl Api for SilentApi {
+    fn send(&self, _: ApiRequest) -> BoxFuture<'_, Result<ApiResponse, ApiError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn lines_are_read_while_calls_run() {
+    let call = |id: usize| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "search"}});
+    let cancel =
+        |id: usize| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+    // The first call that is too many has the ID `MAX_CONCURRENT`.
+    let calls = (0..=MAX_CONCURRENT).chain([3]).map(call);
+    let lines: Vec<String> = calls.chain((0..MAX_CONCURRENT).map(cancel)).map(|line| format!("{line}\n")).collect();
+    let mut output = Vec::new();
+    crate::stdio::serve(&SilentApi, lines.concat().as_bytes(), &mut output).await.unwrap();
+    let text = String::from_utf8(output).unwrap();
+    let answers: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let refused: Vec<_> = answers.iter().map(|answer| (&answer["id"], answer["error"]["code"].as_i64())).collect();
+    let expected = [(&json!(MAX_CONCURRENT), Some(TOO_MANY_REQUESTS)), (&Value::Null, Some(INVALID_REQUEST))];
+    assert_eq!(refused, expected, "{text}");
 }

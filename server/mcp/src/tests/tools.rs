@@ -167,15 +167,96 @@ async fn refusals_of_the_api_are_errors() {
 }
 
 #[rstest]
-#[case::none(&[], "not found in any cluster, or you cannot read it there")]
-#[case::several(&["m1", "m2"], "2 objects have this name")]
-#[case::other_name(&[], "use `search` to find it")]
+#[case::none(&[], "not found in any cluster, or you cannot read it there; use `search` to find it")]
+#[case::several(&[("m1", "web-0"), ("m2", "web-0")], "2 objects have this name")]
+#[case::other_name(&[("m1", "web-01")], "not found in any cluster")]
 #[tokio::test]
-async fn objects_must_be_unique(#[case] clusters: &[&str], #[case] expected: &str) {
-    let found: Vec<Value> = clusters.iter().map(|cluster| hit(cluster, "Pod", "web-0")).collect();
+async fn objects_must_be_unique(#[case] found: &[(&str, &str)], #[case] expected: &str) {
+    let found: Vec<Value> = found.iter().map(|(cluster, name)| hit(cluster, "Pod", name)).collect();
     let api = PreparedApi::new(&[("/query", hits(&found))]);
     let (text, is_error) = call_tool(&api, "get", json!({"kind": "pod", "name": "web-0"})).await.unwrap();
     assert!(is_error && text.contains(expected), "{text}");
+}
+
+/// A hit of a Secret whose values are cached.
+fn cached_secret() -> Value {
+    let mut secret = hit("@control-plane", "Secret", "db");
+    secret["columns"] = json!({".data.host": "hunter22", ".type": "Opaque"});
+    secret["matched"] = json!([{"field": ".data.host", "text": "hunter22"}, {"field": "content", "text": "hunter22"}]);
+    secret
+}
+
+#[rstest]
+#[case::search("search", json!({"query": "hunter*", "columns": [".data.host", ".type"]}), "[redacted]\tOpaque\t.data.host: [redacted]; content: [redacted]")]
+#[case::get("get", json!({"kind": "secret", "name": "db", "view": "manifest"}), ".data.host\t[redacted]")]
+#[case::history("history", json!({"kind": "secret", "name": "db", "compare_with": "m2"}), "/data/host\t[redacted]\t[redacted]")]
+#[case::explain("explain", json!({"kind": "secret", "name": "db"}), "/data/host: [redacted] -> [redacted]")]
+#[case::plan("plan", json!({"apply": [{"kind": "Secret"}]}), "/data/host: [redacted] -> [redacted]")]
+#[tokio::test]
+async fn values_of_secrets_are_not_shown(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &str) {
+    let differences = json!([{"path": "/data/host", "before": "hunter21", "after": "hunter22"}]);
+    let targets =
+        json!([{"name": "m1", "overrides": [{"kind": "OverridePolicy", "name": "o", "differences": differences}]}]);
+    let template = json!({"kind": "Secret", "namespace": "shop", "name": "db"});
+    let api = PreparedApi::new(&[
+        ("/query", hits(&[cached_secret()])),
+        ("&seq=", json!({"metadata": {"name": "db"}, "data": {"host": "hunter22"}})),
+        ("/history", json!({"versions": [{"seq": 1}]})),
+        ("/diff", json!({"differences": differences})),
+        ("/explanations/", json!({"targets": targets})),
+        ("/journal", json!({"entries": []})),
+        ("/plans", json!({"status": {"templates": [{"template": template, "clusters": targets}]}})),
+    ]);
+    let (text, is_error) = call_tool(&api, tool, arguments).await.unwrap();
+    assert!(!is_error && text.contains(expected) && text.contains("\nredacted\t"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn the_group_of_an_unknown_kind_is_noted() {
+    let api = PreparedApi::new(&[("/query", hits(&[])), ("reviews", json!({"status": {}}))]);
+    let (text, _) = call_tool(&api, "who_can", json!({"verb": "get", "resource": "widgets"})).await.unwrap();
+    assert!(text.contains("notice\tyou can read no object of \"widgets\""), "{text}");
+}
+
+#[tokio::test]
+async fn indirect_paths_follow_the_grants() {
+    const GRANTS: usize = 30;
+    const PATHS: usize = 600;
+    let grant = |nth: usize| json!({"cluster": "m1", "subject": {"kind": "User", "name": format!("direct-{nth}")}});
+    let path = |nth: usize| json!({"cluster": "m1", "subject": {"kind": "User", "name": format!("via-{nth}")}, "steps": [{"type": "CreatePods"}]});
+    let grants: Vec<Value> = (0..GRANTS).map(grant).collect();
+    let paths: Vec<Value> = (0..PATHS).map(path).collect();
+    let api = PreparedApi::new(&[("reviews", json!({"status": {"grants": grants, "indirect": paths}}))]);
+    let (mut cursor, mut pages) = (Value::Null, Vec::new());
+    loop {
+        let arguments = json!({"user": "ann", "indirect": true, "cursor": cursor});
+        let (text, _) = call_tool(&api, "who_can", arguments).await.unwrap();
+        let next = text.lines().find_map(|line| line.strip_prefix("next\t")?.split('\t').next());
+        cursor = next.map(str::to_owned).into();
+        pages.push((text.matches("User direct-").count(), text.matches("User via-").count()));
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(pages.first(), Some(&(GRANTS, 0)), "{pages:?}");
+    assert!(pages.len() > 2 && pages.iter().skip(1).all(|(grants, _)| *grants == 0), "{pages:?}");
+    assert_eq!(pages.iter().map(|(_, paths)| paths).sum::<usize>(), PATHS, "{pages:?}");
+}
+
+#[rstest]
+#[case::few(json!({"status": {"grants": [{}], "indirect": [{"steps": [{"type": "CreatePods"}]}]}}), &["CreatePods"], &["next\t", "notice\t"])]
+#[case::more_grants(json!({"status": {"grants": [{}], "indirect": [{"steps": [{"type": "CreatePods"}]}], "continue": "t"}}), &["next\t", "notice\tindirect"], &["CreatePods"])]
+#[tokio::test]
+async fn indirect_paths_that_fit_are_in_the_last_page(
+    #[case] review: Value,
+    #[case] expected: &[&str],
+    #[case] absent: &[&str],
+) {
+    let api = PreparedApi::new(&[("reviews", review)]);
+    let (text, _) = call_tool(&api, "who_can", json!({"user": "ann", "indirect": true})).await.unwrap();
+    assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+    assert!(!absent.iter().any(|part| text.contains(part)), "{text}");
 }
 
 #[tokio::test]

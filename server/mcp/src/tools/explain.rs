@@ -10,7 +10,7 @@ use super::object::{self, Object};
 use super::shape::{cells, plain, reference};
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{PROPAGATION, SEARCH, get, uri};
-use crate::output::redact::redact_difference;
+use crate::output::redact::redact_field;
 use crate::output::{Answer, Row, row};
 
 const VIEWS: [&str; 3] = ["all", "placement", "journal"];
@@ -49,14 +49,14 @@ async fn explain(call: &Call<'_>) -> Result<Page, ToolError> {
     let object = object::find_in(call, CONTROL_PLANE).await?;
     let mut answer = Answer { facts: vec![object.fact()], ..Answer::default() };
     if view != "journal" && object.text("kind") != "Cluster" {
-        placement(&mut answer, &explanation(call, &object).await?);
+        placement(&mut answer, object.text("kind"), &explanation(call, &object).await?);
     }
     if view != "placement" {
         let about = object.query_reference();
         let parameters = [("about", about.as_str()), ("at", at), ("within", within)];
-        let told = get(call.api, uri(&format!("{SEARCH}/journal"), &parameters)).await?;
-        answer.rows.extend(list(&told, "entries").iter().map(entry));
-        answer.notes = super::shape::notes(&told);
+        let journal = get(call.api, uri(&format!("{SEARCH}/journal"), &parameters)).await?;
+        answer.rows.extend(list(&journal, "entries").iter().map(entry));
+        answer.notes = super::shape::notes(&journal);
     }
     Ok(Page { answer, next: Next::Offset })
 }
@@ -72,8 +72,8 @@ async fn explanation(call: &Call<'_>, object: &Object) -> Result<Value, ToolErro
     Ok(get(call.api, path).await?)
 }
 
-/// Rows of an explanation; the first cell names their section.
-fn placement(answer: &mut Answer, explained: &Value) {
+/// Rows of the explanation of a template of this kind; the first cell names their section.
+fn placement(answer: &mut Answer, kind: &str, explained: &Value) {
     let policy = explained.get("policy").map_or_else(|| "none".to_owned(), reference);
     answer.facts.push(row(["policy", &policy]));
     if let Some(binding) = explained.get("binding") {
@@ -90,7 +90,7 @@ fn placement(answer: &mut Answer, explained: &Value) {
         let applied = if target["applied"] == true { "applied" } else { "not applied" };
         row(["target", cluster, placed, &replicas(target), applied, health])
     }));
-    rows.extend(overrides(list(explained, "targets"), "cluster"));
+    rows.extend(overrides(list(explained, "targets"), "cluster", kind));
     rows.extend(waiting(explained));
 }
 
@@ -152,23 +152,22 @@ pub(super) fn scheduling(scheduling: &Value) -> Vec<Row> {
     rows
 }
 
-/// Changes by overrides of each cluster, whose name is in this field.
-pub(super) fn overrides(clusters: &[Value], name: &str) -> Vec<Row> {
+/// Changes of a template of this kind by overrides of each cluster, whose name is in the field `name`.
+pub(super) fn overrides(clusters: &[Value], name: &str, kind: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for cluster in clusters {
         for rule in list(cluster, "overrides") {
-            let changes: Vec<String> = list(rule, "differences").iter().map(change).collect();
+            let changes: Vec<String> = list(rule, "differences").iter().map(|one| change(one, kind)).collect();
             rows.push(row(["override", text(cluster, name), &reference(rule), &changes.join("; ")]));
         }
     }
     rows
 }
 
-/// `/spec/replicas: 1 -> 2`
-pub(super) fn change(one: &Value) -> String {
+/// `/spec/replicas: 1 -> 2`, a change of a template of this kind.
+fn change(one: &Value, kind: &str) -> String {
     let path = text(one, "path");
-    let value =
-        |side: &str| one.get(side).map_or_else(|| "(none)".to_owned(), |value| redact_difference("", path, value));
+    let value = |side: &str| one.get(side).map_or_else(|| "(none)".to_owned(), |value| redact_field(kind, path, value));
     format!("{path}: {} -> {}", value("before"), value("after"))
 }
 

@@ -84,7 +84,7 @@ async fn manifest(call: &Call<'_>, object: &Object) -> Result<Value, ToolError> 
     let newest = list(&history, "versions").first();
     let seq = newest.map(|version| plain(&version["seq"])).unwrap_or_default();
     let mut manifest = get(call.api, object.uri("history", &[("seq", &seq)])).await?;
-    redact_manifest(&mut manifest);
+    redact_manifest(object.text("kind"), &mut manifest);
     Ok(manifest)
 }
 

@@ -9,7 +9,7 @@ use super::object::{self, Object};
 use super::shape::plain;
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::get;
-use crate::output::redact::redact_difference;
+use crate::output::redact::redact_field;
 use crate::output::{Answer, Row, row};
 
 /// Default and maximum number of revisions that are compared.
@@ -90,15 +90,15 @@ async fn revisions(call: &Call<'_>, object: &Object, most: usize) -> Result<Answ
 
 /// Path, before and after of each difference, without secrets and fields that change with each write.
 fn differences<'d>(object: &'d Object, diff: &'d Value) -> impl Iterator<Item = [String; 3]> + 'd {
-    let told = list(diff, "differences").iter().filter(|one| {
+    let changed = list(diff, "differences").iter().filter(|one| {
         let path = text(one, "path").trim_start_matches(['.', '/']).replace('/', ".");
         !NOISE.iter().any(|noise| path.starts_with(noise)) && !path.contains("last-applied-configuration")
     });
-    told.map(move |one| {
+    changed.map(move |one| {
         let path = text(one, "path");
         let value = |side: &str| match one.get(side) {
             None | Some(Value::Null) => String::new(),
-            Some(value) => redact_difference(object.text("kind"), path, value),
+            Some(value) => redact_field(object.text("kind"), path, value),
         };
         [path.to_owned(), value("before"), value("after")]
     })

@@ -66,8 +66,8 @@ pub(crate) struct Page {
 pub(crate) enum Next {
     /// All rows are in the page; the next call computes them again and skips those that were shown.
     Offset,
-    /// The page ends here, or at this token of the API. All rows fit.
-    Token(Option<String>),
+    /// All rows of the page fit; the next call continues at this position, if any are left.
+    Position(Option<Position>),
 }
 
 /// Reason why a tool has no answer.
@@ -176,7 +176,7 @@ impl Tool {
                 let more = shown > 0 && offset + shown < answer.rows.len();
                 more.then(|| cursor(Position::Offset(offset + shown)))
             }),
-            Next::Token(token) => answer.render(0, budget, |_| token.map(|token| cursor(Position::Token(token)))),
+            Next::Position(position) => answer.render(0, budget, |_| position.map(cursor)),
         };
         Ok((rendered.text, answer.is_error))
     }

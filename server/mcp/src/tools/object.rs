@@ -66,9 +66,9 @@ pub(super) async fn find_in(call: &Call<'_>, cluster: &str) -> Result<Object, To
             several => return Err(ambiguous(several)),
         }
     }
-    let place = if cluster.is_empty() { "any cluster".to_owned() } else { format!("cluster {cluster}") };
+    let scope = if cluster.is_empty() { "any cluster".to_owned() } else { format!("cluster {cluster}") };
     Err(ToolError::Input(format!(
-        "{kind} {name:?} not found in {place}, or you cannot read it there; use `search` to find it"
+        "{kind} {name:?} not found in {scope}, or you cannot read it there; use `search` to find it"
     )))
 }
 

@@ -8,7 +8,7 @@ use super::explain::{overrides, policies, waiting};
 use super::shape::{cells, plain, reference};
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{PROPAGATION, post};
-use crate::output::redact::redact_difference;
+use crate::output::redact::redact_field;
 use crate::output::{Answer, Row, row};
 
 const MAX_OBJECTS: usize = 100;
@@ -58,7 +58,7 @@ fn answer(status: &Value) -> Answer {
         rows.push(row(["object", &named, text(object, "change")]));
         rows.extend(list(object, "differences").iter().map(|one| {
             let path = text(one, "path");
-            let value = |side: &str| one.get(side).map(|value| redact_difference(text(object, "kind"), path, value));
+            let value = |side: &str| one.get(side).map(|value| redact_field(text(object, "kind"), path, value));
             let [before, after] = ["before", "after"].map(|side| value(side).unwrap_or_default());
             row(["field", &named, path, &before, &after])
         }));
@@ -94,7 +94,7 @@ fn template(template: &Value) -> Vec<Row> {
         row(["cluster", text(cluster, "name"), text(cluster, "change"), &replicas, text(cluster, "message")])
     }));
     rows.extend(super::explain::scheduling(&template["scheduling"]).into_iter().filter(is_rejection));
-    rows.extend(overrides(list(template, "clusters"), "name"));
+    rows.extend(overrides(list(template, "clusters"), "name", text(&template["template"], "kind")));
     rows.extend(waiting(template));
     for field in ["dependencies", "requiredBy"] {
         rows.extend(list(template, field).iter().map(|one| row([field, &reference(one)])));

@@ -4,9 +4,12 @@ use crowsnest_apimachinery::unstructured::{list, text, texts};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::cursor::Position;
 use super::shape::{facets, notes, plain, total};
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{SEARCH, get, uri};
+use crate::message::RpcError;
+use crate::output::redact::{REDACTED, redact_field};
 use crate::output::{Answer, Row, row};
 
 /// Default and maximum number of hits of an answer.
@@ -59,22 +62,23 @@ async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
         query.push_str(&format!(" group:{group}"));
     }
     if arguments.flag("count_only")? || !group.is_empty() {
-        let answer = ask(call, &query, 0, &columns).await?;
+        let answer = find(call, &query, 0, &columns).await?;
         return Ok(Page { answer: counts(&answer), next: Next::Offset });
     }
-    let mut answer = ask(call, &query, limit, &columns).await?;
+    let mut answer = find(call, &query, limit, &columns).await?;
     let mut page = hits(&answer, &columns);
     // A cursor identifies the last hit of a page, so a page that is too large is requested again with the hits that fit.
     let shown = page.render(0, call.budget, |_| Some("c".repeat(200))).shown;
     if shown < page.rows.len() && shown > 0 {
-        answer = ask(call, &query, shown, &columns).await?;
+        answer = find(call, &query, shown, &columns).await?;
         page = hits(&answer, &columns);
     }
-    let next = Some(text(&answer, "cursor").to_owned()).filter(|cursor| !cursor.is_empty());
-    Ok(Page { answer: page, next: Next::Token(next) })
+    let cursor = Some(text(&answer, "cursor")).filter(|cursor| !cursor.is_empty());
+    let next = cursor.map(|cursor| Position::Token(cursor.to_owned()));
+    Ok(Page { answer: page, next: Next::Position(next) })
 }
 
-async fn ask(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
+async fn find(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
     let (limit, columns) = (limit.to_string(), columns.join(","));
     let parameters = [
         ("q", query),
@@ -84,9 +88,12 @@ async fn ask(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> 
         ("facets", "kind,status,cluster,namespace"),
     ];
     let answer = get(call.api, uri(&format!("{SEARCH}/query"), &parameters)).await;
-    answer.map_err(|error| match error.message.contains("cursor") && error.code == 400 {
-        true => crate::message::RpcError::invalid_params(error.message).into(),
-        false => error.into(),
+    answer.map_err(|error| {
+        let is_about_cursor = !call.token().is_empty() && error.code == 400 && error.message.contains("cursor");
+        match is_about_cursor {
+            true => RpcError::invalid_params(error.message).into(),
+            false => error.into(),
+        }
     })
 }
 
@@ -124,7 +131,7 @@ fn hits(answer: &Value, columns: &[String]) -> Answer {
         .iter()
         .map(|hit| {
             let own = used.iter().copied().chain(has_end).map(|column| plain(&hit[column]));
-            let more = columns.iter().map(|column| plain(&hit["columns"][column]));
+            let more = columns.iter().map(|column| column_value(hit, column));
             own.chain(more).chain([reasons(hit)]).collect()
         })
         .collect();
@@ -145,11 +152,37 @@ fn hits(answer: &Value, columns: &[String]) -> Answer {
     Answer { facts, columns, rows, notes, is_error: is_bad_query(answer) }
 }
 
+/// Value of a requested column, without secrets.
+fn column_value(hit: &Value, column: &str) -> String {
+    let value = plain(&hit["columns"][column]);
+    // Other columns are labels and the columns that kubectl prints.
+    match column.starts_with('.') {
+        true => value_at(hit, column, value),
+        false => value,
+    }
+}
+
+/// A value at a path of a hit's manifest, without secrets; empty if there is none.
+fn value_at(hit: &Value, path: &str, value: String) -> String {
+    if value.is_empty() { value } else { redact_field(text(hit, "kind"), path, &Value::String(value)) }
+}
+
+/// A part of a hit that matched, without secrets.
+fn reason(hit: &Value, matched: &Value) -> String {
+    let (field, value) = (text(matched, "field"), text(matched, "text"));
+    let value = match field {
+        // A word anywhere in the manifest; Works contain Secrets.
+        "content" if matches!(text(hit, "kind"), "Secret" | "Work") => REDACTED.to_owned(),
+        path if path.starts_with('.') => value_at(hit, path, value.to_owned()),
+        _ => value.to_owned(),
+    };
+    format!("{field}: {value}")
+}
+
 /// Parts of the object that matched, except those in other columns.
 fn reasons(hit: &Value) -> String {
     let others = list(hit, "matched").iter().filter(|one| !COLUMNS.contains(&text(one, "field")));
-    let shown: Vec<String> =
-        others.take(REASONS).map(|one| format!("{}: {}", text(one, "field"), text(one, "text"))).collect();
+    let shown: Vec<String> = others.take(REASONS).map(|one| reason(hit, one)).collect();
     shown.join("; ")
 }
 

@@ -4,6 +4,7 @@ use crowsnest_apimachinery::unstructured::{list, text, texts};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::cursor::Position;
 use super::object::quoted;
 use super::shape::{plain, reference};
 use super::{Call, Next, Page, Tool, ToolError};
@@ -49,38 +50,82 @@ async fn who_can(call: &Call<'_>) -> Result<Page, ToolError> {
         !(argument("user")?.is_empty() && argument("group")?.is_empty() && argument("service_account")?.is_empty());
     let is_about_action =
         !(argument("verb")?.is_empty() && argument("resource")?.is_empty() && argument("path")?.is_empty());
-    let (kind, mut spec) = match (is_about_subject, is_about_action) {
-        (true, false) => ("SubjectRulesReview", subject(call)?),
-        (false, true) => ("ResourceAccessReview", action(call).await?),
+    let mut question = match (is_about_subject, is_about_action) {
+        (true, false) => Question { kind: "SubjectRulesReview", spec: subject(call)?, notices: Vec::new() },
+        (false, true) => action(call).await?,
         _ => {
             let message = "set verb and resource (or path), or one of user, group and service_account";
             return Err(ToolError::Input(message.to_owned()));
         }
     };
-    spec["clusters"] = json!(call.arguments.texts("clusters", MAX_CLUSTERS)?);
-    spec["indirect"] = call.arguments.flag("indirect")?.into();
-    spec["continue"] = call.token().into();
-    let mut limit = ROWS;
-    loop {
-        spec["limit"] = limit.into();
-        let review = ask(call, kind, &spec).await?;
-        let answer = answer(&review["status"]);
-        let shown = answer.render(0, call.budget, |_| Some("c".repeat(300))).shown;
-        // A token continues after the rows of a page, so a page that is too large is requested again with the rows that fit.
-        let grants = answer.rows.len() - list(&review["status"], "indirect").len();
-        if shown < grants && shown > 0 && limit > shown {
-            limit = shown;
-            continue;
-        }
-        let next = Some(text(&review["status"], "continue").to_owned()).filter(|token| !token.is_empty());
-        return Ok(Page { answer, next: Next::Token(next) });
+    question.spec["clusters"] = json!(call.arguments.texts("clusters", MAX_CLUSTERS)?);
+    match call.position {
+        Some(Position::Offset(_)) => indirect_page(call, question).await,
+        _ => grants_page(call, question).await,
     }
 }
 
-async fn ask(call: &Call<'_>, kind: &str, spec: &Value) -> Result<Value, ToolError> {
+/// A review without its page.
+struct Question {
+    kind: &'static str,
+    spec: Value,
+    notices: Vec<Row>,
+}
+
+/// A page of grants. Indirect paths are in it if all of them fit behind the last grants; otherwise they are in pages of
+/// their own, behind those of the grants.
+async fn grants_page(call: &Call<'_>, mut question: Question) -> Result<Page, ToolError> {
+    let wants_indirect = call.arguments.flag("indirect")?;
+    let mut includes_indirect = wants_indirect && call.position.is_none();
+    question.spec["continue"] = call.token().into();
+    let mut limit = ROWS;
+    loop {
+        question.spec["indirect"] = includes_indirect.into();
+        question.spec["limit"] = limit.into();
+        let status = review(call, &question).await?;
+        let mut answer = answer(&status, &question.notices);
+        let shown = |answer: &Answer| answer.render(0, call.budget, |_| Some("c".repeat(300))).shown;
+        let token = Some(text(&status, "continue")).filter(|token| !token.is_empty());
+        if includes_indirect && token.is_none() && shown(&answer) == answer.rows.len() {
+            return Ok(Page { answer, next: Next::Position(None) });
+        }
+        let grants = answer.rows.len() - list(&status, "indirect").len();
+        answer.rows.truncate(grants);
+        if wants_indirect {
+            answer.notes.insert(0, row(["notice", "indirect paths follow behind the last grants: continue at `next`"]));
+        }
+        // A token continues after the rows of a page, so a page that is too large is requested again with the rows that fit.
+        let shown = shown(&answer);
+        if shown < grants && shown > 0 && limit > shown {
+            (limit, includes_indirect) = (shown, false);
+            continue;
+        }
+        let next = match token {
+            Some(token) => Some(Position::Token(token.to_owned())),
+            None => wants_indirect.then_some(Position::Offset(0)),
+        };
+        return Ok(Page { answer, next: Next::Position(next) });
+    }
+}
+
+/// Indirect paths, behind the last page of grants. The API returns all of them with its first page.
+async fn indirect_page(call: &Call<'_>, mut question: Question) -> Result<Page, ToolError> {
+    question.spec["indirect"] = true.into();
+    question.spec["limit"] = 1.into();
+    let status = review(call, &question).await?;
+    let mut answer = answer(&status, &question.notices);
+    let paths = list(&status, "indirect").len();
+    answer.rows.drain(..answer.rows.len() - paths);
+    answer.facts.push(row(["indirect paths", &paths.to_string()]));
+    Ok(Page { answer, next: Next::Offset })
+}
+
+/// The status of a review.
+async fn review(call: &Call<'_>, Question { kind, spec, .. }: &Question) -> Result<Value, ToolError> {
     let body = json!({"apiVersion": "access.crowsnest.io/v1alpha1", "kind": kind, "spec": spec});
-    let resource = if kind == "SubjectRulesReview" { "subjectrulesreviews" } else { "resourceaccessreviews" };
-    Ok(post(call.api, format!("{ACCESS}/{resource}"), body).await?)
+    let resource = if *kind == "SubjectRulesReview" { "subjectrulesreviews" } else { "resourceaccessreviews" };
+    let mut review = post(call.api, format!("{ACCESS}/{resource}"), body).await?;
+    Ok(review.get_mut("status").map(Value::take).unwrap_or_default())
 }
 
 fn subject(call: &Call<'_>) -> Result<Value, ToolError> {
@@ -100,7 +145,8 @@ fn subject(call: &Call<'_>) -> Result<Value, ToolError> {
     Ok(spec)
 }
 
-async fn action(call: &Call<'_>) -> Result<Value, ToolError> {
+async fn action(call: &Call<'_>) -> Result<Question, ToolError> {
+    let question = |spec, notices| Question { kind: "ResourceAccessReview", spec, notices };
     let argument = |name| call.arguments.text_or_empty(name);
     let (verb, path, namespace) = (argument("verb")?, argument("path")?, argument("namespace")?);
     let (resource, name) = (argument("resource")?, argument("name")?);
@@ -108,22 +154,29 @@ async fn action(call: &Call<'_>) -> Result<Value, ToolError> {
         return Err(ToolError::Input("set verb, and either resource or path".to_owned()));
     }
     if !path.is_empty() {
-        return Ok(json!({"nonResourceAttributes": {"verb": verb, "path": path}}));
+        return Ok(question(json!({"nonResourceAttributes": {"verb": verb, "path": path}}), Vec::new()));
     }
-    let (resource, group) = resource_and_group(call, resource).await?;
+    let ResourceName { resource, group, notices } = resource_name(call, resource).await?;
     let attributes = json!({"verb": verb, "group": group, "resource": resource, "subresource": argument("subresource")?,
         "name": name, "namespace": namespace});
     let mut spec = json!({"resourceAttributes": attributes});
     if namespace.is_empty() {
         spec["namespaces"] = json!(["*"]);
     }
-    Ok(spec)
+    Ok(question(spec, notices))
+}
+
+/// The resource of a review, with notices about how it was found.
+struct ResourceName {
+    resource: String,
+    group: String,
+    notices: Vec<Row>,
 }
 
 /// Splits `deployments.apps`. Without a group, an object of that kind gives it.
-async fn resource_and_group(call: &Call<'_>, word: &str) -> Result<(String, String), ToolError> {
+async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, ToolError> {
     if let Some((resource, group)) = word.split_once('.') {
-        return Ok((resource.to_owned(), group.to_owned()));
+        return Ok(ResourceName { resource: resource.to_owned(), group: group.to_owned(), notices: Vec::new() });
     }
     let query = format!("kind:{}", quoted(word));
     let parameters = [("q", query.as_str()), ("limit", "1"), ("facets", "kind")];
@@ -131,13 +184,22 @@ async fn resource_and_group(call: &Call<'_>, word: &str) -> Result<(String, Stri
     Ok(match list(&answer, "hits").first() {
         Some(hit) => {
             let group = text(hit, "apiVersion").split_once('/').map_or("", |(group, _)| group);
-            (text(hit, "resource").to_owned(), group.to_owned())
+            let resource = text(hit, "resource").to_owned();
+            ResourceName { resource, group: group.to_owned(), notices: Vec::new() }
         }
-        None => (word.to_lowercase(), String::new()),
+        None => {
+            let notice = format!(
+                "you can read no object of {word:?}, so its group is unknown: it was reviewed as a resource of the core \
+                 group; name the group of another one, as in deployments.apps"
+            );
+            let notices = vec![row(["notice", &notice])];
+            ResourceName { resource: word.to_lowercase(), group: String::new(), notices }
+        }
     })
 }
 
-fn answer(status: &Value) -> Answer {
+/// Grants, then indirect paths.
+fn answer(status: &Value, notices: &[Row]) -> Answer {
     let clusters = list(status, "clusters");
     let complete = clusters.iter().filter(|cluster| text(cluster, "state") == "Complete").count();
     let mut facts = vec![row(["clusters", &clusters.len().to_string(), &format!("{complete} complete")])];
@@ -149,8 +211,12 @@ fn answer(status: &Value) -> Answer {
     rows.extend(list(status, "roles").iter().map(grant));
     rows.extend(list(status, "indirect").iter().map(path));
     let incomplete = clusters.iter().filter(|cluster| text(cluster, "state") != "Complete");
-    let notes = incomplete
-        .map(|one| row(["skipped", text(one, "name"), text(one, "state"), text(one, "evaluationError")]))
+    let skipped =
+        incomplete.map(|one| row(["skipped", text(one, "name"), text(one, "state"), text(one, "evaluationError")]));
+    let notes = notices
+        .iter()
+        .cloned()
+        .chain(skipped)
         .chain(texts(status, "warnings").map(|warning| row(["notice", warning])))
         .collect();
     let table = Answer::table(["cluster", "subject", "namespace", "binding", "role", "rule"], rows);
