@@ -86,6 +86,13 @@ impl Position {
 }
 
 impl CompositeVersion {
+    /// The version of one cluster, without a cache position.
+    pub fn of_one(cluster: &str, version: &str) -> Self {
+        let mut composite = Self::default();
+        composite.set(cluster, version, None);
+        composite
+    }
+
     /// Invalid text decodes to an empty version.
     pub fn decode(text: &str) -> Self {
         let wire = wire(text).unwrap_or_default();

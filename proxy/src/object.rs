@@ -91,11 +91,7 @@ pub fn write_marked(
 /// cannot start from it.
 pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
     let body = compact(body);
-    let version = own_version(&body).map(|version| {
-        let mut composite = CompositeVersion::default();
-        composite.set(cluster, &version, None);
-        composite.encode()
-    });
+    let version = own_version(&body).map(|version| CompositeVersion::of_one(cluster, &version).encode());
     mark(&body, cluster, version.as_deref(), form)
 }
 
@@ -138,8 +134,7 @@ mod tests {
     #[test]
     fn objects_are_annotated() {
         let body = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.50}}"#;
-        let mut composite = CompositeVersion::default();
-        composite.set("m1", "7", None);
+        let composite = CompositeVersion::of_one("m1", "7");
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({"b": "c", CACHED_FROM_CLUSTER: "m1"}));

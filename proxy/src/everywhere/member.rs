@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::item::{Document, Item};
@@ -23,7 +24,9 @@ use crate::{Body, Caller, Error, Proxy, full};
 /// Time limit for a complete page.
 const PAGE_WITHIN: Duration = Duration::from_secs(60);
 /// Number of objects requested at once.
-pub const CHUNK: usize = 200;
+const CHUNK: usize = 200;
+/// Number of members whose pages a watch reads at the same time. Their objects are in memory until they are sent.
+const CONCURRENT_PAGES: usize = 4;
 /// Size limit of a page in bytes. A larger page is requested again with fewer objects.
 const MAX_PAGE: usize = 16 << 20;
 /// Divisor of the number of objects after a page that was too large.
@@ -49,6 +52,8 @@ pub struct Collection {
     /// Parameters of the caller that members receive unchanged: the selectors and parameters of extensions.
     query: String,
     pub shape: Shape,
+    /// Permits for the pages of a watch.
+    page_permits: Semaphore,
 }
 
 /// Position at which a member's page begins, and the state that it shows.
@@ -131,7 +136,8 @@ impl Collection {
     /// `path` is that of the collection; `query` that of the caller.
     pub fn new(proxy: &Proxy, caller: &Caller, path: String, query: Option<&str>, shape: Shape) -> Self {
         let query = Query::without(query.unwrap_or_default(), |name| SET_FOR_EACH.contains(&name));
-        Self { proxy: proxy.clone(), caller: caller.clone(), path, query, shape }
+        let page_permits = Semaphore::new(CONCURRENT_PAGES);
+        Self { proxy: proxy.clone(), caller: caller.clone(), path, query, shape, page_permits }
     }
 
     /// Restricts the collection to one name.
@@ -164,6 +170,17 @@ impl Collection {
                 }
             }
         })
+    }
+
+    /// Reads current objects of a member for a watch. The first page has one object, because it only determines whether
+    /// the member accepts the request: the first pages of all members are in memory before the response begins.
+    pub async fn initial_page(self: &Arc<Self>, member: &Arc<Member>, start: Start) -> Result<MemberPage, Refusal> {
+        if start == Start::Latest {
+            return self.page(member, start, 1).await;
+        }
+        // The semaphore is never closed.
+        let _permit = self.page_permits.acquire().await;
+        self.page(member, start, CHUNK).await
     }
 
     async fn page_of(&self, member: &Arc<Member>, start: &Start, limit: usize) -> Result<MemberPage, PageError> {

@@ -7,6 +7,7 @@ mod feed;
 mod item;
 mod list;
 mod member;
+mod member_watch;
 mod object;
 mod watch;
 

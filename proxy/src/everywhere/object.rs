@@ -93,9 +93,7 @@ fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>,
 
 /// The composite form of a member's resourceVersion.
 pub fn composite_version(cluster: &ClusterName, version: &str) -> String {
-    let mut composite = CompositeVersion::default();
-    composite.set(cluster.as_str(), version, None);
-    composite.encode()
+    CompositeVersion::of_one(cluster.as_str(), version).encode()
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_members::{Member, MemberChange, MemberChanges};
+use crowsnest_members::{MemberChange, MemberChanges};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -26,7 +26,7 @@ use super::object::composite_version;
 use crate::composite::CompositeVersion;
 use crate::fleetwide::warning;
 use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
-use crate::merged::{Heading, Missing};
+use crate::merged::{Heading, Missing, kind_of};
 use crate::native::Native;
 use crate::object::Form;
 use crate::options::ListOptions;
@@ -101,7 +101,7 @@ struct LiveWatch {
     position: CompositeVersion,
     feeds: FuturesUnordered<BoxFuture<'static, (Feed, Step)>>,
     /// Reports that were awaited before the response began.
-    begun: VecDeque<(Feed, Step)>,
+    first_steps: VecDeque<(Feed, Step)>,
     /// uids of the watched members. Reports of other feeds are dropped.
     members: BTreeMap<ClusterName, String>,
     /// Members with objects that were sent before the position includes the member.
@@ -144,14 +144,17 @@ impl Proxy {
             let origin = beginning.origin(member.name());
             Feed::new(Arc::clone(&collection), member, origin, deadline).step()
         });
-        let begun = join_all(feeds.collect::<Vec<_>>()).await;
-        let (begun, warnings) = match accept(begun, &beginning.since)? {
-            Accepted::Watch(begun, warnings) => (begun, warnings),
-            Accepted::Refused(response) => return Ok(response),
+        let first_steps = join_all(feeds.collect::<Vec<_>>()).await;
+        let (first_steps, warnings) = match accept(first_steps, &beginning.since)? {
+            WatchStart::Watch(first_steps, warnings) => (first_steps, warnings),
+            WatchStart::Refused(response) => return Ok(response),
         };
         let bookmarks = bookmarks(&query);
+        let names = members.iter().map(|member| member.name().clone());
+        let kind = kind_of(&self.inner.index, &native.resource, names).unwrap_or_default();
+        let heading = Heading { api_version: native.resource.api_version(), kind, columns: None };
         let watch = LiveWatch {
-            events: Events::new(shape, self.heading_of(&native.resource, &members)),
+            events: Events::new(shape, heading),
             pending: members.iter().map(|member| member.name().clone()).collect(),
             members: members.iter().map(|member| (member.name().clone(), member.uid().to_owned())).collect(),
             owes_bookmark: query.flag(INITIAL_EVENTS) && bookmarks.is_some(),
@@ -161,7 +164,7 @@ impl Proxy {
             stopping: self.inner.stopping.clone(),
             ended: false,
             collection,
-            begun,
+            first_steps,
             changes,
             bookmarks,
             deadline,
@@ -174,17 +177,10 @@ impl Proxy {
         }
         Ok(response)
     }
-
-    /// The kind of a resource, as far as it is discovered.
-    fn heading_of(&self, resource: &Gvr, members: &[Arc<Member>]) -> Heading {
-        let names = members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]);
-        let mut served = names.filter_map(|name| self.inner.index.served(&name));
-        let kind = served.find_map(|served| Some(served.get(resource)?.kind.clone()));
-        Heading { api_version: resource.api_version(), kind: kind.unwrap_or_default(), columns: None }
-    }
 }
 
-enum Accepted {
+/// The response to the request for a watch.
+enum WatchStart {
     /// The feeds with their first reports, and warnings of members that cannot be watched.
     Watch(VecDeque<(Feed, Step)>, Vec<HeaderValue>),
     /// No member can be watched.
@@ -192,9 +188,9 @@ enum Accepted {
 }
 
 /// Decides about a watch by the first report of each member.
-fn accept(begun: Vec<(Feed, Step)>, since: &CompositeVersion) -> Result<Accepted, Error> {
-    let (mut is_lost, mut is_open, mut warnings) = (false, begun.is_empty(), Vec::new());
-    for (feed, step) in &begun {
+fn accept(first_steps: Vec<(Feed, Step)>, since: &CompositeVersion) -> Result<WatchStart, Error> {
+    let (mut is_lost, mut is_open, mut warnings) = (false, first_steps.is_empty(), Vec::new());
+    for (feed, step) in &first_steps {
         match step {
             Step::Expired => return Err(Error::Expired),
             Step::Refused(refusal) => {
@@ -207,16 +203,16 @@ fn accept(begun: Vec<(Feed, Step)>, since: &CompositeVersion) -> Result<Accepted
         }
     }
     if !is_open {
-        let refusal = begun.into_iter().find_map(|(_, step)| match step {
+        let refusal = first_steps.into_iter().find_map(|(_, step)| match step {
             Step::Refused(refusal) => Some(refusal),
             _ => None,
         });
-        return refusal.map_or(Err(Error::Expired), Refusal::into_response).map(Accepted::Refused);
+        return refusal.map_or(Err(Error::Expired), Refusal::into_response).map(WatchStart::Refused);
     }
     if is_lost {
         return Err(Error::Expired);
     }
-    Ok(Accepted::Watch(begun.into(), warnings))
+    Ok(WatchStart::Watch(first_steps.into(), warnings))
 }
 
 impl Pieces for LiveWatch {
@@ -224,7 +220,7 @@ impl Pieces for LiveWatch {
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
         while out.is_empty() && !self.ended {
-            if let Some((feed, step)) = self.begun.pop_front() {
+            if let Some((feed, step)) = self.first_steps.pop_front() {
                 self.take(feed, step, &mut out)?;
                 continue;
             }

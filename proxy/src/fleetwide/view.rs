@@ -13,7 +13,7 @@ use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
 use crate::composite::{CachePosition, CompositeVersion, ListId, Portion};
-use crate::merged::Heading;
+use crate::merged::{Heading, kind_of};
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
 use crate::table::columns;
@@ -257,15 +257,10 @@ impl View {
         }
     }
 
-    /// Kind of the objects: from the discovery of members, then of the control plane.
+    /// Kind of the objects, in any member.
     pub fn kind(&self, index: &Index) -> Option<String> {
         let members = index.fleet().members();
-        let names = members.iter().map(|member| member.name().clone());
-        names.chain([ClusterName::control_plane()]).find_map(|cluster| {
-            let key = CollectionKey::new(cluster, self.resource.clone());
-            let known = index.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
-            known.or_else(|| index.served(&key.cluster)?.get(&self.resource).map(|served| served.kind.clone()))
-        })
+        kind_of(index, &self.resource, members.iter().map(|member| member.name().clone()))
     }
 
     /// Warning for readers of complete objects if fields of this resource are withheld.

@@ -2,14 +2,11 @@
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::status::ApiResult;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::storage::Revision;
 use crowsnest_schema::SchemaRef;
 use serde_json::Value;
-
-/// API group of webhook configurations and admission policies.
-pub const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The resource of a policy's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +18,11 @@ pub struct ParamResource {
 /// Objects around a write, as the server that runs the plugins knows them.
 #[async_trait]
 pub trait Environment: Send + Sync {
-    /// Revision of the objects of a resource of [`GROUP`]; it differs after each change.
+    /// Revision of the objects of a resource of the [group](crowsnest_registry::admission::GROUP) of policies and
+    /// webhook configurations; it differs after each change.
     fn revision(&self, resource: &'static str) -> Revision;
 
-    /// Objects of a resource of [`GROUP`], sorted by name.
+    /// Objects of a resource of that group, sorted by name.
     fn configurations(&self, resource: &'static str) -> Vec<Value>;
 
     /// Other groups and versions in which the resource of a write is served.
@@ -33,8 +31,8 @@ pub trait Environment: Send + Sync {
     /// Schema of the resource of a write in another version.
     fn schema(&self, gvr: &Gvr) -> Option<SchemaRef>;
 
-    /// The Namespace with this name.
-    async fn namespace(&self, name: &str) -> Option<Value>;
+    /// The Namespace with this name; `None` if it does not exist.
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, String>;
 
     /// The resource that serves a kind; `None` if none does.
     async fn param_resource(&self, api_version: &str, kind: &str) -> Result<Option<ParamResource>, String>;
@@ -46,12 +44,15 @@ pub trait Environment: Send + Sync {
     async fn params(&self, resource: &ParamResource, namespace: &str) -> Result<Vec<Value>, String>;
 }
 
-/// The namespace of a namespaced write.
-pub(crate) async fn namespace_of(environment: &dyn Environment, a: &Attributes<'_>) -> Option<Value> {
-    if !a.resource.namespaced || a.ctx.namespace.is_empty() {
-        return None;
+/// The namespace of a namespaced write. Refuses the write if the namespace cannot be read, since its labels decide
+/// which policies and webhooks apply.
+pub(crate) async fn namespace_of(environment: &dyn Environment, a: &Attributes<'_>) -> ApiResult<Option<Value>> {
+    let name = a.ctx.namespace.as_str();
+    if !a.resource.namespaced || name.is_empty() {
+        return Ok(None);
     }
-    environment.namespace(&a.ctx.namespace).await
+    let found = environment.namespace(name).await;
+    found.map_err(|why| ApiError::internal(format!("cannot read the namespace {name:?} for admission: {why}")))
 }
 
 /// Converts an object of the write to another version.
@@ -63,4 +64,19 @@ pub(crate) async fn in_version(gvr: &Gvr, a: &Attributes<'_>, object: Option<&Va
     let converted: ApiResult<Vec<Value>> = a.resource.strategy.convert(vec![object.clone()], &gvr.api_version()).await;
     let mut converted = converted.map_err(|e| e.message)?;
     Ok(converted.pop())
+}
+
+/// Converts an object that admission changed from another version to that of the request, and sets defaults. Objects
+/// with a kind of their own, such as a `Binding`, have one version and no defaults.
+pub(crate) async fn in_request_version(gvr: &Gvr, a: &Attributes<'_>, object: Value) -> ApiResult<Value> {
+    if a.of_own_kind().is_some() {
+        return Ok(object);
+    }
+    let mut object = object;
+    if *gvr != a.resource.gvr {
+        let converted = a.resource.strategy.convert(vec![object], &a.resource.gvr.api_version()).await?;
+        object = converted.into_iter().next().unwrap_or_default();
+    }
+    a.resource.strategy.default_admitted(&mut object);
+    Ok(object)
 }

@@ -14,7 +14,7 @@ use crowsnest_admission::{Refusal, Review};
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::NamespacedName;
-use crowsnest_controllers::runtime::write_turns::KeyedMutex;
+use crowsnest_controllers::runtime::keyed_mutex::KeyedMutex;
 use crowsnest_plan::quota::{self as plan, Usage};
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;

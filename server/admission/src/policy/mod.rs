@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::admission::Attributes;
 use crowsnest_registry::object::Object;
@@ -114,9 +115,9 @@ enum Meant<'p> {
 }
 
 impl<'a> Write<'a> {
-    async fn new(environment: &'a dyn Environment, a: &'a Attributes<'a>) -> Self {
-        let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
-        Self { environment, a, namespace, equivalents }
+    async fn new(environment: &'a dyn Environment, a: &'a Attributes<'a>) -> ApiResult<Self> {
+        let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
+        Ok(Self { environment, a, namespace, equivalents })
     }
 
     /// Matches a policy and its bindings with this write.

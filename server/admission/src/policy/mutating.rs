@@ -18,7 +18,7 @@ use super::config::{Binding, Policy};
 use super::demands::{bind_variables, conditions_hold};
 use super::patches::mutated;
 use super::{Meant, Policies, Write};
-use crate::environment::Environment;
+use crate::environment::{Environment, in_request_version, in_version};
 
 /// Name of this step for reinvocation.
 const STEP: &str = "MutatingAdmissionPolicy";
@@ -126,7 +126,7 @@ impl MutatingPolicies {
         let before = object.clone();
         let schema = schema(write, &invocation.gvr);
         for mutation in &policy.mutations {
-            let current = super::in_version(&invocation.gvr, a, Some(object)).await.map_err(ApiError::internal)?;
+            let current = in_version(&invocation.gvr, a, Some(object)).await.map_err(ApiError::internal)?;
             let changed = with_base(|base| {
                 let inputs = Inputs { object: current.as_ref(), ..inputs };
                 let mut scope = inputs.scope(base);
@@ -134,7 +134,7 @@ impl MutatingPolicies {
                 mutated(mutation, current.as_ref().unwrap_or(&Value::Null), schema.as_deref(), &scope, &failed)
             });
             match changed {
-                Ok(changed) => *object = back(a, &invocation.gvr, changed).await?,
+                Ok(changed) => *object = in_request_version(&invocation.gvr, a, changed).await?,
                 Err(why) => refusals.add(policy, Some(invocation.binding), &why, Some("Invalid")),
             }
         }
@@ -154,26 +154,12 @@ fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
     }
 }
 
-/// Converts a changed object to the version of the request and sets defaults.
-async fn back(a: &Attributes<'_>, gvr: &Gvr, changed: Value) -> ApiResult<Value> {
-    let mut object = changed;
-    if a.of_own_kind().is_some() {
-        return Ok(object);
-    }
-    if *gvr != a.resource.gvr {
-        let converted = a.resource.strategy.convert(vec![object], &a.resource.gvr.api_version()).await?;
-        object = converted.into_iter().next().unwrap_or_default();
-    }
-    a.resource.strategy.default_admitted(&mut object);
-    Ok(object)
-}
-
 #[async_trait]
 impl Admission for MutatingPolicies {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(object) = object else { return Ok(()) };
         let Some(configured) = self.0.configured(a) else { return Ok(()) };
-        let write = Write::new(&*self.0.environment, a).await;
+        let write = Write::new(&*self.0.environment, a).await?;
         let mut refusals = Refusals::default();
         let mut invocations = Vec::new();
         // All policies are matched before any of them changes the object.

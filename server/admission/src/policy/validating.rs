@@ -94,7 +94,7 @@ impl ValidatingPolicies {
 impl Admission for ValidatingPolicies {
     async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
         let Some(configured) = self.0.configured(a) else { return Ok(()) };
-        let write = Write::new(&*self.0.environment, a).await;
+        let write = Write::new(&*self.0.environment, a).await?;
         let mut verdict = Verdict::default();
         for (policy, bindings) in &configured.policies {
             self.evaluate_policy(&write, (policy, bindings), object, &mut verdict).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY;
 use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
+use crowsnest_apiserver::yaml;
 use crowsnest_component_base::body;
 use crowsnest_schema::decode;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -80,7 +81,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
         Some(b'{') => decode::parse_json(body)?,
-        _ => match yaml(body) {
+        _ => match std::str::from_utf8(body).ok().and_then(yaml::parse_last_wins) {
             Some(value) => value,
             None => decode::parse_json(body)?,
         },
@@ -92,12 +93,6 @@ fn read(body: &[u8]) -> Result<Value, String> {
             Err(format!("json: cannot unmarshal {kind} into Go value of type {}", decode::TYPE_META))
         }
     }
-}
-
-/// Parses YAML; the last of several values of a key counts.
-fn yaml(body: &[u8]) -> Option<Value> {
-    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
-    serde_saphyr::from_str_with_options(std::str::from_utf8(body).ok()?, options).ok()
 }
 
 /// Formats whole seconds as Go does: `10s`, `1m30s`.

@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;
-use crowsnest_registry::admission::{Attributes, Operation};
+use crowsnest_registry::admission::{Attributes, GROUP, Operation};
 use serde_json::Value;
 
 use super::config::RuleWithOperations;
@@ -16,7 +16,7 @@ pub struct Matched {
 /// True for webhook configurations and admission policies, which are never sent to webhooks or evaluated by
 /// policies: otherwise a broken one could not be repaired.
 pub fn exempt(gvr: &Gvr) -> bool {
-    &*gvr.group == "admissionregistration.k8s.io"
+    &*gvr.group == GROUP
         && matches!(
             &*gvr.resource,
             "validatingwebhookconfigurations"

@@ -25,7 +25,7 @@ use serde_json::Value;
 use self::client::WebhookClient;
 use self::config::Webhook;
 use self::review::Answer;
-use crate::environment::{Environment, in_version, namespace_of};
+use crate::environment::{Environment, in_request_version, in_version, namespace_of};
 
 /// The parsed configurations of one kind, at a revision of their resource.
 #[derive(Debug, Default)]
@@ -230,7 +230,7 @@ impl Webhooks {
         if configured.webhooks.is_empty() {
             return Ok(());
         }
-        let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
+        let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
         a.reinvocation.enter(STEP, object.as_deref());
         for webhook in &configured.webhooks {
             let wanted = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents);
@@ -277,16 +277,7 @@ impl Webhooks {
         if !a.resource.is_custom() || a.of_own_kind().is_some() {
             patched = patching::read_again(&before, patched).map_err(ApiError::internal)?;
         }
-        if a.of_own_kind().is_some() {
-            *object = patched;
-            return Ok(());
-        }
-        if call.gvr != a.resource.gvr {
-            let back = a.resource.strategy.convert(vec![patched], &a.resource.gvr.api_version()).await?;
-            patched = back.into_iter().next().unwrap_or_default();
-        }
-        a.resource.strategy.default_admitted(&mut patched);
-        *object = patched;
+        *object = in_request_version(&call.gvr, a, patched).await?;
         Ok(())
     }
 
@@ -301,7 +292,7 @@ impl Webhooks {
         if configured.webhooks.is_empty() {
             return Ok(());
         }
-        let (namespace, equivalents) = (namespace_of(environment, a).await, environment.equivalents(a));
+        let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
         let mut calls = Vec::new();
         for webhook in &configured.webhooks {
             calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents).await?);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::rbac::Rbac;
-use crowsnest_apimachinery::rbac::access::View;
+use crowsnest_apimachinery::rbac::access::VisibleRbac;
+use crowsnest_apimachinery::rbac::{ObjectKind, ObjectName, Rbac};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::Value;
@@ -13,7 +13,14 @@ use super::body::{Coverage, invalid};
 use super::page::Page;
 use super::validation::{self, Covered, Removal};
 
-/// A cluster that the caller may see.
+/// A cluster that the caller may see, before its evaluation.
+pub(super) struct CoveredCluster<'c> {
+    pub rules: &'c ClusterRules,
+    /// Objects that it has and that are left out.
+    removed: Vec<ObjectName>,
+}
+
+/// A cluster in evaluation.
 pub(super) struct ReviewedCluster<'c> {
     pub rules: &'c ClusterRules,
     /// The rules without the objects that are left out, if it has any of them.
@@ -54,7 +61,7 @@ impl Covered {
 
     /// The clusters without the objects that are left out, and a warning for each object that none of the reviewed clusters
     /// has, as far as the caller may list it.
-    pub fn apply<'c>(&self, clusters: &'c [ClusterRules]) -> (Vec<ReviewedCluster<'c>>, Vec<String>) {
+    pub fn apply<'c>(&self, clusters: &'c [ClusterRules]) -> (Vec<CoveredCluster<'c>>, Vec<String>) {
         let mut found = vec![false; self.without.len()];
         let reviewed = clusters.iter().map(|rules| {
             let mut removed = Vec::new();
@@ -64,8 +71,7 @@ impl Covered {
                     removed.push(removal.object.clone());
                 }
             }
-            let rest = (!removed.is_empty()).then(|| rules.rbac.without(&removed));
-            ReviewedCluster { rules, rest }
+            CoveredCluster { rules, removed }
         });
         let reviewed = reviewed.collect();
         let missing = self.without.iter().zip(found).filter(|(_, found)| !found);
@@ -110,10 +116,15 @@ impl Removal {
 /// `RoleBinding shop/web`
 impl std::fmt::Display for Removal {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.object.namespace.as_str() {
-            "" => write!(formatter, "{:?} {}", self.object.kind, self.object.name),
-            namespace => write!(formatter, "{:?} {namespace}/{}", self.object.kind, self.object.name),
-        }
+        std::fmt::Display::fmt(&self.object, formatter)
+    }
+}
+
+impl<'c> CoveredCluster<'c> {
+    /// Computes the rules without the objects that are left out. They are a copy: keep them for one cluster at a time.
+    pub fn evaluate(&self) -> ReviewedCluster<'c> {
+        let rest = (!self.removed.is_empty()).then(|| self.rules.rbac.without(&self.removed));
+        ReviewedCluster { rules: self.rules, rest }
     }
 }
 
@@ -145,7 +156,7 @@ impl<'c> ReviewedCluster<'c> {
 /// A view of rules; the condition is [`ClusterRules::visibility`].
 pub(super) fn view<'r>(
     rbac: &'r Rbac,
-    is_visible: &'r (dyn Fn(crowsnest_apimachinery::rbac::ObjectKind, &str, &str) -> bool + Sync),
-) -> View<'r> {
-    View { rbac, is_visible }
+    is_visible: &'r (dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
+) -> VisibleRbac<'r> {
+    VisibleRbac { rbac, is_visible }
 }

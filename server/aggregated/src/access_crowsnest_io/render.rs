@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::names::CONTROL_PLANE;
-use crowsnest_apimachinery::rbac::access::{HeldRole, MissingRole, Proof, Scope, View};
+use crowsnest_apimachinery::rbac::access::{HeldRole, MissingRole, Proof, Scope, VisibleRbac};
 use crowsnest_apimachinery::rbac::indirect::{Path, Right, RuleSource, Step};
 use crowsnest_apimachinery::rbac::{Action, RoleRef, Subject};
 use crowsnest_apimachinery::user::MASTERS;
@@ -13,14 +13,32 @@ use serde_json::{Value, json};
 /// Maximum number of missing roles that are named per cluster.
 const MOST_MISSING: usize = 5;
 
-/// The right of `system:masters`, which no binding grants.
-pub(super) fn masters(cluster: &str) -> Value {
-    let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
-    json!({"cluster": cluster, "subject": Subject::group(MASTERS), "scope": "Cluster", "implicit": true, "rule": rule})
+/// The rules of `system:masters`, which no binding grants: all resources, and all non-resource URLs.
+fn rules_of_masters() -> [Value; 2] {
+    [json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}), json!({"verbs": ["*"], "nonResourceURLs": ["*"]})]
+}
+
+fn masters(cluster: &str) -> Value {
+    json!({"cluster": cluster, "subject": Subject::group(MASTERS), "scope": "Cluster", "implicit": true})
+}
+
+/// The grant of an action to `system:masters`.
+pub(super) fn grant_of_masters(cluster: &str, action: &Action) -> Value {
+    let [resources, urls] = rules_of_masters();
+    let mut grant = masters(cluster);
+    grant["rule"] = if matches!(action, Action::Path { .. }) { urls } else { resources };
+    grant
+}
+
+/// The role of `system:masters`.
+pub(super) fn role_of_masters(cluster: &str) -> Value {
+    let mut role = masters(cluster);
+    role["rules"] = json!(rules_of_masters());
+    role
 }
 
 /// A grant, with the ClusterRoles from which an aggregated role has the rule.
-pub(super) fn grant(cluster: &str, view: View<'_>, proof: &Proof<'_>) -> Value {
+pub(super) fn grant(cluster: &str, view: VisibleRbac<'_>, proof: &Proof<'_>) -> Value {
     let mut grant = json!({"cluster": cluster, "subject": proof.subject});
     bound(&mut grant, proof.namespace, proof.binding, proof.role);
     grant["rule"] = json!(proof.rule);
@@ -63,12 +81,12 @@ fn bound(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
 /// Renders paths, whose steps may be in the control plane.
 pub(super) struct PathRenderer<'r> {
     pub cluster: &'r str,
-    pub here: View<'r>,
-    pub control_plane: Option<View<'r>>,
+    pub here: VisibleRbac<'r>,
+    pub control_plane: Option<VisibleRbac<'r>>,
 }
 
 impl<'r> PathRenderer<'r> {
-    fn at(&self, source: RuleSource) -> (&'r str, View<'r>) {
+    fn at(&self, source: RuleSource) -> (&'r str, VisibleRbac<'r>) {
         match (source, self.control_plane) {
             (RuleSource::ControlPlane, Some(view)) => (CONTROL_PLANE, view),
             _ => (self.cluster, self.here),
@@ -162,4 +180,29 @@ fn missing_role(missing: &MissingRole<'_>) -> String {
         namespace => format!("RoleBinding {namespace}/{}", missing.binding),
     };
     format!("{binding} references {} {:?}, which does not exist", missing.role.kind, missing.role.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::a_resource(
+        Action::Resource {
+            verb: "get".into(),
+            group: String::new(),
+            resource: "secrets".into(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+        },
+        json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+    )]
+    #[case::a_url(
+        Action::Path { verb: "get".into(), path: "/metrics".into() },
+        json!({"verbs": ["*"], "nonResourceURLs": ["*"]})
+    )]
+    fn masters_are_allowed_everything(#[case] action: Action, #[case] rule: Value) {
+        assert_eq!(grant_of_masters("m1", &action)["rule"], rule);
+    }
 }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use crowsnest_api::names::execution_namespace;
 use crowsnest_apimachinery::rbac::access::{Proof, Scope};
 use crowsnest_apimachinery::rbac::indirect::{ControlPlane, Places};
-use crowsnest_apimachinery::rbac::{Action, Subject};
+use crowsnest_apimachinery::rbac::{Action, Subject, VIRTUAL_RESOURCES};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::ClusterObserver;
 use crowsnest_runtime::roles::Running;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::API_VERSION;
 use super::body::{self, ActionSpec};
-use super::evaluation::{Outcome, ReviewedCluster, validated, view};
+use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, validated, view};
 use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe;
 use super::page::{Numbering, Page};
@@ -31,8 +31,6 @@ use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 use crowsnest_process::reply::json as reply;
 
 const KIND: &str = "ResourceAccessReview";
-/// Resources that RBAC rules name and no cluster serves.
-const NOT_SERVED: [&str; 5] = ["groups", "signers", "uids", "userextras", "users"];
 
 pub(super) struct ResourceAccessReviews;
 
@@ -111,7 +109,7 @@ fn credentials(running: &Running) -> BTreeMap<String, Vec<(String, String)>> {
 /// A warning if all reviewed clusters are known not to serve the resource. The question is answered nevertheless.
 fn not_served(running: &Running, covered: &Covered, clusters: &[ClusterRules], action: &Action) -> Option<String> {
     let Action::Resource { group, resource, subresource, .. } = action else { return None };
-    if [group, resource].into_iter().any(|word| word == "*") || NOT_SERVED.contains(&resource.as_str()) {
+    if [group, resource].into_iter().any(|word| word == "*") || VIRTUAL_RESOURCES.contains(&resource.as_str()) {
         return None;
     }
     for rules in clusters.iter().filter(|rules| covered.includes(rules)) {
@@ -132,12 +130,15 @@ impl Question {
         let (all, unmatched) = self.covered.apply(clusters);
         let mut states = Vec::new();
         let mut paths = self.covered.searches().then(IndirectPaths::new);
+        let control_plane = all.iter().find(|one| paths.is_some() && one.rules.cluster.is_control_plane());
+        let control_plane = control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known);
         for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
-            states.push(self.direct(cluster, &mut page));
+            let cluster = cluster.evaluate();
+            states.push(self.direct(&cluster, &mut page));
             if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
                 && paths.may_search(cluster.name())
             {
-                self.indirect(cluster, &all, paths);
+                self.indirect(&cluster, control_plane.as_ref(), paths);
             }
         }
         let mut warnings: Vec<String> = self.warnings.iter().cloned().chain(unmatched).collect();
@@ -157,7 +158,7 @@ impl Question {
         let is_visible = rules.visibility();
         let mut numbering = Numbering::default();
         let outcome = self.covered.outcome();
-        page.offer(numbering.key(name, "", ""), || (outcome, render::masters(name)));
+        page.offer(numbering.key(name, "", ""), || (outcome, render::grant_of_masters(name, &self.action)));
         if !cluster.is_known() {
             return render::cluster(rules, &self.scope, &[]);
         }
@@ -184,10 +185,14 @@ impl Question {
     }
 
     /// Adds the paths of a cluster.
-    fn indirect(&self, cluster: &ReviewedCluster<'_>, all: &[ReviewedCluster<'_>], paths: &mut IndirectPaths) {
+    fn indirect(
+        &self,
+        cluster: &ReviewedCluster<'_>,
+        control_plane: Option<&ReviewedCluster<'_>>,
+        paths: &mut IndirectPaths,
+    ) {
         let is_member = !cluster.rules.cluster.is_control_plane();
-        let control_plane = all.iter().filter(|_| is_member).find(|one| one.rules.cluster.is_control_plane());
-        let control_plane = control_plane.filter(|one| one.is_known());
+        let control_plane = control_plane.filter(|_| is_member);
         let here = cluster.rules.visibility();
         let there = control_plane.map(|one| one.rules.visibility());
         let own = view(cluster.after(), &here);

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use axum::response::Response;
+use crowsnest_apimachinery::rbac::PolicyRule;
 use crowsnest_apimachinery::rbac::access::{HeldRole, Scope};
-use crowsnest_apimachinery::rbac::{PolicyRule, Subject};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, service_account};
+use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, service_account, service_account_groups};
 use crowsnest_search::authorization::ClusterRules;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
 fn identity(spec: SubjectSpec) -> UserInfo {
     let mut groups = spec.groups;
     if let Some((namespace, _)) = service_account(&spec.user) {
-        groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
+        groups.extend(service_account_groups(namespace));
     }
     let is_anonymous = groups.iter().any(|group| group == UNAUTHENTICATED);
     let mut user = UserInfo { name: spec.user, uid: spec.uid, groups, ..UserInfo::default() };
@@ -89,11 +89,12 @@ impl Question {
         let mut states = Vec::new();
         let mut paths = self.covered.searches().then(IndirectPaths::new);
         for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
-            states.push(self.roles(cluster, &mut page));
+            let cluster = cluster.evaluate();
+            states.push(self.roles(&cluster, &mut page));
             if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
                 && paths.may_search(cluster.name())
             {
-                self.indirect(cluster, paths);
+                self.indirect(&cluster, paths);
             }
         }
         let mut status = json!({"groups": self.user.groups});
@@ -111,7 +112,7 @@ impl Question {
         let is_visible = rules.visibility();
         let mut numbering = Numbering::default();
         if self.user.is_master() {
-            page.offer(numbering.key(name, "", ""), || (outcome, masters(name)));
+            page.offer(numbering.key(name, "", ""), || (outcome, render::role_of_masters(name)));
         }
         if !cluster.is_known() {
             return render::cluster(rules, &self.scope, &[]);
@@ -153,14 +154,6 @@ fn rows<'h, 'r>(
 /// A role with its binding and rules: the same role with fewer rules is lost, and another one remains.
 fn identity_of<'h>(held: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
     (held.namespace, held.binding, held.rules)
-}
-
-/// The right of members of `system:masters`.
-fn masters(cluster: &str) -> Value {
-    let rules =
-        json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]);
-    let subject = Subject::group(crowsnest_apimachinery::user::MASTERS);
-    json!({"cluster": cluster, "subject": subject, "scope": "Cluster", "implicit": true, "rules": rules})
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ fn removal(
 ) -> Option<Removal> {
     let before = errors.len();
     let ObjectReference { cluster, kind, namespace, name } = reference;
-    let kinds = ObjectKind::ALL.map(|kind| format!("{kind:?}"));
+    let kinds = ObjectKind::ALL.map(|kind| kind.to_string());
     let kind = ObjectKind::ALL.into_iter().zip(&kinds).find(|(_, word)| *word == kind).map(|(kind, _)| kind);
     let Some(kind) = kind else {
         let supported: Vec<&str> = kinds.iter().map(String::as_str).collect();
@@ -122,7 +122,7 @@ fn removal(
     match (kind.is_namespaced(), namespace.is_empty()) {
         (true, true) => errors.push(FieldError::required(format!("{field}.namespace"), "")),
         (false, false) => {
-            errors.push(FieldError::forbidden(format!("{field}.namespace"), format!("{kind:?} has no namespace")));
+            errors.push(FieldError::forbidden(format!("{field}.namespace"), format!("{kind} has no namespace")));
         }
         _ => {}
     }

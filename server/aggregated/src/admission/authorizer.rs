@@ -16,10 +16,16 @@ impl AccessChecker for Reviews {
         match wait_for(self.0.review(user, &Attributes::from(action.clone()))) {
             Some(Ok(AccessDecision { allowed: true, reason })) => Decision::Allowed { reason },
             Some(Ok(AccessDecision { reason, .. })) => Decision::NoOpinion { reason },
-            Some(Err(error)) => Decision::NoOpinion { reason: error.message },
-            None => Decision::NoOpinion { reason: "the control plane cannot be queried in this thread".to_owned() },
+            Some(Err(error)) => undecided(user, error.message),
+            None => undecided(user, "the control plane cannot be queried in this thread".to_owned()),
         }
     }
+}
+
+/// The decision of an expression whose access review failed.
+fn undecided(user: &UserInfo, reason: String) -> Decision {
+    tracing::warn!(user = user.name, reason, "an access review for an admission expression failed");
+    Decision::NoOpinion { reason }
 }
 
 /// Waits for a future within an expression, whose evaluation is synchronous: other tasks of this thread continue on

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crowsnest_admission::configurations::{DELETION_PROTECTION, webhook_name};
-use crowsnest_admission_plugins::environment::GROUP;
-use crowsnest_component_base::retry::Backoff;
+use crowsnest_component_base::retry::{Backoff, Delays};
+use crowsnest_registry::admission::GROUP;
 use crowsnest_registry::storage::Revision;
 use futures::StreamExt;
 use kube::Api;
@@ -82,7 +82,7 @@ impl Configurations {
     async fn follow_resource(&self, control_plane: &kube::Client, (resource, kind): (&'static str, &'static str)) {
         let mut delays = RETRY.delays();
         loop {
-            let delay = match self.watch(control_plane, resource, kind).await {
+            let delay = match self.watch(control_plane, resource, kind, &mut delays).await {
                 Ok(()) => ABSENT,
                 Err(error) => {
                     let error = error.to_string();
@@ -94,8 +94,14 @@ impl Configurations {
         }
     }
 
-    /// Watches a resource. Returns if the control plane does not serve it.
-    async fn watch(&self, control_plane: &kube::Client, resource: &'static str, kind: &str) -> Result<(), Unfollowed> {
+    /// Watches a resource. Returns if the control plane does not serve it. Resets `delays` when the resource is listed.
+    async fn watch(
+        &self,
+        control_plane: &kube::Client,
+        resource: &'static str,
+        kind: &str,
+        delays: &mut Delays,
+    ) -> Result<(), Unfollowed> {
         let Some(version) = served_version(control_plane, resource).await.map_err(Unfollowed::Discovery)? else {
             self.replace(resource, BTreeMap::new());
             return Ok(());
@@ -109,7 +115,10 @@ impl Configurations {
             match event {
                 Ok(Event::Init) => relisted = BTreeMap::new(),
                 Ok(Event::InitApply(object)) => relisted.extend(entry(&object)),
-                Ok(Event::InitDone) => self.replace(resource, std::mem::take(&mut relisted)),
+                Ok(Event::InitDone) => {
+                    delays.reset();
+                    self.replace(resource, std::mem::take(&mut relisted));
+                }
                 Ok(Event::Apply(object)) => self.change(resource, |objects| objects.extend(entry(&object))),
                 Ok(Event::Delete(object)) => {
                     let name = object.metadata.name.unwrap_or_default();
@@ -117,7 +126,7 @@ impl Configurations {
                 }
                 // Another version is served now, or the permission was removed.
                 Err(error @ watcher::Error::InitialListFailed(_)) => return Err(Unfollowed::Watch(error)),
-                Err(error) => tracing::debug!(resource, %error, "a watch failed and is repeated"),
+                Err(error) => tracing::warn!(resource, %error, "a watch for admission failed and is repeated"),
             }
         }
         Ok(())
@@ -160,8 +169,9 @@ fn entry(object: &DynamicObject) -> Option<(String, Value)> {
     Some((name, object))
 }
 
-/// Removes Crowsnest's webhook for all kinds: the control plane calls it for the stored object of each public one, with the
-/// credentials that it requires.
+/// Removes the webhook of deletion protection from a configuration. It has rules for all kinds, but this server does
+/// not call it: the control plane calls it, with the credentials that it requires, when the stored object of a public
+/// kind is deleted.
 fn remove_own(object: &mut Value) {
     let own = webhook_name(DELETION_PROTECTION);
     if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {

@@ -91,8 +91,8 @@ impl Environment for ControlPlane {
         None
     }
 
-    async fn namespace(&self, name: &str) -> Option<Value> {
-        self.get(&format!("/api/v1/namespaces/{}", path_segment(name))).await.ok().flatten()
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, String> {
+        self.get(&format!("/api/v1/namespaces/{}", path_segment(name))).await
     }
 
     async fn param_resource(&self, api_version: &str, kind: &str) -> Result<Option<ParamResource>, String> {
@@ -130,10 +130,41 @@ impl Environment for ControlPlane {
 
 #[cfg(test)]
 mod tests {
+    use kube::client::Body as KubeBody;
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
+
+    /// The control plane with one response to all requests.
+    fn environment(code: u16, body: &Value) -> ControlPlane {
+        let body = body.to_string().into_bytes();
+        let service = tower::service_fn(move |_: http::Request<KubeBody>| {
+            let response = http::Response::builder().status(code).body(KubeBody::from(body.clone()));
+            async move { response.map_err(kube::Error::HttpError) }
+        });
+        ControlPlane::new(kube::Client::new(service, "default"), Arc::default())
+    }
+
+    #[rstest]
+    #[case::found(200, json!({"metadata": {"name": "a"}}), Ok(Some(json!({"metadata": {"name": "a"}}))))]
+    #[case::missing(404, json!({"message": "not found"}), Ok(None))]
+    #[case::forbidden(403, json!({"message": "no"}), Err("no"))]
+    #[case::failed(500, json!({"message": "broken"}), Err("broken"))]
+    #[tokio::test]
+    async fn a_namespace_that_cannot_be_read_is_an_error(
+        #[case] code: u16,
+        #[case] mut body: Value,
+        #[case] expected: Result<Option<Value>, &str>,
+    ) {
+        if code != 200 {
+            body["kind"] = "Status".into();
+            body["apiVersion"] = "v1".into();
+            body["status"] = "Failure".into();
+            body["code"] = code.into();
+        }
+        assert_eq!(environment(code, &body).namespace("a").await, expected.map_err(str::to_owned));
+    }
 
     #[rstest]
     #[case::core("v1", "ConfigMap", Some("/api/v1/namespaces/a/configmaps"))]

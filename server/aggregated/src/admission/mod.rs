@@ -14,16 +14,16 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_admission_plugins::Environment;
 use crowsnest_admission_plugins::policy::{MutatingPolicies, ValidatingPolicies};
 use crowsnest_admission_plugins::webhook::Webhooks;
 use crowsnest_admission_plugins::webhook::client::WebhookClient;
-use crowsnest_admission_plugins::{Environment, environment::GROUP};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apiserver::outbound::{Endpoint, Outbound, ResolveError, ServiceResolver};
 use crowsnest_apiserver::warnings;
 use crowsnest_cel::authorizer::AccessChecker;
-use crowsnest_process::reply::{Body, ResponseStatus, StatusResponse};
-use crowsnest_registry::admission::{self, Admission, Attributes, Operation};
+use crowsnest_process::reply::{Body, StatusResponse};
+use crowsnest_registry::admission::{self, Admission, Attributes, GROUP, Operation};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::strategy;
 use http::Response;
@@ -229,12 +229,7 @@ pub(crate) fn with_warnings(
     if texts.is_empty() {
         return answer;
     }
-    let mut response = answer.unwrap_or_else(|error| {
-        let status = error.to_status();
-        let mut response = error.into_response();
-        response.extensions_mut().insert(ResponseStatus(status));
-        response
-    });
+    let mut response = answer.unwrap_or_else(StatusResponse::into_response);
     warnings::append(response.headers_mut(), texts);
     Ok(response)
 }

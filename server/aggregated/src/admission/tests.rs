@@ -36,6 +36,9 @@ const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const REGISTRIES: &str = "/apis/search.karmada.io/v1alpha1/resourceregistries";
 const SEARCHES: &str = "/apis/search.crowsnest.io/v1alpha1/savedsearches";
 
+/// Time within which the aggregated server sees an object of admission.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A control plane, and the aggregated server in front of it.
 struct World {
     server: ApiServer,
@@ -89,9 +92,12 @@ impl World {
                 self.chain.configurations.objects(resource).len() == stored
             })
         };
-        while !seen() {
-            tokio::task::yield_now().await;
-        }
+        let follow = async {
+            while !seen() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(FOLLOW_TIMEOUT, follow).await.expect("the aggregated server sees the objects");
     }
 
     async fn send(&self, method: &str, uri: &str, media_type: &str, body: &Value) -> Answer {

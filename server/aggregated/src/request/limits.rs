@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_component_base::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,19 +26,6 @@ const MESSAGES_PER_SECOND: f64 = 10.0;
 const MESSAGE_BURST: f64 = 20.0;
 /// Number of users above which buckets that are full again are dropped.
 const MANY_USERS: usize = 1_000;
-
-/// Remaining messages of a user at a time.
-struct TokenBucket {
-    tokens: f64,
-    at: Instant,
-}
-
-impl TokenBucket {
-    fn tokens_at(&self, now: Instant) -> f64 {
-        let refilled = now.saturating_duration_since(self.at).as_secs_f64() * MESSAGES_PER_SECOND;
-        (self.tokens + refilled).min(MESSAGE_BURST)
-    }
-}
 
 /// Permits of one sort of requests.
 struct Bound {
@@ -105,15 +93,11 @@ impl Limits {
     pub fn admit_message(&self, caller: &UserInfo, now: Instant) -> Result<(), ApiError> {
         let mut messages = self.messages.lock();
         if messages.len() >= MANY_USERS && !messages.contains_key(&caller.name) {
-            messages.retain(|_, bucket| bucket.tokens_at(now) < MESSAGE_BURST);
+            messages.retain(|_, bucket| !bucket.is_full(now));
         }
-        let bucket = messages.entry(caller.name.clone()).or_insert(TokenBucket { tokens: MESSAGE_BURST, at: now });
-        let tokens = bucket.tokens_at(now);
-        if tokens < 1.0 {
-            return Err(ApiError::too_many_requests());
-        }
-        *bucket = TokenBucket { tokens: tokens - 1.0, at: now };
-        Ok(())
+        let new = || TokenBucket::new(MESSAGES_PER_SECOND, MESSAGE_BURST, now);
+        let is_permitted = messages.entry(caller.name.clone()).or_insert_with(new).take(now);
+        if is_permitted { Ok(()) } else { Err(ApiError::too_many_requests()) }
     }
 
     /// 429 when there are too many.

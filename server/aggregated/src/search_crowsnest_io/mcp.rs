@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::response::Response;
-use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_mcp::http::{HttpResponse, respond};
 use crowsnest_mcp::{Api, ApiRequest, ApiResponse};
-use crowsnest_process::origin::is_allowed_origin;
+use crowsnest_process::origin::check_origin;
 use crowsnest_process::reply::{Body, collect, json};
 use futures::future::BoxFuture;
 
@@ -40,9 +40,7 @@ impl Resource for Mcp {
 
 async fn answer(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    if !is_allowed_origin(&parts.uri, &parts.headers) {
-        return Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed"));
-    }
+    check_origin(&parts.uri, &parts.headers)?;
     server.middleware.limits.admit_message(&context.user, Instant::now())?;
     let body = collect(body).await?;
     let observer = parts.extensions.get::<Arc<dyn crowsnest_proxy::ClusterObserver>>().cloned();

@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 use crowsnest_api::storage::StoredKind;
 
 use crate::stored::STORAGE_GROUP;
+use crate::stored::precondition::{VERSION, names_version};
 use crate::stored::writer::{READ_BY_US, Writer, dry_run};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Maximum number of attempts, the same as in an API server.
 pub(crate) const ATTEMPTS: usize = 5;
-const VERSION: &str = "/metadata/resourceVersion";
 
 /// Lists in these kinds have no merge keys; those in `metadata` have.
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -41,7 +41,8 @@ pub(super) struct Forward<'r> {
     /// Query including the question mark, or empty.
     pub(super) query: String,
     pub(super) content_type: Option<HeaderValue>,
-    /// Transformation of responses; always as JSON, in which they are translated.
+    /// `Accept` header for the control plane: JSON, which can be translated, as the object, table or metadata that the
+    /// client requests.
     pub(super) accept: HeaderValue,
     pub(super) strategic: bool,
     /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
@@ -51,8 +52,7 @@ pub(super) struct Forward<'r> {
 /// The object of a PUT without a resourceVersion, which replaces any version.
 fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
     let object: Value = (method == Method::PUT).then(|| serde_json::from_slice(body).ok())??;
-    let named = object.pointer(VERSION).and_then(Value::as_str).is_some_and(|version| !version.is_empty());
-    (object["metadata"].is_object() && !named).then_some(object)
+    (object["metadata"].is_object() && !names_version(&object)).then_some(object)
 }
 
 impl Forward<'_> {
@@ -61,7 +61,7 @@ impl Forward<'_> {
         if self.strategic {
             let patch = parse_merge_patch(body)?;
             // A request with a resourceVersion expects the conflict.
-            let attempts = if patch.pointer(VERSION).is_some() { 1 } else { ATTEMPTS };
+            let attempts = if names_version(&patch) { 1 } else { ATTEMPTS };
             let merged = |live: &Value| strategic_merge(&SCHEMA, live, &mut patch.clone());
             return self.over(tail, attempts, merged).await;
         }
@@ -86,7 +86,8 @@ impl Forward<'_> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
-    /// The same forwarding as a dry run, without a review of the caller's rights.
+    /// A copy whose requests are dry runs with JSON responses, and are not reviewed. It checks that the second of two
+    /// writes would succeed before the first one is made; both are reviewed when they are made.
     pub(super) fn as_dry_run(&self) -> Self {
         let (method, content_type) = (self.method.clone(), self.content_type.clone());
         Self { method, content_type, query: dry_run(&self.query), accept: READ_BY_US, writer: None, ..*self }
@@ -176,5 +177,22 @@ impl Forward<'_> {
             }
             attempt += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::unnamed(Method::PUT, r#"{"metadata":{}}"#, true)]
+    #[case::empty(Method::PUT, r#"{"metadata":{"resourceVersion":""}}"#, true)]
+    #[case::zero(Method::PUT, r#"{"metadata":{"resourceVersion":"0"}}"#, true)]
+    #[case::named(Method::PUT, r#"{"metadata":{"resourceVersion":"7"}}"#, false)]
+    #[case::no_metadata(Method::PUT, "{}", false)]
+    #[case::patch(Method::PATCH, r#"{"metadata":{}}"#, false)]
+    fn replacements_of_any_version(#[case] method: Method, #[case] body: &str, #[case] expected: bool) {
+        assert_eq!(unconditional(&method, body.as_bytes()).is_some(), expected);
     }
 }

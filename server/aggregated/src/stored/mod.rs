@@ -19,8 +19,11 @@ use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use serde_json::Value;
+use tokio_util::codec::{AnyDelimiterCodec, Decoder};
 
+use self::buffered_request::has_other_fields;
 use self::forward::{Forward, JSON};
+use self::precondition::copy_version;
 use self::representation::Representation;
 use self::translation::{MIGRATED_FIELDS, annotation, rename_operands};
 use self::writer::Writer;
@@ -28,11 +31,12 @@ use crate::resource::table::TableRequest;
 use crate::{cluster_karmada_io, search_karmada_io};
 use crowsnest_process::reply::{Body, ResponseStatus};
 
-mod admitted;
+mod buffered_request;
 pub(crate) mod forward;
+mod precondition;
 mod representation;
 pub mod resource;
-mod sent;
+mod stored_request;
 mod translation;
 pub mod writer;
 
@@ -96,8 +100,8 @@ impl StoredGroup {
         let mut forward = Forward {
             control_plane,
             kind: self.kind,
-            // A strategic patch is written as a replacement. Other methods need other rights, so they must not become
-            // one.
+            // Only a PATCH is authorized as a patch. A strategic patch becomes a replacement, so the media type alone
+            // must not turn the body of another method into one.
             strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
             method: parts.method,
             content_type,
@@ -110,8 +114,8 @@ impl StoredGroup {
             true => None,
             false => self.spec_in_status_write(&forward, tail, &bytes).await?,
         };
-        if let Some((main, mut sent)) = with_spec {
-            // Nothing is written if one of the two writes is refused.
+        if let Some((main, mut status)) = with_spec {
+            // The status is written last. A dry run shows whether it is refused: then the object is not written either.
             let tried = forward.as_dry_run().send(tail, &bytes).await?;
             if !tried.status().is_success() {
                 return self.translate_whole(tried, None, representation).await;
@@ -121,8 +125,9 @@ impl StoredGroup {
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None, representation).await;
             }
-            copy_resource_version(&mut sent, &answer.into_body().collect().await.map_err(api_error)?.to_bytes())?;
-            bytes = serde_json::to_vec(&sent).map_err(ApiError::internal)?;
+            let written = answer.into_body().collect().await.map_err(api_error)?.to_bytes();
+            copy_version(&mut status, &serde_json::from_slice(&written).map_err(ApiError::internal)?);
+            bytes = serde_json::to_vec(&status).map_err(ApiError::internal)?;
         } else if parent_path(tail).is_none() {
             bytes = self.check_create(caller, &forward, tail, bytes).await?;
         }
@@ -195,8 +200,7 @@ impl StoredGroup {
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
         let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
-        let is_other_field = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
-        let more = body.as_object().is_some_and(|body| body.keys().any(is_other_field));
+        let more = has_other_fields(&body);
         let accepted = match forward.writer {
             Some(writer) if more => writer.may_write(&forward.method, name_of(main)).await?,
             _ => more,
@@ -275,14 +279,18 @@ impl StoredGroup {
         let mut first = true;
         let events = split_lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
             let line = line?;
-            let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return Ok(line) };
-            if let Some(object) = event.get_mut("object") {
-                self.translate_response(object);
-                if let (Some(table), true) = (&table, object["kind"] != "Status") {
-                    *object = table.event(object, std::mem::take(&mut first), jiff::Timestamp::now());
+            let mut text = match serde_json::from_slice::<Value>(&line) {
+                Ok(mut event) => {
+                    if let Some(object) = event.get_mut("object") {
+                        self.translate_response(object);
+                        if let (Some(table), true) = (&table, object["kind"] != "Status") {
+                            *object = table.event(object, std::mem::take(&mut first), jiff::Timestamp::now());
+                        }
+                    }
+                    serde_json::to_vec(&event).map_err(std::io::Error::other)?
                 }
-            }
-            let mut text = serde_json::to_vec(&event).map_err(std::io::Error::other)?;
+                Err(_) => line.to_vec(),
+            };
             text.push(b'\n');
             Ok::<_, std::io::Error>(Bytes::from(text))
         });
@@ -331,17 +339,6 @@ async fn translate_uid_precondition(forward: &Forward<'_>, tail: &str, bytes: &m
     Ok(())
 }
 
-/// Updates the resourceVersion in `body`, if it has one, to that of the object in `answer`.
-fn copy_resource_version(body: &mut Value, answer: &[u8]) -> Result<(), ApiError> {
-    let written: Value = serde_json::from_slice(answer).map_err(ApiError::internal)?;
-    if let (Some(version), Some(now)) =
-        (body.pointer_mut("/metadata/resourceVersion"), written.pointer("/metadata/resourceVersion"))
-    {
-        *version = now.clone();
-    }
-    Ok(())
-}
-
 /// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
 fn parent_path(tail: &str) -> Option<&str> {
     let main = tail.strip_suffix("/status")?;
@@ -353,20 +350,23 @@ fn name_of(tail: &str) -> &str {
     tail.split('/').nth(2).unwrap_or_default()
 }
 
-/// Splits a byte stream into its lines; drops a last line without an end, which is truncated.
+/// Splits a byte stream into its lines, without their ends; drops a last line without an end, which is truncated.
 fn split_lines(
     stream: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
-    let state = (Box::pin(stream), BytesMut::new());
-    futures::stream::unfold(state, |(mut stream, mut buffer)| async move {
+    // The codec continues its search where the previous chunk ended.
+    let codec = AnyDelimiterCodec::new(b"\n".to_vec(), b"\n".to_vec());
+    let state = (Box::pin(stream), codec, BytesMut::new());
+    futures::stream::unfold(state, |(mut stream, mut codec, mut buffer)| async move {
         loop {
-            if let Some(end) = buffer.iter().position(|b| *b == b'\n') {
-                let line = buffer.split_to(end + 1).freeze();
-                return Some((Ok(line), (stream, buffer)));
+            match codec.decode(&mut buffer) {
+                Ok(Some(line)) => return Some((Ok(line), (stream, codec, buffer))),
+                Ok(None) => {}
+                Err(error) => return Some((Err(std::io::Error::other(error)), (stream, codec, buffer))),
             }
             match stream.next().await {
                 Some(Ok(chunk)) => buffer.extend_from_slice(&chunk),
-                Some(Err(error)) => return Some((Err(error), (stream, BytesMut::new()))),
+                Some(Err(error)) => return Some((Err(error), (stream, codec, buffer))),
                 None => return None,
             }
         }

@@ -3,11 +3,10 @@
 
 use crowsnest_apimachinery::negotiate::{self, Accepted, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_process::reply::{Body, ResponseStatus, StatusResponse, code, json};
+use crowsnest_process::reply::{Body, StatusResponse, json};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::copy_headers;
 use super::forward::JSON;
 
 const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
@@ -55,8 +54,7 @@ impl Representation {
         if self.0.encoding != Encoding::Yaml {
             return Ok(json(code, value));
         }
-        let text = serde_saphyr::to_string(value).map_err(ApiError::internal)?;
-        let mut response = Response::new(Body::from(text));
+        let mut response = Response::new(yaml(value)?);
         *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, YAML);
         Ok(response)
@@ -67,17 +65,21 @@ impl Representation {
         if self.0.encoding != Encoding::Yaml {
             return Err(error);
         }
-        let status = error.to_status();
-        let mut response = self.encode(code(&error), &status)?;
-        copy_headers(error.into_response().headers(), response.headers_mut());
-        response.extensions_mut().insert(ResponseStatus(status));
-        Ok(response)
+        let body = yaml(&error.to_status())?;
+        let (mut parts, _) = error.into_response().into_parts();
+        parts.headers.insert(header::CONTENT_TYPE, YAML);
+        Ok(Response::from_parts(parts, body))
     }
+}
+
+fn yaml(value: &Value) -> Result<Body, ApiError> {
+    Ok(Body::from(serde_saphyr::to_string(value).map_err(ApiError::internal)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_process::reply::ResponseStatus;
     use rstest::rstest;
 
     fn choose(accept: &str, watch: bool) -> Result<(HeaderValue, Encoding), u16> {

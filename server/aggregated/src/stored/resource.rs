@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
 use super::StoredGroup;
-use super::admitted::Admitted;
+use super::stored_request::StoredRequest;
 use super::writer::Writer;
 
 use crate::resource::openapi::Document;
@@ -38,7 +38,7 @@ impl Resource for StoredResource {
             let user = &context.user;
             let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
             let found = context.attributes.route.found().ok_or_else(ApiError::unknown_resource)?;
-            Admitted { group: self.group, server, context, found, writer }.serve(request).await
+            StoredRequest { group: self.group, server, context, found, writer }.serve(request).await
         })
     }
 }

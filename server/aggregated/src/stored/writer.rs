@@ -20,10 +20,11 @@ use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body as KubeBody;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::request::authentication::DelegatedAuth;
 use crate::stored::forward::{ATTEMPTS, Forward};
+use crate::stored::precondition::{names_version, pin};
 use crate::stored::read_stored;
 use crate::{cluster_karmada_io, search_karmada_io};
 
@@ -215,19 +216,13 @@ impl Writer<'_> {
                 self.check_written(same.map_or(Before::Absent, Before::Known), &after).await?;
                 forward.pass(tail, body).await
             }
-            (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body, &kind).await,
+            (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body).await,
             _ => unreadable(forward, tail, body).await,
         }
     }
 
     /// Reviews and sends a patch. A dry run in the control plane determines the resulting Cluster.
-    async fn patch(
-        self,
-        forward: &Forward<'_>,
-        tail: &str,
-        body: &[u8],
-        kind: &str,
-    ) -> Result<Response<KubeBody>, ApiError> {
+    async fn patch(self, forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
             let live = live(forward, tail).await?;
@@ -241,7 +236,7 @@ impl Writer<'_> {
             self.check_written(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
             let pinned = match version {
-                Some(version) => pinned(kind, body, version)?,
+                Some(version) => pinned(body, version)?,
                 None => body.to_vec(),
             };
             let answer = forward.pass(tail, &pinned).await?;
@@ -261,31 +256,21 @@ pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
 
 /// An apply patch for this version of an object, unless the patch names one itself.
 pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
-    let patch: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-    match patch.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        Some(given) if !matches!(given, "" | "0") => Ok(body.to_vec()),
-        _ => pinned(APPLY, body, version),
+    match names_version(&parse_patch(body)?) {
+        true => Ok(body.to_vec()),
+        false => pinned(body, version),
     }
 }
 
 /// Adds the resourceVersion to a patch, so that it conflicts if the object has changed.
-pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
-    let bad = |error| ApiError::bad_request(format!("error decoding patch: {error}"));
-    let mut patch: Value = serde_json::from_slice(body).map_err(bad)?;
-    match (&mut patch, kind) {
-        (Value::Array(operations), JSON_PATCH) => {
-            operations.push(json!({"op": "add", "path": "/metadata/resourceVersion", "value": version}));
-        }
-        (Value::Object(fields), MERGE | APPLY) => {
-            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-            let metadata = metadata.as_object_mut();
-            let metadata = metadata.ok_or_else(|| ApiError::bad_request("metadata of a patch must be an object"))?;
-            metadata.insert("resourceVersion".to_owned(), version.into());
-        }
-        _ => return Err(ApiError::bad_request("a patch must be an object, or a list of operations")),
-    }
+pub(super) fn pinned(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+    let mut patch = parse_patch(body)?;
+    pin(&mut patch, version)?;
     serde_json::to_vec(&patch).map_err(ApiError::internal)
+}
+
+fn parse_patch(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
 }
 
 /// The stored object that a write applies to.

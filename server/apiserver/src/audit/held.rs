@@ -69,7 +69,7 @@ impl BodyCapture {
         text.then(|| Self { record: Arc::clone(record), side, yaml, bytes: Vec::new(), too_large: false })
     }
 
-    fn hear(&mut self, data: &[u8]) {
+    fn append(&mut self, data: &[u8]) {
         if self.too_large {
             return;
         }
@@ -118,7 +118,7 @@ impl<T: Unpin> http_body::Body for TrackedBody<T> {
         match (&frame, &mut self.capture) {
             (Some(Ok(frame)), Some(capture)) => {
                 if let Some(data) = frame.data_ref() {
-                    capture.hear(data);
+                    capture.append(data);
                 }
             }
             (None, _) => {

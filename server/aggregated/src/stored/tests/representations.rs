@@ -3,26 +3,30 @@
 use super::*;
 use rstest::rstest;
 
+const YAML: &str = "application/yaml";
+
 #[rstest]
-#[case::object("GET", "/clusters/m1", 200, "kind", "Cluster")]
-#[case::list("GET", "/clusters", 200, "kind", "ClusterList")]
-#[case::deletion("DELETE", "/clusters/m1", 200, "kind", "Cluster")]
-#[case::error("GET", "/clusters/none", 404, "message", "clusters.cluster.karmada.io \"none\" not found")]
+#[case::object("GET", "/clusters/m1", YAML, 200, "kind", "Cluster")]
+#[case::list("GET", "/clusters", YAML, 200, "kind", "ClusterList")]
+#[case::table("GET", "/clusters", "application/yaml;as=Table;v=v1;g=meta.k8s.io", 200, "kind", "Table")]
+#[case::deletion("DELETE", "/clusters/m1", YAML, 200, "kind", "Cluster")]
+#[case::error("GET", "/clusters/none", YAML, 404, "message", "clusters.cluster.karmada.io \"none\" not found")]
 #[tokio::test]
 async fn yaml_has_the_names_of_the_public_group(
     #[case] method: &str,
     #[case] tail: &str,
+    #[case] accept: &str,
     #[case] code: u16,
     #[case] field: &str,
     #[case] expected: &str,
 ) {
     let server = with_cluster().await;
-    let request = Request::builder().method(method).uri(tail).header(header::ACCEPT, "application/yaml");
+    let request = Request::builder().method(method).uri(tail).header(header::ACCEPT, accept);
     let request = request.body(Body::empty()).unwrap();
     let target = Target { tail, query: &Query::default(), status_only: false };
     let answer = CLUSTERS.serve(&server.admin(), target, request, None).await.unwrap();
     let media_type = answer.headers()[header::CONTENT_TYPE].to_str().unwrap();
-    assert_eq!((answer.status().as_u16(), media_type), (code, "application/yaml"));
+    assert_eq!((answer.status().as_u16(), media_type), (code, YAML));
     let text = answer.into_body().collect().await.unwrap().to_bytes();
     let text = std::str::from_utf8(&text).unwrap();
     assert!(!text.contains(STORAGE_GROUP) && !text.contains("StoredCluster"), "{text}");

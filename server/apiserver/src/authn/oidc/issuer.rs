@@ -67,11 +67,11 @@ pub struct IssuerDocuments {
 
 /// Times of previous fetches.
 #[derive(Debug, Default)]
-struct Asked {
+struct FetchTimes {
     /// Last fetch because of an unknown key.
     for_keys: Option<Instant>,
     /// Last failed fetch and its error.
-    in_vain: Option<(Instant, String)>,
+    failed: Option<(Instant, String)>,
 }
 
 /// Client of one issuer with a cache of its documents.
@@ -80,7 +80,7 @@ pub struct Issuer {
     url: String,
     http: reqwest::Client,
     published: ArcSwapOption<IssuerDocuments>,
-    attempts: Mutex<Asked>,
+    attempts: Mutex<FetchTimes>,
 }
 
 impl Issuer {
@@ -109,14 +109,14 @@ impl Issuer {
             // One caller refreshes. Meanwhile, and if the issuer does not respond, the others use the cached
             // documents.
             Some(old) => match self.attempts.try_lock() {
-                Ok(mut attempts) => Ok(self.ask(&mut attempts).await.unwrap_or(old)),
+                Ok(mut attempts) => Ok(self.fetch_unless_failed_lately(&mut attempts).await.unwrap_or(old)),
                 Err(_) => Ok(old),
             },
             None => {
                 let mut attempts = self.attempts.lock().await;
                 match self.published.load_full() {
                     Some(published) => Ok(published),
-                    None => self.ask(&mut attempts).await,
+                    None => self.fetch_unless_failed_lately(&mut attempts).await,
                 }
             }
         }
@@ -137,11 +137,11 @@ impl Issuer {
             return Ok(Arc::clone(seen));
         }
         attempts.for_keys = Some(Instant::now());
-        self.ask(&mut attempts).await
+        self.fetch_unless_failed_lately(&mut attempts).await
     }
 
-    async fn ask(&self, attempts: &mut Asked) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        if let Some((at, why)) = &attempts.in_vain
+    async fn fetch_unless_failed_lately(&self, attempts: &mut FetchTimes) -> Result<Arc<IssuerDocuments>, IssuerError> {
+        if let Some((at, why)) = &attempts.failed
             && at.elapsed() < PAUSE
         {
             return Err(IssuerError::Lately { why: why.clone() });
@@ -150,13 +150,13 @@ impl Issuer {
             Ok(published) => {
                 let published = Arc::new(published);
                 self.published.store(Some(Arc::clone(&published)));
-                attempts.in_vain = None;
+                attempts.failed = None;
                 Ok(published)
             }
             Err(error) => {
                 let why = whole(&error);
                 tracing::warn!(why, "cannot fetch the documents of the OpenID Connect issuer");
-                attempts.in_vain = Some((Instant::now(), why));
+                attempts.failed = Some((Instant::now(), why));
                 Err(error)
             }
         }

@@ -1,0 +1,180 @@
+//! Lists of all members.
+//!
+//! Before the response begins, the first object of each member is requested: this determines the versions that all pages
+//! show and the members to warn of. The rest is streamed member by member.
+
+mod source;
+mod token;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_members::Member;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use self::source::{Heads, LiveMembers, heads, version_of};
+use self::token::expired;
+use super::member::{Collection, Refusal, Start};
+use crate::composite::{CompositeVersion, Continue, InvalidToken, ListId, Snapshot};
+use crate::merged::list::{ListParameters, Listing, Part};
+use crate::merged::{Heading, Missing};
+use crate::native::Native;
+use crate::options::ListOptions;
+use crate::table::{Content, Shape};
+use crate::{Body, Caller, Error, Pieces, Proxy};
+
+impl Proxy {
+    pub(super) async fn list_everywhere(
+        &self,
+        caller: &Caller,
+        native: &Native,
+        headers: &HeaderMap,
+        raw: Option<&str>,
+    ) -> Result<Response<Body>, Error> {
+        let query = Query::parse(raw);
+        let shape = Shape::of(headers, &query, Content::List)?;
+        let limit = ListOptions::parse(&query, false, true)?.limit;
+        let list = list_id(native, &query);
+        let [version, matching, text] =
+            ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
+        let token = Continue::decode(text, list)?;
+        if token.is_none() && !text.is_empty() {
+            return Err(InvalidToken.into());
+        }
+        let snapshot = Snapshot::of(version, matching, limit.is_some(), token)?;
+        let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let path = native.resource.path(namespace);
+        let collection = Arc::new(Collection::new(self, caller, path, raw, shape));
+        let members = self.members_of(caller).into_iter();
+        let members: BTreeMap<ClusterName, Arc<Member>> =
+            members.map(|member| (member.name().clone(), member)).collect();
+        let (source, parts) = match snapshot {
+            Snapshot::Rest(token) => rest(collection, members, &token, limit, list).await?,
+            snapshot => match first(collection, members, snapshot, limit.is_some()).await? {
+                FirstPage::Listing(source, parts) => (*source, parts),
+                FirstPage::Refused(response) => return Ok(response),
+            },
+        };
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for text in source.warnings() {
+            headers.append(header::WARNING, text);
+        }
+        let (is_table, version) = (matches!(shape, Shape::Table(_)), source.version.clone());
+        let listing = Listing::new(source, ListParameters { is_table, version, list, parts, limit });
+        Ok(response.map(|()| listing.into_body()))
+    }
+}
+
+fn list_id(native: &Native, query: &Query) -> ListId {
+    let selectors = ["labelSelector", "fieldSelector"].map(|name| query.get(name).unwrap_or_default());
+    ListId::of(&("clusters/*", &native.resource, &native.namespace, selectors))
+}
+
+/// The response to the request for the first page.
+enum FirstPage {
+    Listing(Box<LiveMembers>, VecDeque<Part>),
+    /// No member sends a list.
+    Refused(Response<Body>),
+}
+
+/// The first page of a list.
+async fn first(
+    collection: Arc<Collection>,
+    mut members: BTreeMap<ClusterName, Arc<Member>>,
+    snapshot: Snapshot,
+    is_limited: bool,
+) -> Result<FirstPage, Error> {
+    if let Snapshot::Exact(version) = &snapshot {
+        if version.is_leaving() || version.clusters().any(|cluster| !has(&members, cluster)) {
+            return Err(Error::Expired);
+        }
+        // The snapshot lacks clusters that joined later.
+        members.retain(|cluster, _| version.includes(cluster.as_str()));
+    }
+    let start = |cluster: &ClusterName| match &snapshot {
+        Snapshot::Exact(version) => Start::Exact(version.version(cluster.as_str()).unwrap_or_default().to_owned()),
+        Snapshot::NotOlderThan(version) => match version.version(cluster.as_str()) {
+            Some(version) if !matches!(version, "" | "0") => Start::NotOlderThan(version.to_owned()),
+            _ => Start::Latest,
+        },
+        Snapshot::Latest | Snapshot::Rest(_) => Start::Latest,
+    };
+    let Heads { pages, refusals } = heads(&collection, &members, start).await;
+    let is_expired = |refusal: &Refusal| refusal.status() == Some(StatusCode::GONE);
+    if matches!(snapshot, Snapshot::Exact(_)) && refusals.iter().any(|(_, refusal)| is_expired(refusal)) {
+        return Err(Error::Expired);
+    }
+    let missing =
+        refusals.iter().map(|(cluster, refusal)| Missing { cluster: cluster.clone(), reason: refusal.to_string() });
+    let missing = missing.collect();
+    if pages.is_empty()
+        && let Some((_, refusal)) = refusals.into_iter().next()
+    {
+        return refusal.into_response().map(FirstPage::Refused);
+    }
+    let parts = pages.iter().filter(|(_, page)| !page.items.is_empty() || page.next.is_some());
+    let parts = parts.map(|(cluster, _)| Part::all(cluster.clone())).collect();
+    let source = LiveMembers {
+        version: version_of(&pages),
+        heading: pages.values().next().map(|page| page.heading.clone()).unwrap_or_default(),
+        first_pages: pages,
+        collection,
+        members,
+        missing,
+        is_limited,
+    };
+    Ok(FirstPage::Listing(Box::new(source), parts))
+}
+
+/// A later page: the rest of the snapshot that the first page showed.
+async fn rest(
+    collection: Arc<Collection>,
+    members: BTreeMap<ClusterName, Arc<Member>>,
+    token: &Continue,
+    limit: Option<usize>,
+    list: ListId,
+) -> Result<(LiveMembers, VecDeque<Part>), Error> {
+    let version = CompositeVersion::decode(&token.rv);
+    // A cluster that left after all its pages were sent does not matter.
+    let labels = version.clusters().filter(|cluster| *cluster >= token.cluster.as_str());
+    let clusters: Vec<Option<ClusterName>> =
+        labels.map(|cluster| ClusterName::parse(cluster).ok().filter(|name| members.contains_key(name))).collect();
+    let Some(clusters) = clusters.into_iter().collect::<Option<Vec<ClusterName>>>() else {
+        return Err(expired(&collection, &members, token, None, list).await);
+    };
+    let after = |cluster: &ClusterName| match cluster.as_str() == token.cluster {
+        true => token.after(),
+        false => String::new(),
+    };
+    let parts: VecDeque<Part> = clusters.into_iter().map(|cluster| Part { after: after(&cluster), cluster }).collect();
+    let mut source = LiveMembers {
+        collection,
+        members,
+        version,
+        first_pages: BTreeMap::new(),
+        heading: Heading::default(),
+        missing: Vec::new(),
+        is_limited: limit.is_some(),
+    };
+    if let Some(part) = parts.front() {
+        match source.page(part, limit.unwrap_or(usize::MAX)).await {
+            Ok(page) => {
+                source.heading = page.heading.clone();
+                source.first_pages.insert(part.cluster.clone(), page);
+            }
+            // The snapshot cannot be shown completely, for any reason.
+            Err(refusal) => {
+                return Err(expired(&source.collection, &source.members, token, Some(refusal), list).await);
+            }
+        }
+    }
+    Ok((source, parts))
+}
+
+fn has(members: &BTreeMap<ClusterName, Arc<Member>>, cluster: &str) -> bool {
+    ClusterName::parse(cluster).is_ok_and(|name| members.contains_key(&name))
+}

@@ -1,0 +1,147 @@
+//! The members of a list, as the source of its objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_members::Member;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use http::HeaderValue;
+use serde_json::Value;
+
+use crate::composite::CompositeVersion;
+use crate::everywhere::item::Item;
+use crate::everywhere::member::{Collection, MemberPage, Refusal, Start};
+use crate::everywhere::object::composite_version;
+use crate::fleetwide::warning;
+use crate::merged::list::{Page, Part, Source};
+use crate::merged::{Heading, Missing};
+use crate::{BoxError, Error};
+
+/// Number of members read ahead by a list without a limit.
+const MEMBERS_AHEAD: usize = 4;
+
+/// The members of a list.
+pub(super) struct LiveMembers {
+    pub(super) collection: Arc<Collection>,
+    pub(super) members: BTreeMap<ClusterName, Arc<Member>>,
+    pub(super) version: CompositeVersion,
+    /// First pages that are already read.
+    pub(super) first_pages: BTreeMap<ClusterName, MemberPage>,
+    pub(super) heading: Heading,
+    pub(super) missing: Vec<Missing>,
+    pub(super) is_limited: bool,
+}
+
+/// The members that answered, and why the others did not.
+pub(super) struct Heads {
+    pub(super) pages: BTreeMap<ClusterName, MemberPage>,
+    pub(super) refusals: Vec<(ClusterName, Refusal)>,
+}
+
+/// The first object of each member.
+pub(super) async fn heads(
+    collection: &Arc<Collection>,
+    members: &BTreeMap<ClusterName, Arc<Member>>,
+    start: impl Fn(&ClusterName) -> Start,
+) -> Heads {
+    let requests: Vec<_> = members
+        .iter()
+        .map(|(cluster, member)| {
+            let (cluster, page) = (cluster.clone(), collection.page(member, start(cluster), 1));
+            page.map(move |page| (cluster, page)).boxed()
+        })
+        .collect();
+    let mut heads = Heads { pages: BTreeMap::new(), refusals: Vec::new() };
+    for (cluster, page) in join_all(requests).await {
+        match page {
+            Ok(page) => drop(heads.pages.insert(cluster, page)),
+            Err(refusal) => heads.refusals.push((cluster, refusal)),
+        }
+    }
+    heads
+}
+
+/// The versions of the members that answered.
+pub(super) fn version_of(pages: &BTreeMap<ClusterName, MemberPage>) -> CompositeVersion {
+    let mut version = CompositeVersion::default();
+    for (cluster, page) in pages {
+        version.set(cluster.as_str(), &page.version, None);
+    }
+    version
+}
+
+impl LiveMembers {
+    /// Reads the next objects of a part.
+    pub(super) fn page(&self, part: &Part, want: usize) -> BoxFuture<'static, Result<MemberPage, Refusal>> {
+        let start = match part.after.as_str() {
+            "" => Start::Exact(self.version.version(part.cluster.as_str()).unwrap_or_default().to_owned()),
+            token => Start::After(token.to_owned()),
+        };
+        match self.members.get(&part.cluster) {
+            Some(member) => self.collection.page(member, start, want),
+            None => {
+                let refusal = Error::ClusterNotFound(part.cluster.to_string());
+                futures::future::ready(Err(Refusal::Failed(Box::new(refusal)))).boxed()
+            }
+        }
+    }
+
+    /// The members' own warnings, each of them once, and one for each missing member.
+    pub(super) fn warnings(&self) -> Vec<HeaderValue> {
+        let mut warnings: Vec<HeaderValue> = Vec::new();
+        let own = self.first_pages.values().flat_map(|page| page.warnings.iter().cloned());
+        for text in own.chain(self.missing.iter().map(|missing| warning(&missing.text()))) {
+            if !warnings.contains(&text) {
+                warnings.push(text);
+            }
+        }
+        warnings
+    }
+}
+
+impl Source for LiveMembers {
+    type Item = Item;
+
+    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Item>, BoxError>> {
+        let page = |page: MemberPage| Page { items: page.items, next: page.next, end: None };
+        if let Some(first) = self.first_pages.remove(&part.cluster) {
+            return futures::future::ready(Ok(page(first))).boxed();
+        }
+        self.page(part, want).map(move |read| read.map(page).map_err(BoxError::from)).boxed()
+    }
+
+    fn clusters_ahead(&self) -> usize {
+        if self.is_limited { 0 } else { MEMBERS_AHEAD }
+    }
+
+    fn length(&self, _items: &[Item]) -> usize {
+        0
+    }
+
+    fn write(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), Error> {
+        let version = item.own_version().map(|own| composite_version(&item.cluster, &own));
+        out.extend_from_slice(&item.encode(self.collection.shape, &mut self.heading, version.as_deref())?);
+        Ok(())
+    }
+
+    /// A page with a limit ends before the part, and the request for the next page fails. A list without a limit names
+    /// the member at its end.
+    fn leave_out(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError> {
+        tracing::debug!(cluster = %part.cluster, %error, "a member's part of a list is left out");
+        if !self.is_limited {
+            self.missing.push(Missing { cluster: part.cluster.clone(), reason: error.to_string() });
+        }
+        Ok(())
+    }
+
+    fn tail(&self, mut metadata: Value) -> Value {
+        if !self.missing.is_empty() {
+            let mut missing: Vec<&Missing> = self.missing.iter().collect();
+            missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+            metadata["incompleteClusters"] = missing.into_iter().map(Missing::meta).collect();
+        }
+        self.heading.tail(self.collection.shape, metadata)
+    }
+}

@@ -1,0 +1,93 @@
+//! Continue tokens whose snapshot a member no longer keeps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_members::Member;
+
+use super::source::{Heads, heads};
+use crate::Error;
+use crate::composite::{CompositeVersion, Continue, ListId};
+use crate::everywhere::member::{Collection, Refusal, Start};
+
+/// The error of a token whose snapshot cannot be shown any longer, with a token for the rest in its current state. If the
+/// member of the token cannot continue, that is the next member.
+pub(super) async fn expired(
+    collection: &Arc<Collection>,
+    members: &BTreeMap<ClusterName, Arc<Member>>,
+    token: &Continue,
+    refusal: Option<Refusal>,
+    list: ListId,
+) -> Error {
+    let own = match refusal {
+        Some(Refusal::Answered(answer)) => answer.token,
+        _ => None,
+    };
+    let mut remaining = members.clone();
+    remaining.retain(|cluster, _| cluster.as_str() >= token.cluster.as_str());
+    let Heads { pages, .. } = heads(collection, &remaining, |_| Start::Latest).await;
+    let token = renewed(token, own, &pages.iter().map(|(name, page)| (name, page.version.as_str())).collect(), list);
+    Error::ExpiredContinue(token.map(|token| token.encode()).unwrap_or_default())
+}
+
+/// Token for the rest of a list in the current state: `now` are the versions of the remaining members that answer. None if
+/// there is no position to continue from.
+fn renewed(
+    token: &Continue,
+    own: Option<String>,
+    now: &BTreeMap<&ClusterName, &str>,
+    list: ListId,
+) -> Option<Continue> {
+    let mut version = CompositeVersion::decode(&token.rv);
+    let old: Vec<String> =
+        version.clusters().filter(|name| *name >= token.cluster.as_str()).map(str::to_owned).collect();
+    old.iter().for_each(|cluster| version.forget(cluster));
+    for (cluster, own) in now {
+        version.set(cluster.as_str(), own, None);
+    }
+    let mut names = now.keys().map(|cluster| cluster.as_str());
+    let first = names.next()?;
+    let (cluster, after) = match (first == token.cluster, own) {
+        (true, Some(own)) => (first, own),
+        // No object of this member was sent.
+        (true, None) if token.after().is_empty() => (first, String::new()),
+        (true, None) => return None,
+        (false, _) => (first, String::new()),
+    };
+    Some(Continue::at(&version.encode(), cluster, &after, list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A token in m2 of a list of m1, m2 and m3.
+    #[rstest::rstest]
+    #[case::all_answer_with_a_token("t", Some("u"), &[("m2", "9"), ("m3", "9")], Some(("m2", "u", "1 9 9")))]
+    #[case::snapshot_of_a_member_without_sent_objects("", None, &[("m2", "9"), ("m3", "9")], Some(("m2", "", "1 9 9")))]
+    #[case::no_position("t", None, &[("m2", "9"), ("m3", "9")], None)]
+    #[case::the_member_left("t", None, &[("m3", "9")], Some(("m3", "", "1 - 9")))]
+    #[case::another_member_left("t", Some("u"), &[("m2", "9")], Some(("m2", "u", "1 9 -")))]
+    #[case::nothing_remains("t", None, &[], None)]
+    fn expired_tokens_are_renewed(
+        #[case] after: &str,
+        #[case] own: Option<&str>,
+        #[case] now: &[(&str, &str)],
+        #[case] expected: Option<(&str, &str, &str)>,
+    ) {
+        let list = ListId::of(&"pods");
+        let mut version = CompositeVersion::default();
+        ["m1", "m2", "m3"].iter().zip(["1", "2", "3"]).for_each(|(cluster, own)| version.set(cluster, own, None));
+        let token = Continue::at(&version.encode(), "m2", after, list);
+        let names: Vec<ClusterName> = now.iter().map(|(cluster, _)| ClusterName::parse(cluster).unwrap()).collect();
+        let now = names.iter().zip(now.iter().map(|(_, version)| *version)).collect();
+        let renewed = renewed(&token, own.map(str::to_owned), &now, list).map(|token| {
+            let version = CompositeVersion::decode(&token.rv);
+            let own = |cluster| version.version(cluster).unwrap_or("-").to_owned();
+            (token.cluster.clone(), token.after(), ["m1", "m2", "m3"].map(own).join(" "))
+        });
+        let expected = expected.map(|(cluster, after, own)| (cluster.to_owned(), after.to_owned(), own.to_owned()));
+        assert_eq!(renewed, expected);
+    }
+}

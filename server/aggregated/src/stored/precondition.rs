@@ -1,0 +1,95 @@
+//! The resourceVersion that a write expects: it conflicts if the object has another one. Pure.
+
+use crowsnest_apimachinery::status::ApiError;
+use serde_json::{Value, json};
+
+/// JSON pointer of an object's resourceVersion.
+pub(super) const VERSION: &str = "/metadata/resourceVersion";
+
+/// True if a body names the resourceVersion that it expects. The last operation of a JSON patch on the field decides.
+pub(super) fn names_version(body: &Value) -> bool {
+    match body {
+        Value::Array(operations) => {
+            let last = operations.iter().rfind(|operation| operation["path"] == VERSION);
+            last.is_some_and(|operation| operation["op"] != "remove" && is_version(&operation["value"]))
+        }
+        object => object.pointer(VERSION).is_some_and(is_version),
+    }
+}
+
+/// An empty resourceVersion and "0" stand for any version, as in kube-apiserver.
+fn is_version(value: &Value) -> bool {
+    value.as_str().is_some_and(|version| !matches!(version, "" | "0"))
+}
+
+/// Sets the resourceVersion that a body expects: an object, a patch with the form of an object, or a JSON patch.
+pub(super) fn pin(body: &mut Value, version: &str) -> Result<(), ApiError> {
+    match body {
+        Value::Array(operations) => operations.push(json!({"op": "add", "path": VERSION, "value": version})),
+        Value::Object(fields) => {
+            let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut();
+            let metadata = metadata.ok_or_else(|| ApiError::bad_request("metadata must be an object"))?;
+            metadata.insert("resourceVersion".to_owned(), version.into());
+        }
+        _ => return Err(ApiError::bad_request("a patch must be an object, or a list of operations")),
+    }
+    Ok(())
+}
+
+/// Updates the resourceVersion, if an object names one, to that of the object that was written before it.
+pub(super) fn copy_version(object: &mut Value, written: &Value) {
+    if !names_version(object) {
+        return;
+    }
+    if let (Some(version), Some(current)) = (object.pointer_mut(VERSION), written.pointer(VERSION)) {
+        version.clone_from(current);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::object(json!({"metadata": {"resourceVersion": "7"}}), true)]
+    #[case::no_metadata(json!({}), false)]
+    #[case::empty(json!({"metadata": {"resourceVersion": ""}}), false)]
+    #[case::any(json!({"metadata": {"resourceVersion": "0"}}), false)]
+    #[case::null(json!({"metadata": {"resourceVersion": null}}), false)]
+    #[case::scalar(json!("7"), false)]
+    #[case::added(json!([{"op": "add", "path": VERSION, "value": "7"}]), true)]
+    #[case::tested(json!([{"op": "test", "path": VERSION, "value": "7"}]), true)]
+    #[case::any_added(json!([{"op": "replace", "path": VERSION, "value": "0"}]), false)]
+    #[case::removed(json!([{"op": "remove", "path": VERSION}]), false)]
+    #[case::added_and_removed(
+        json!([{"op": "add", "path": VERSION, "value": "7"}, {"op": "remove", "path": VERSION}]), false
+    )]
+    #[case::removed_and_added(
+        json!([{"op": "remove", "path": VERSION}, {"op": "add", "path": VERSION, "value": "7"}]), true
+    )]
+    #[case::another_field(json!([{"op": "add", "path": "/metadata/labels", "value": {}}]), false)]
+    fn expected_versions(#[case] body: Value, #[case] expected: bool) {
+        assert_eq!(names_version(&body), expected);
+    }
+
+    #[rstest]
+    #[case::merge(json!({"spec": {}}), Some(json!({"spec": {}, "metadata": {"resourceVersion": "7"}})))]
+    #[case::replaced(json!({"metadata": {"resourceVersion": "0"}}), Some(json!({"metadata": {"resourceVersion": "7"}})))]
+    #[case::json_patch(json!([]), Some(json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "7"}])))]
+    #[case::metadata_of_another_type(json!({"metadata": null}), None)]
+    #[case::scalar(json!("7"), None)]
+    fn bodies_are_pinned(#[case] mut body: Value, #[case] expected: Option<Value>) {
+        assert_eq!(pin(&mut body, "7").ok().map(|()| body), expected);
+    }
+
+    #[rstest]
+    #[case::named(json!({"metadata": {"resourceVersion": "3"}}), json!({"metadata": {"resourceVersion": "4"}}))]
+    #[case::any(json!({"metadata": {"resourceVersion": ""}}), json!({"metadata": {"resourceVersion": ""}}))]
+    #[case::unnamed(json!({"metadata": {}}), json!({"metadata": {}}))]
+    fn versions_are_copied(#[case] mut object: Value, #[case] expected: Value) {
+        copy_version(&mut object, &json!({"metadata": {"resourceVersion": "4"}}));
+        assert_eq!(object, expected);
+    }
+}

@@ -1,0 +1,404 @@
+//! Requests for stored kinds with the admission of the control plane's policies and webhooks.
+//!
+//! Admission sees the object that a write results in. The control plane knows it, so a write that concerns a policy or a
+//! webhook is first sent as a dry run, whose result is admitted. The write itself names the resourceVersion of the object
+//! that was admitted: it conflicts with any concurrent change, and is then admitted again. Other requests are forwarded
+//! without a dry run.
+
+use axum::response::Response;
+use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
+use crowsnest_apimachinery::request::{Query, path_segment, query_string};
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_process::reply::{Body, collect};
+use crowsnest_registry::admission::Operation;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+use super::buffered_request::{BufferedRequest, differs_in_status_only};
+use super::forward::ATTEMPTS;
+use super::representation::Representation;
+use super::writer::Writer;
+use super::{StoredGroup, Target, name_of, parent_path};
+use crate::admission::{AdmissionRequest, Concern, Write, with_warnings};
+use crate::request::context::RequestContext;
+use crate::resource::registry::ResourceRoute;
+use crate::server::Aggregated;
+
+/// A request for a stored kind.
+#[derive(Clone, Copy)]
+pub(super) struct StoredRequest<'r> {
+    pub(super) group: StoredGroup,
+    pub(super) server: &'r Aggregated,
+    pub(super) context: &'r RequestContext,
+    pub(super) found: &'r ResourceRoute,
+    pub(super) writer: Option<Writer<'r>>,
+}
+
+/// The result of a step that the control plane may refuse: an object or a write, or the response that refuses it.
+type Outcome<T = Value> = Result<T, Response>;
+
+/// A write under admission.
+struct Admission<'r> {
+    request: AdmissionRequest<'r>,
+    concern: Concern,
+    /// Path of the object, or of its subresource.
+    tail: &'r str,
+    /// The stored object; `None` for a new one.
+    old: Option<Value>,
+}
+
+impl<'r> StoredRequest<'r> {
+    pub(super) async fn serve(self, request: Request<Body>) -> Result<Response, ApiError> {
+        // A write whose response the client does not accept is refused before admission.
+        let representation = Representation::choose(request.headers(), false)?;
+        let mut warnings = Vec::new();
+        let answer = self.answer(request, representation, &mut warnings).await;
+        with_warnings(answer.or_else(|error| representation.refuse(error)), &warnings)
+    }
+
+    async fn answer(
+        self,
+        request: Request<Body>,
+        representation: Representation,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let tail = self.context.attributes.tail();
+        let named = !name_of(tail).is_empty();
+        if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
+            let target = Target { tail, query: self.context.query(), status_only: false };
+            return self.group.serve(&self.server.control_plane, target, request, self.writer).await;
+        }
+        let (parts, body) = request.into_parts();
+        let buffered = BufferedRequest { method: parts.method, headers: parts.headers, body: collect(body).await? };
+        let method = buffered.method.clone();
+        match (&method, named) {
+            (&Method::POST, false) => self.create(tail, &buffered, warnings).await,
+            (&Method::PUT | &Method::PATCH, true) => self.update(tail, buffered, warnings).await,
+            (&Method::DELETE, true) => self.delete(tail, &buffered, warnings).await,
+            (&Method::DELETE, false) => self.delete_collection(tail, &buffered, representation, warnings).await,
+            // The control plane refuses other combinations in its own words.
+            _ => self.store(tail, self.context.query(), &buffered).await,
+        }
+    }
+
+    /// Sends a request to the control plane, with the caller's `Accept` header.
+    async fn store(self, tail: &str, query: &Query, buffered: &BufferedRequest) -> Result<Response, ApiError> {
+        let target = Target { tail, query, status_only: false };
+        self.group.serve(&self.server.control_plane, target, buffered.request(), self.writer).await
+    }
+
+    /// Sends a write to the status, and never a write of the object itself.
+    async fn store_status(self, tail: &str, buffered: &BufferedRequest) -> Result<Response, ApiError> {
+        let target = Target { tail, query: self.context.query(), status_only: true };
+        self.group.serve(&self.server.control_plane, target, buffered.request(), self.writer).await
+    }
+
+    /// Sends a request of which this server reads the response.
+    async fn read_answer(self, tail: &str, query: &Query, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
+        let response = self.store(tail, query, &buffered.read_by_us()).await?;
+        if !response.status().is_success() {
+            return Ok(Err(response));
+        }
+        let bytes = response.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        Ok(Ok(serde_json::from_slice(&bytes).map_err(ApiError::internal)?))
+    }
+
+    /// Reads an object, or a list with the selectors of `query`.
+    async fn read(self, tail: &str, query: &Query) -> Result<Outcome, ApiError> {
+        self.read_answer(tail, query, &BufferedRequest::get()).await
+    }
+
+    /// The object that a write results in.
+    async fn rehearse(self, tail: &str, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
+        let query = self.context.query();
+        let dry_run = match query.has("dryRun") {
+            true => query.clone(),
+            false => Query::parse(super::writer::dry_run(&super::encoded(query)).strip_prefix('?')),
+        };
+        self.read_answer(tail, &dry_run, buffered).await
+    }
+
+    fn request(self, tail: &str, operation: Operation, name: &str, options: (Value, bool)) -> AdmissionRequest<'r> {
+        let subresource = if parent_path(tail).is_some() { "status" } else { "" };
+        let (options, dry_run) = options;
+        let write = Write { operation, name, subresource, options, dry_run };
+        self.server.admission.request(self.context, self.found, write)
+    }
+
+    /// A write under admission, without the stored object.
+    async fn admission(
+        self,
+        tail: &'r str,
+        operation: Operation,
+        name: &str,
+        options: (Value, bool),
+    ) -> Result<Admission<'r>, ApiError> {
+        let request = self.request(tail, operation, name, options);
+        let concern = request.concern().await?;
+        Ok(Admission { request, concern, tail, old: None })
+    }
+
+    async fn create(
+        self,
+        tail: &'r str,
+        buffered: &BufferedRequest,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        // The control plane refuses a body that is not an object in its own words.
+        let object = buffered.object().unwrap_or_default();
+        let options = WriteOptions::parse("CreateOptions", self.context.query(), "", false)?;
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let admission = self.admission(tail, Operation::Create, name, (options.raw, options.dry_run)).await?;
+        self.admit(&admission, buffered.clone(), warnings).await
+    }
+
+    async fn update(
+        self,
+        tail: &'r str,
+        buffered: BufferedRequest,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let (query, name) = (self.context.query(), self.context.name());
+        let kind = if buffered.method == Method::PUT { "UpdateOptions" } else { "PatchOptions" };
+        let options = WriteOptions::parse(kind, query, "", buffered.is_apply())?;
+        let flags = || (options.raw.clone(), options.dry_run);
+        let parent = parent_path(tail);
+        let main = parent.unwrap_or(tail);
+        let mut own = self.admission(tail, Operation::Update, name, flags()).await?;
+        let writes_main = parent.is_some() && !options.dry_run && self.writes_main(main, &buffered).await?;
+        let mut outer = match writes_main {
+            true => Some(self.admission(main, Operation::Update, name, flags()).await?),
+            false => None,
+        };
+        let creation = match buffered.is_apply() && parent.is_none() {
+            true => Some(self.admission(tail, Operation::Create, name, flags()).await?),
+            false => None,
+        };
+        if ![Some(&own), outer.as_ref(), creation.as_ref()].into_iter().flatten().any(|one| one.concern.any()) {
+            return self.store(tail, query, &buffered).await;
+        }
+        let mut attempt = 1;
+        loop {
+            let live = match (self.read(main, &Query::default()).await?, &creation) {
+                (Ok(live), _) => live,
+                (Err(missing), Some(creation)) if missing.status() == StatusCode::NOT_FOUND => {
+                    return self.admit(creation, buffered, warnings).await;
+                }
+                (Err(refused), _) => return Ok(refused),
+            };
+            let pinned = buffered.pinned(&live)?;
+            if let Some(outer) = &mut outer {
+                outer.old = Some(live.clone());
+            }
+            own.old = Some(live);
+            let answer = match parent {
+                Some(_) => self.admit_status(&own, outer.as_ref(), pinned, warnings).await?,
+                None => self.admit(&own, pinned, warnings).await?,
+            };
+            if answer.status() != StatusCode::CONFLICT || buffered.names_version() || attempt == ATTEMPTS {
+                return Ok(answer);
+            }
+            warnings.clear();
+            attempt += 1;
+        }
+    }
+
+    /// True if a write to the status also writes the other fields of the object, as in Karmada for a Cluster.
+    async fn writes_main(self, main: &str, buffered: &BufferedRequest) -> Result<bool, ApiError> {
+        if !super::writes_spec_with_status(self.group) || !buffered.has_more_than_status() {
+            return Ok(false);
+        }
+        match self.writer {
+            Some(writer) => writer.may_write(&buffered.method, name_of(main)).await,
+            None => Ok(true),
+        }
+    }
+
+    /// Admits a write to the status, `own`, and the write of the other fields that it includes, `outer`. Both are admitted,
+    /// and accepted in dry runs, before one of them is made. Policies and webhooks for the object itself see only a write
+    /// that changes it.
+    async fn admit_status(
+        self,
+        own: &Admission<'_>,
+        outer: Option<&Admission<'_>>,
+        buffered: BufferedRequest,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let live = own.old.clone().unwrap_or_default();
+        let mut main = None;
+        if let Some(outer) = outer {
+            let result = self.rehearse(outer.tail, &buffered).await?;
+            if !result.as_ref().is_ok_and(|object| differs_in_status_only(&live, object)) {
+                match self.prepare(outer, buffered.clone(), result, warnings).await? {
+                    Ok(prepared) => main = Some((outer.tail, prepared)),
+                    Err(refused) => return Ok(refused),
+                }
+            }
+        }
+        let status = buffered.status_only(&live);
+        let result = self.rehearse(own.tail, &status).await?;
+        let mut status = match self.prepare(own, status, result, warnings).await? {
+            // Mutating admission of the status cannot change the other fields.
+            Ok(prepared) => prepared.status_only(&live),
+            Err(refused) => return Ok(refused),
+        };
+        if let Some((tail, main)) = main {
+            match self.read_answer(tail, self.context.query(), &main).await? {
+                Ok(written) => status.follow(&written),
+                Err(refused) => return Ok(refused),
+            }
+        }
+        self.store_status(own.tail, &status).await
+    }
+
+    /// Admits the object that `buffered` results in, with the changes of mutating admission, and sends the write.
+    async fn admit(
+        self,
+        admission: &Admission<'_>,
+        buffered: BufferedRequest,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let query = self.context.query();
+        if !admission.concern.any() {
+            return self.store(admission.tail, query, &buffered).await;
+        }
+        let result = self.rehearse(admission.tail, &buffered).await?;
+        match self.prepare(admission, buffered, result, warnings).await? {
+            Ok(buffered) => self.store(admission.tail, query, &buffered).await,
+            Err(refused) => Ok(refused),
+        }
+    }
+
+    /// Admits `result`, that of a dry run of `buffered`. Returns the write with the changes of mutating admission.
+    async fn prepare(
+        self,
+        admission: &Admission<'_>,
+        mut buffered: BufferedRequest,
+        mut result: Outcome,
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome<BufferedRequest>, ApiError> {
+        let Admission { request, concern, tail, old } = admission;
+        if concern.mutating {
+            let base = match &result {
+                Ok(object) if old.is_none() => buffered.without_identity(object),
+                Ok(object) => object.clone(),
+                // Mutating admission can make an invalid object valid.
+                Err(invalid)
+                    if invalid.status() == StatusCode::UNPROCESSABLE_ENTITY && buffered.method != Method::PATCH =>
+                {
+                    buffered.object().unwrap_or_default()
+                }
+                Err(_) => Value::Null,
+            };
+            if !base.is_null() {
+                let mut changed = base.clone();
+                request.mutate(Some(&mut changed), old.as_ref(), warnings).await?;
+                if changed != base {
+                    buffered = buffered.replaced(&base, changed)?;
+                    result = self.rehearse(tail, &buffered).await?;
+                }
+            }
+        }
+        let object = match result {
+            Ok(object) => object,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        if concern.any() {
+            request.validate(Some(&object), old.as_ref(), warnings).await?;
+        }
+        if old.is_none() {
+            buffered = buffered.named(&object);
+        }
+        Ok(Ok(buffered))
+    }
+
+    async fn delete(
+        self,
+        tail: &'r str,
+        buffered: &BufferedRequest,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let query = self.context.query();
+        let options = buffered.delete_options(query)?;
+        let flags = (options.raw.clone(), options.dry_run);
+        let request = self.request(tail, Operation::Delete, self.context.name(), flags);
+        if !request.concern().await?.any() {
+            return self.store(tail, query, buffered).await;
+        }
+        self.delete_admitted(tail, &request, (buffered, &options), warnings).await
+    }
+
+    /// Admits and deletes one object, again if it has changed meanwhile.
+    async fn delete_admitted(
+        self,
+        tail: &str,
+        request: &AdmissionRequest<'_>,
+        (buffered, options): (&BufferedRequest, &DeleteOptions),
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let has_preconditions = options.uid.is_some() || options.resource_version.is_some();
+        let mut attempt = 1;
+        loop {
+            let live = match self.read(tail, &Query::default()).await? {
+                Ok(live) => live,
+                Err(missing) => return Ok(missing),
+            };
+            request.mutate(None, Some(&live), warnings).await?;
+            request.validate(None, Some(&live), warnings).await?;
+            let answer = self.store(tail, self.context.query(), &buffered.deletion_of(options, &live)).await?;
+            if answer.status() != StatusCode::CONFLICT || has_preconditions || attempt == ATTEMPTS {
+                return Ok(answer);
+            }
+            warnings.clear();
+            attempt += 1;
+        }
+    }
+
+    /// Admits the deletion of all selected objects before the first one is deleted. Their name is not part of the
+    /// request.
+    async fn delete_collection(
+        self,
+        tail: &'r str,
+        buffered: &BufferedRequest,
+        representation: Representation,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, ApiError> {
+        let query = self.context.query();
+        let options = buffered.delete_options(query)?;
+        let request = self.request(tail, Operation::Delete, "", (options.raw.clone(), options.dry_run));
+        if !request.concern().await?.any() {
+            return self.store(tail, query, buffered).await;
+        }
+        let list = match self.read(tail, &selection(query)).await? {
+            Ok(list) => list,
+            Err(refused) => return Ok(refused),
+        };
+        let items: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+        for item in &items {
+            request.mutate(None, Some(item), warnings).await?;
+            request.validate(None, Some(item), warnings).await?;
+        }
+        for item in items {
+            let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            let one = format!("{}/{}", tail.trim_end_matches('/'), path_segment(name));
+            let deletion = buffered.deletion_of(&options, item);
+            let mut answer = self.store(&one, &Query::default(), &deletion).await?;
+            if answer.status() == StatusCode::CONFLICT {
+                answer = self.delete_admitted(&one, &request, (buffered, &options), warnings).await?;
+            }
+            if !answer.status().is_success() && answer.status() != StatusCode::NOT_FOUND {
+                return Ok(answer);
+            }
+        }
+        representation.encode(StatusCode::OK, &list)
+    }
+}
+
+/// Parameters of a deletion that select objects, as those of a list.
+fn selection(query: &Query) -> Query {
+    const NAMES: [&str; 6] =
+        ["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"];
+    let values = NAMES.into_iter().filter_map(|name| Some((name, query.first(name)?)));
+    Query::parse(Some(&query_string(values)))
+}
