@@ -81,7 +81,7 @@ impl Running {
     }
 
     /// Sends a request; returns status code and Status.
-    async fn ask(&self, line: &str, media: &str, body: &[u8]) -> (u16, Value) {
+    async fn request(&self, line: &str, media: &str, body: &[u8]) -> (u16, Value) {
         let asking = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             stream.write_all(Self::head(line, media, body.len()).as_bytes()).await.unwrap();
@@ -93,7 +93,7 @@ impl Running {
     }
 
     async fn is_well(&self) {
-        let (code, _) = self.ask(&format!("GET {MAPS}"), "application/json", b"").await;
+        let (code, _) = self.request(&format!("GET {MAPS}"), "application/json", b"").await;
         assert_eq!(code, 200);
     }
 
@@ -132,7 +132,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 async fn oversized_bodies_are_rejected() {
     let running = started().await;
     let map = json!({"metadata": {"name": "c"}, "data": {"x": "1"}}).to_string();
-    assert_eq!(running.ask(&format!("POST {MAPS}"), JSON, map.as_bytes()).await.0, 201);
+    assert_eq!(running.request(&format!("POST {MAPS}"), JSON, map.as_bytes()).await.0, 201);
     let definition = json!({
         "metadata": {"name": "things.example.com"},
         "spec": {
@@ -143,7 +143,7 @@ async fn oversized_bodies_are_rejected() {
         },
     });
     let definitions = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    assert_eq!(running.ask(definitions, JSON, definition.to_string().as_bytes()).await.0, 201);
+    assert_eq!(running.request(definitions, JSON, definition.to_string().as_bytes()).await.0, 201);
     let (one, things) = (format!("{MAPS}/c"), "/apis/example.com/v1/namespaces/default/things");
     let large = vec![b' '; 3 * 1024 * 1024 + 1];
     let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000)).into_bytes();
@@ -183,13 +183,13 @@ async fn oversized_bodies_are_rejected() {
         (format!("POST {MAPS}?fieldManager={}", "m".repeat(300)), JSON, map.as_bytes(), &[422]),
     ];
     for (line, media, body, codes) in cases {
-        let (code, status) = running.ask(&line, media, body).await;
+        let (code, status) = running.request(&line, media, body).await;
         let start = String::from_utf8_lossy(&body[..body.len().min(30)]).into_owned();
         assert!(codes.contains(&code), "{line} {media} {start}: {code} {status}");
         assert_eq!(status["kind"], "Status", "{line} {media} {start}");
         assert!(status["message"].as_str().is_some_and(|message| message.len() < 20_000), "{line} {media} {start}");
     }
-    let limit = running.ask(&create, JSON, &large).await.1;
+    let limit = running.request(&create, JSON, &large).await.1;
     assert_eq!(limit["message"], "Request entity too large: limit is 3145728");
     assert_eq!(limit["reason"], "RequestEntityTooLarge");
     running.is_well().await;
@@ -239,7 +239,7 @@ async fn huge_selectors_and_headers_get_a_response() {
         // Exceeds the limit of a request line.
         (format!("labelSelector={}", "x".repeat(100_000)), &[400, 414, 431]),
     ] {
-        let (code, _) = running.ask(&format!("GET {MAPS}?{query}"), JSON, b"").await;
+        let (code, _) = running.request(&format!("GET {MAPS}?{query}"), JSON, b"").await;
         assert!(codes.contains(&code), "{}: {code}", &query[..60.min(query.len())]);
     }
     for accept in
@@ -282,7 +282,7 @@ async fn slow_clients_do_not_delay_others() {
     for _ in 0..5 {
         running.is_well().await;
         let name = json!({"metadata": {"generateName": "c-"}}).to_string();
-        assert_eq!(running.ask(&format!("POST {MAPS}"), JSON, name.as_bytes()).await.0, 201);
+        assert_eq!(running.request(&format!("POST {MAPS}"), JSON, name.as_bytes()).await.0, 201);
     }
     drop(held);
     running.is_well().await;
@@ -300,7 +300,7 @@ async fn excess_requests_are_rejected_with_retry_after() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}],
     });
     let bindings = "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-    assert_eq!(running.ask(bindings, JSON, binding.to_string().as_bytes()).await.0, 201);
+    assert_eq!(running.request(bindings, JSON, binding.to_string().as_bytes()).await.0, 201);
     let body = json!({"metadata": {"generateName": "c-"}}).to_string();
     let line = format!("POST {MAPS}");
     let whole = |token: &str| format!("{}{body}", Running::head_of(token, &line, JSON, body.len()));

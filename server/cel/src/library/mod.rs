@@ -59,7 +59,7 @@ pub(super) fn add(context: &mut Context<'_>) {
     });
     context.add_function(STRING, text::of);
     context.add_function(DURATION, |text: Cel| check_as("duration", text, |text| duration::parse(text).is_ok()));
-    context.add_function(TIMESTAMP, |text: Cel| check_as("timestamp", text, is_upper_case));
+    context.add_function(TIMESTAMP, |text: Cel| check_as("timestamp", text, has_go_separators));
     context.add_function(QUANTITY, |text: Cel| check_as("quantity", text, |text| Quantity::parse(text).is_ok()));
     context.add_function("isQuantity", |text: Arc<String>| is(Quantity::parse(&text).is_ok()));
     context.add_function("format", format::format);
@@ -97,8 +97,8 @@ fn check_as(function: &str, argument: Cel, is_valid: impl Fn(&str) -> bool) -> O
     }
 }
 
-/// True for a time with `T` and `Z` in upper case, as Go requires.
-fn is_upper_case(text: &str) -> bool {
+/// True for a time whose separators `T` and `Z` are in upper case, as Go requires.
+fn has_go_separators(text: &str) -> bool {
     !text.contains(['t', 'z', ' '])
 }
 

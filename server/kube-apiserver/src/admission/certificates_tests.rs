@@ -16,7 +16,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
-async fn ask(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16, String) {
+async fn send(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16, String) {
     let groups = if user == "admin" { vec![MASTERS.to_owned()] } else { Vec::new() };
     let service = server.service(UserInfo { name: user.into(), groups, ..UserInfo::default() });
     let (method, path) = line.split_once(' ').unwrap();
@@ -58,7 +58,7 @@ async fn started(disabled: &[Plugin]) -> ApiServer {
         let binding =
             json!({"metadata": {"name": name}, "roleRef": {"kind": "ClusterRole", "name": name}, "subjects": subjects});
         for (plural, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-            let (code, message) = ask(&server, "admin", &format!("POST {RBAC}/{plural}"), &body).await;
+            let (code, message) = send(&server, "admin", &format!("POST {RBAC}/{plural}"), &body).await;
             assert_eq!(code, 201, "{message}");
         }
     }
@@ -69,7 +69,7 @@ async fn started(disabled: &[Plugin]) -> ApiServer {
 async fn approving_and_signing_need_rights_on_the_signer() {
     let server = started(&[]).await;
     for (name, signer) in [("c", CLIENTS), ("x", "example.com/x")] {
-        let answer = ask(&server, "plain", &format!("POST {REQUESTS}"), &request(name, "o", signer)).await;
+        let answer = send(&server, "plain", &format!("POST {REQUESTS}"), &request(name, "o", signer)).await;
         assert_eq!(answer.0, 201, "{answer:?}");
     }
     let condition = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
@@ -102,7 +102,7 @@ async fn approving_and_signing_need_rights_on_the_signer() {
         ("signer", "c/status", json!({"metadata": {"labels": {"a": "b"}}}), 200, ""),
     ];
     for (user, path, body, code, expected) in cases {
-        let answer = ask(&server, user, &format!("PATCH {REQUESTS}/{path}"), &body).await;
+        let answer = send(&server, user, &format!("PATCH {REQUESTS}/{path}"), &body).await;
         assert!(answer.0 == code && answer.1.ends_with(expected), "{user} {path}: {answer:?}");
     }
     server.stop().await.unwrap();
@@ -119,7 +119,7 @@ async fn requests_for_system_masters_are_rejected() {
         ("plain", MASTERS, "example.com/x", 201, ""),
     ] {
         let line = format!("POST {REQUESTS}?dryRun=All");
-        let answer = ask(&server, user, &line, &request("m", organization, signer)).await;
+        let answer = send(&server, user, &line, &request("m", organization, signer)).await;
         assert_eq!(answer, (code, expected.to_owned()), "{user} {organization} {signer}");
     }
     server.stop().await.unwrap();
@@ -129,10 +129,10 @@ async fn requests_for_system_masters_are_rejected() {
 async fn plugins_can_be_disabled() {
     use Plugin::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
     let server = started(&[CertificateApproval, CertificateSigning, CertificateSubjectRestriction]).await;
-    let answer = ask(&server, "plain", &format!("POST {REQUESTS}"), &request("m", MASTERS, CLIENTS)).await;
+    let answer = send(&server, "plain", &format!("POST {REQUESTS}"), &request("m", MASTERS, CLIENTS)).await;
     assert_eq!(answer.0, 201, "{answer:?}");
     let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}});
-    let answer = ask(&server, "plain", &format!("PATCH {REQUESTS}/m/approval"), &approved).await;
+    let answer = send(&server, "plain", &format!("PATCH {REQUESTS}/m/approval"), &approved).await;
     assert_eq!(answer.0, 200, "{answer:?}");
     server.stop().await.unwrap();
 }

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_admission_plugins::environment::{Environment, GROUP, ParamResource};
+use crowsnest_admission_plugins::environment::{Environment, ParamResource};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::Reason;
 use crowsnest_registry::Registry;
-use crowsnest_registry::admission::Attributes;
+use crowsnest_registry::admission::{Attributes, GROUP};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey, Revision};
@@ -55,8 +55,9 @@ impl Environment for Stored {
         self.0.upgrade()?.catalog.get(gvr)?.strategy.schema()
     }
 
-    async fn namespace(&self, name: &str) -> Option<Value> {
-        self.0.upgrade()?.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", name))
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, String> {
+        let Some(registry) = self.0.upgrade() else { return Ok(None) };
+        Ok(registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", name)))
     }
 
     async fn param_resource(&self, api_version: &str, kind: &str) -> Result<Option<ParamResource>, String> {

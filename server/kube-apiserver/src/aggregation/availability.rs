@@ -70,16 +70,16 @@ async fn get(outbound: &Outbound, remote: &Remote, path: &str) -> Result<(Status
 /// The OpenAPI document of the group; from v2, which covers all groups of the server, if v3 is not supported.
 async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
     let (group, version) = (&remote.group, &remote.version);
-    let ask = async |path: &str| match get(outbound, remote, path).await {
+    let fetch = async |path: &str| match get(outbound, remote, path).await {
         Ok(answer) => Some(answer),
         Err(error) => {
             tracing::debug!(group, %error, "cannot fetch the OpenAPI document");
             None
         }
     };
-    let of_group = ask(&format!("/openapi/v3/apis/{group}/{version}")).await?;
+    let of_group = fetch(&format!("/openapi/v3/apis/{group}/{version}")).await?;
     let (status, body) = match of_group.0 {
-        StatusCode::NOT_FOUND if ask("/openapi/v3").await?.0 == StatusCode::NOT_FOUND => ask("/openapi/v2").await?,
+        StatusCode::NOT_FOUND if fetch("/openapi/v3").await?.0 == StatusCode::NOT_FOUND => fetch("/openapi/v2").await?,
         _ => of_group,
     };
     if status != StatusCode::OK {

@@ -1,12 +1,13 @@
 //! Storage protection: removes the finalizers of deleted claims that no pod uses and of deleted volumes that are not
 //! bound. For members.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::status::{ApiResult, Reason};
+use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
@@ -74,8 +75,9 @@ impl Deleted {
     /// be tried again.
     async fn release(&mut self, registry: &Arc<Registry>) -> bool {
         let mut failed = false;
+        let mut used = UsedClaims::default();
         for (plural, key) in std::mem::take(&mut self.0) {
-            match release(registry, plural, &key).await {
+            match release(registry, plural, &key, &mut used).await {
                 Ok(true) => {}
                 Ok(false) => drop(self.0.insert((plural, key))),
                 Err(error) if error.is(Reason::NotFound) => {}
@@ -90,8 +92,27 @@ impl Deleted {
     }
 }
 
+/// Names of the claims that pods use, by namespace. The pods of a namespace are read once.
+#[derive(Debug, Default)]
+struct UsedClaims(HashMap<String, HashSet<String>>);
+
+impl UsedClaims {
+    fn contains(&mut self, store: &Store, key: &ObjectKey) -> bool {
+        let used = self.0.entry(key.namespace().to_owned()).or_insert_with(|| {
+            let pods = store.objects(&ResourceKey::new("", "pods"), key.namespace());
+            pods.iter().flat_map(used_claims).collect()
+        });
+        used.contains(key.name())
+    }
+}
+
 /// Removes the finalizer of an object in deletion. Returns false if the object is in use.
-async fn release(registry: &Arc<Registry>, plural: &'static str, key: &ObjectKey) -> ApiResult<bool> {
+async fn release(
+    registry: &Arc<Registry>,
+    plural: &'static str,
+    key: &ObjectKey,
+    used: &mut UsedClaims,
+) -> ApiResult<bool> {
     let store = &registry.store;
     let object = store.object(&ResourceKey::new("", plural), key).filter(Object::is_deleting);
     let Some((object, finalizer)) = object.zip(finalizer(plural)) else { return Ok(true) };
@@ -100,10 +121,7 @@ async fn release(registry: &Arc<Registry>, plural: &'static str, key: &ObjectKey
     }
     let in_use = match plural {
         VOLUMES => object["status"]["phase"] == "Bound",
-        _ => {
-            let pods = store.objects(&ResourceKey::new("", "pods"), key.namespace());
-            pods.iter().any(|pod| uses_claim(pod, key.name()))
-        }
+        _ => used.contains(store, key),
     };
     if in_use {
         return Ok(false);
@@ -119,18 +137,18 @@ async fn release(registry: &Arc<Registry>, plural: &'static str, key: &ObjectKey
     Ok(true)
 }
 
-/// True if a scheduled pod uses the claim. A pod without a node cannot start with a claim in deletion.
-fn uses_claim(pod: &Value, claim: &str) -> bool {
-    if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
-        return false;
+/// Names of the claims that a scheduled pod uses. A pod without a node cannot start with a claim in deletion.
+fn used_claims(pod: &Value) -> Vec<String> {
+    if text(pod, "/spec/nodeName").is_empty() {
+        return Vec::new();
     }
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let own = |volume: &Value| {
-        let name = volume["name"].as_str().unwrap_or_default();
-        !ended && volume["ephemeral"].is_object() && format!("{}-{name}", pod.name()) == claim
+    let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+    let claim = |volume: &Value| {
+        let own_name = || format!("{}-{}", pod.name(), text(volume, "name"));
+        let own = || (!ended && volume["ephemeral"].is_object()).then(own_name);
+        volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned).or_else(own)
     };
-    let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-    volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == claim || own(volume))
+    list(pod, "/spec/volumes").iter().filter_map(claim).collect()
 }
 
 #[cfg(test)]
@@ -149,6 +167,6 @@ mod tests {
     fn pods_use_claims(#[case] node: &str, #[case] phase: &str, #[case] volume: Value, #[case] expected: bool) {
         let spec = json!({"nodeName": node, "volumes": [volume]});
         let pod = json!({"metadata": {"name": "web"}, "spec": spec, "status": {"phase": phase}});
-        assert_eq!(uses_claim(&pod, "web-data"), expected);
+        assert_eq!(used_claims(&pod).contains(&"web-data".to_owned()), expected);
     }
 }

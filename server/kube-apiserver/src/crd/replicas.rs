@@ -1,7 +1,7 @@
 //! Numbers of replicas at the paths of the scale subresource.
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_schema::patch::go_value;
+use crowsnest_schema::patch::{go_type, go_value};
 use serde_json::Value;
 
 /// Validates the number at a path, such as `.spec.replicas`. A missing one is valid.
@@ -36,17 +36,6 @@ fn integer_at(path: &str, object: &Value) -> Result<Option<i64>, String> {
     value.as_i64().map(Some).ok_or_else(|| accessor(fields.len(), value, "int64"))
 }
 
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Object(_) => "map[string]interface {}",
-        Value::Array(_) => "[]interface {}",
-        Value::String(_) => "string",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "float64",
-        Value::Null => "<nil>",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +51,8 @@ mod tests {
         Some(".spec.replicas: Invalid value: 4294967296: should be less than or equal to 2147483647"))]
     #[case::text(json!({"replicas": "x"}),
         Some(".spec.replicas: Invalid value: 0: .spec.replicas accessor error: x is of the type string, expected int64"))]
+    #[case::decimal(json!({"replicas": 1.5}),
+        Some(".spec.replicas: Invalid value: 0: .spec.replicas accessor error: 1.5 is of the type float64, expected int64"))]
     fn replicas_are_validated(#[case] spec: Value, #[case] expected: Option<&str>) {
         let found = check(".spec.replicas", &json!({"spec": spec})).map(|error| error.to_string());
         assert_eq!(found.as_deref(), expected);

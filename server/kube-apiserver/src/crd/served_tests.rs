@@ -246,7 +246,7 @@ async fn patches_keep_the_version_and_a_scale_needs_replicas() {
 }
 
 /// Sends a request with a JSON body; returns status code and response.
-pub(super) async fn ask(client: &kube::Client, line: &str, media: &str, body: Value) -> (u16, Value) {
+pub(super) async fn send(client: &kube::Client, line: &str, media: &str, body: Value) -> (u16, Value) {
     let (method, path) = line.split_once(' ').unwrap();
     let request = http::Request::builder().method(method).uri(path).header("content-type", media);
     let response = client.send(request.body(body.to_string().into_bytes().into()).unwrap()).await.unwrap();
@@ -262,12 +262,12 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     let (json, merge, apply) = ("application/json", "application/merge-patch+json", "application/apply-patch+yaml");
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let cars = "/apis/example.com/v1/namespaces/default/cars";
-    assert_eq!(ask(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
+    assert_eq!(send(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
     until_served(&server, true).await;
     let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
-    assert_eq!(ask(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
+    assert_eq!(send(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
     let foreground = json!({"propagationPolicy": "Foreground"});
-    let (code, marked) = ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, foreground).await;
+    let (code, marked) = send(&client, &format!("DELETE {definitions}/cars.example.com"), json, foreground).await;
     let metadata = &marked["metadata"];
     assert_eq!((code, &metadata["generation"]), (200, &json!(1)));
     assert_eq!((metadata.get("deletionGracePeriodSeconds"), metadata["deletionTimestamp"].is_string()), (None, true));
@@ -275,7 +275,7 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     let verbs = |resources: &Value| resources["resources"][0]["verbs"].clone();
     let mut changed = server.registry().catalog.subscribe();
     loop {
-        let (_, resources) = ask(&client, "GET /apis/example.com/v1", json, Value::Null).await;
+        let (_, resources) = send(&client, "GET /apis/example.com/v1", json, Value::Null).await;
         if verbs(&resources) == json!(["delete", "deletecollection", "get", "list", "watch"]) {
             break;
         }
@@ -284,11 +284,11 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     let why =
         "cars.example.com \"new\" is forbidden: create not allowed while custom resource definition is terminating";
     for (line, media) in [(format!("POST {cars}"), json), (format!("PATCH {cars}/new?fieldManager=m"), apply)] {
-        let (code, status) = ask(&client, &line, media, car("new", &[])).await;
+        let (code, status) = send(&client, &line, media, car("new", &[])).await;
         assert_eq!((code, status["message"].as_str()), (403, Some(why)), "{line}");
     }
     let let_go = json!({"metadata": {"finalizers": null}});
-    assert_eq!(ask(&client, &format!("PATCH {cars}/held"), merge, let_go).await.0, 200);
+    assert_eq!(send(&client, &format!("PATCH {cars}/held"), merge, let_go).await.0, 200);
     until_served(&server, false).await;
     server.stop().await.unwrap();
 }
@@ -309,15 +309,15 @@ async fn policies_cannot_block_deletion_of_a_definition() {
         "validations": [{"expression": "false"}]}});
     let binding = json!({"metadata": {"name": "keep"}, "spec": {"policyName": "keep", "validationActions": ["Deny"]}});
     let car = json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": "a"}});
-    assert_eq!(ask(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
+    assert_eq!(send(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
     until_served(&server, true).await;
     for (path, object) in [(cars, car), (policies, policy), (bindings, binding)] {
-        assert_eq!(ask(&client, &format!("POST {path}"), json, object).await.0, 201, "{path}");
+        assert_eq!(send(&client, &format!("POST {path}"), json, object).await.0, 201, "{path}");
     }
-    assert_eq!(ask(&client, &format!("DELETE {cars}/a"), json, json!({})).await.0, 422);
-    assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
+    assert_eq!(send(&client, &format!("DELETE {cars}/a"), json, json!({})).await.0, 422);
+    assert_eq!(send(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
     until_served(&server, false).await;
-    assert_eq!(ask(&client, &format!("GET {definitions}/cars.example.com"), json, Value::Null).await.0, 404);
+    assert_eq!(send(&client, &format!("GET {definitions}/cars.example.com"), json, Value::Null).await.0, 404);
     server.stop().await.unwrap();
 }
 
@@ -403,7 +403,7 @@ async fn objects_of_removed_versions_are_not_converted() {
     assert!(error.contains("request to convert CR from an invalid group/version: example.com/v1"), "{error}");
     let path = "GET /apis/example.com/v1beta1/namespaces/default/cars";
     for query in ["", "?limit=1", "?fieldSelector=metadata.name%3Dold"] {
-        let (code, status) = ask(&client, &format!("{path}{query}"), "application/json", Value::Null).await;
+        let (code, status) = send(&client, &format!("{path}{query}"), "application/json", Value::Null).await;
         let details = &status["details"]["retryAfterSeconds"];
         assert_eq!((code, status["message"].as_str(), details), (429, Some("storage is (re)initializing"), &json!(1)));
     }

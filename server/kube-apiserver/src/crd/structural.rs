@@ -32,30 +32,30 @@ pub(super) fn non_empty(schema: &Value, key: &str) -> bool {
 }
 
 /// The direct children of a schema with their paths.
-pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, SchemaPosition)> {
+pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, SchemaRole)> {
     let mut found = Vec::new();
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, branch) in get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            found.push((format!("{path}.{key}[{index}]"), branch, SchemaPosition::Junction));
+            found.push((format!("{path}.{key}[{index}]"), branch, SchemaRole::Junction));
         }
     }
     if let Some(not) = get(schema, "not") {
-        found.push((format!("{path}.not"), not, SchemaPosition::Junction));
+        found.push((format!("{path}.not"), not, SchemaRole::Junction));
     }
     if let Some(items) = get(schema, "items").filter(|i| i.is_object()) {
-        found.push((format!("{path}.items"), items, SchemaPosition::Item));
+        found.push((format!("{path}.items"), items, SchemaRole::Item));
     }
     if let Some(values) = get(schema, "additionalProperties").filter(|a| a.is_object()) {
-        found.push((format!("{path}.additionalProperties"), values, SchemaPosition::Field));
+        found.push((format!("{path}.additionalProperties"), values, SchemaRole::Field));
     }
     for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
-        found.push((format!("{path}.properties[{name}]"), property, SchemaPosition::Field));
+        found.push((format!("{path}.properties[{name}]"), property, SchemaRole::Field));
     }
     found
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SchemaPosition {
+pub(super) enum SchemaRole {
     Root,
     Field,
     Item,
@@ -76,7 +76,7 @@ pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<F
     let unconvertible = unconvertible(schema);
     if unconvertible.is_none() {
         let mut found = Vec::new();
-        invariants(schema, path, SchemaPosition::Root, &mut found);
+        invariants(schema, path, SchemaRole::Root, &mut found);
         completeness(schema, Some(schema), path, path, &mut found);
         found.sort_by_key(ToString::to_string);
         if found.is_empty() {
@@ -165,7 +165,7 @@ fn root_with_status(schema: &Value, path: &str) -> Option<FieldError> {
     Some(FieldError::new(FieldErrorKind::Invalid, path, Some(internal::schema(schema)), detail))
 }
 
-fn invariants(schema: &Value, path: &str, position: SchemaPosition, errors: &mut Vec<FieldError>) {
+fn invariants(schema: &Value, path: &str, role: SchemaRole, errors: &mut Vec<FieldError>) {
     let kind = word(schema, "type");
     let embedded = is(schema, "x-kubernetes-embedded-resource");
     let either = is(schema, "x-kubernetes-int-or-string");
@@ -176,7 +176,7 @@ fn invariants(schema: &Value, path: &str, position: SchemaPosition, errors: &mut
         errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
     }
     let may_be_more = get(schema, "additionalProperties").is_some();
-    if may_be_more && position == SchemaPosition::Root {
+    if may_be_more && role == SchemaRole::Root {
         errors.push(FieldError::forbidden(additional.as_str(), "must not be used at the root"));
     }
     if either {
@@ -197,9 +197,9 @@ fn invariants(schema: &Value, path: &str, position: SchemaPosition, errors: &mut
     } else if kind.is_empty() && !either && !preserve {
         errors.push(FieldError::required(
             type_path.as_str(),
-            match position {
-                SchemaPosition::Root => "must not be empty at the root",
-                SchemaPosition::Item => "must not be empty for specified array items",
+            match role {
+                SchemaRole::Root => "must not be empty at the root",
+                SchemaRole::Item => "must not be empty for specified array items",
                 _ => "must not be empty for specified object fields",
             },
         ));
@@ -208,19 +208,19 @@ fn invariants(schema: &Value, path: &str, position: SchemaPosition, errors: &mut
         let detail = "must not be used if x-kubernetes-embedded-resource is set";
         errors.push(FieldError::forbidden(additional.as_str(), detail));
     }
-    if position == SchemaPosition::Root && !kind.is_empty() && kind != "object" {
+    if role == SchemaRole::Root && !kind.is_empty() && kind != "object" {
         errors.push(FieldError::invalid(type_path.as_str(), &Value::from(kind), "must be object at the root"));
     }
-    metadata(schema, path, position == SchemaPosition::Root, embedded, errors);
+    metadata(schema, path, role == SchemaRole::Root, embedded, errors);
     if embedded && !preserve && !non_empty(schema, "properties") {
         errors.push(FieldError::required(
             format!("{path}.properties"),
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
         ));
     }
-    for (path, child, position) in children(schema, path) {
-        if position != SchemaPosition::Junction {
-            invariants(child, &path, position, errors);
+    for (path, child, role) in children(schema, path) {
+        if role != SchemaRole::Junction {
+            invariants(child, &path, role, errors);
         }
     }
 }
@@ -289,9 +289,9 @@ fn junctions(schema: &Value, path: &str, skip_any: bool, skip_first: bool, error
 /// Validates a junction, which may contain only value validations.
 fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldError>) {
     junctions(schema, path, skip_any, false, errors);
-    for (path, child, position) in children(schema, path) {
+    for (path, child, role) in children(schema, path) {
         let more = path.ends_with(".additionalProperties");
-        if position != SchemaPosition::Junction && !more {
+        if role != SchemaRole::Junction && !more {
             junction(child, &path, false, errors);
         }
     }
@@ -323,9 +323,7 @@ fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldEr
 
 /// Checks that all fields in a junction are declared outside of it. `declared` is the schema at the same position.
 fn completeness(schema: &Value, declared: Option<&Value>, at: &str, path: &str, errors: &mut Vec<FieldError>) {
-    for (path, branch, _) in
-        children(schema, path).into_iter().filter(|(_, _, position)| *position == SchemaPosition::Junction)
-    {
+    for (path, branch, _) in children(schema, path).into_iter().filter(|(_, _, role)| *role == SchemaRole::Junction) {
         nested_completeness(branch, declared, at, &path, errors);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::served_tests::{Answering, ask, put, serve_converted};
+use super::served_tests::{Answering, put, send, serve_converted};
 use crate::{ApiServer, Config, Data};
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
@@ -44,7 +44,7 @@ async fn match_conditions_see_the_version_of_the_webhook() {
         .await
         .unwrap();
     for (name, wheels, code) in [("four", 4, 201), ("six", 6, 400)] {
-        let (given, answer) = ask(&client, &format!("POST {CARS}"), JSON, car(name, wheels)).await;
+        let (given, answer) = send(&client, &format!("POST {CARS}"), JSON, car(name, wheels)).await;
         assert_eq!(given, code, "{answer}");
         if code == 400 {
             let message = "admission webhook \"refuse.example.com\" denied the request: 6 tyres";
@@ -75,17 +75,17 @@ async fn changed_custom_resources_are_sent_again() {
         let webhooks = json!([first, webhook("second", "None", json!({}))]);
         let configuration = json!({"metadata": {"name": "m"}, "webhooks": webhooks});
         let configurations = format!("/apis/{GROUP}/mutatingwebhookconfigurations");
-        let (code, answer) = ask(&client, &format!("POST {configurations}"), JSON, configuration).await;
+        let (code, answer) = send(&client, &format!("POST {configurations}"), JSON, configuration).await;
         assert_eq!(code, 201, "{answer}");
         let name = format!("{}{}", policy.to_lowercase(), query.len());
-        let (code, answer) = ask(&client, &format!("POST {CARS}{query}"), JSON, car(&name, 4)).await;
+        let (code, answer) = send(&client, &format!("POST {CARS}{query}"), JSON, car(&name, 4)).await;
         assert_eq!(
             (code, &answer["metadata"]["labels"]["first"]),
             (201, &json!(expected)),
             "{policy} {query}: {answer}"
         );
         assert_eq!(answer["spec"], json!({"wheels": 4}));
-        let (code, _) = ask(&client, &format!("DELETE {configurations}/m"), JSON, json!({})).await;
+        let (code, _) = send(&client, &format!("DELETE {configurations}/m"), JSON, json!({})).await;
         assert_eq!(code, 200);
     }
     server.stop().await.unwrap();

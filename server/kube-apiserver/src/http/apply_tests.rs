@@ -132,7 +132,7 @@ impl InProcessServer for Renaming {
 struct Client(InProcessService);
 
 impl Client {
-    async fn ask(&self, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
+    async fn send(&self, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
         let request = Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.header("user-agent", "test/1").body(Body::from(body.to_string())).unwrap();
         let response = self.0.clone().oneshot(request).await.unwrap();
@@ -142,7 +142,7 @@ impl Client {
     }
 
     async fn get(&self, path: &str) -> Value {
-        self.ask("GET", path, "application/json", &json!({})).await.1
+        self.send("GET", path, "application/json", &json!({})).await.1
     }
 
     async fn step(&self, scenario: &Scenario, step: &Step) -> Option<Answer> {
@@ -152,7 +152,7 @@ impl Client {
             Step::Apply { apply, by, force, spec, .. } => {
                 let object = json!({"apiVersion": format!("{group}/{apply}"), "kind": kind, "metadata": {"name": "o"}, "spec": spec});
                 let path = format!("{}?fieldManager={by}&force={force}", path(apply));
-                self.ask("PATCH", &path, "application/apply-patch+yaml", &object).await
+                self.send("PATCH", &path, "application/apply-patch+yaml", &object).await
             }
             Step::Put { put, by, spec, renamed, .. } => {
                 let mut object = self.get(&path(put)).await;
@@ -162,7 +162,7 @@ impl Client {
                         entry["apiVersion"] = version.as_str().into();
                     }
                 }
-                self.ask("PUT", &format!("{}?fieldManager={by}", path(put)), "application/json", &object).await
+                self.send("PUT", &format!("{}?fieldManager={by}", path(put)), "application/json", &object).await
             }
             Step::Versions { .. } => return None,
         };
@@ -197,7 +197,7 @@ async fn define(server: &ApiServer, client: &Client, scenario: &Scenario) {
         definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
             "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
     }
-    let (code, answer) = client.ask("POST", DEFINITIONS, "application/json", &definition).await;
+    let (code, answer) = client.send("POST", DEFINITIONS, "application/json", &definition).await;
     assert_eq!(code, 201, "{answer}");
     until_served(server, &scenario.group, &definition["spec"]["versions"]).await;
 }
@@ -205,10 +205,10 @@ async fn define(server: &ApiServer, client: &Client, scenario: &Scenario) {
 async fn redefine(server: &ApiServer, client: &Client, scenario: &Scenario, versions: &Value) {
     let path = format!("{DEFINITIONS}/{}.{}", scenario.plural, scenario.group);
     let stored = json!({"status": {"storedVersions": ["v2"]}});
-    client.ask("PATCH", &format!("{path}/status"), "application/merge-patch+json", &stored).await;
+    client.send("PATCH", &format!("{path}/status"), "application/merge-patch+json", &stored).await;
     let mut definition = client.get(&path).await;
     definition["spec"]["versions"] = versions.clone();
-    let (code, answer) = client.ask("PUT", &path, "application/json", &definition).await;
+    let (code, answer) = client.send("PUT", &path, "application/json", &definition).await;
     assert_eq!(code, 200, "{answer}");
     until_served(server, &scenario.group, versions).await;
 }
@@ -218,7 +218,7 @@ async fn field_ownership_matches_kube_apiserver() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
     let client = Client(server.service(admin));
-    client.ask("POST", "/api/v1/namespaces", "application/json", &json!({"metadata": {"name": "default"}})).await;
+    client.send("POST", "/api/v1/namespaces", "application/json", &json!({"metadata": {"name": "default"}})).await;
     server.services().local.mount("default", "convert", Arc::new(Renaming));
     let recorded = [
         include_str!("recorded/versions.json"),

@@ -91,8 +91,7 @@ fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
     let why = error.to_string();
     if let Some((_, rest)) = why.split_once("duplicate mapping key: ") {
         let key = rest.split(", set DuplicateKeyPolicy").next().unwrap_or_default();
-        let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
-        if let Ok(value) = serde_saphyr::from_str_with_options(text, options) {
+        if let Some(value) = crowsnest_apiserver::yaml::parse_last_wins(text) {
             return Ok(Body { value, strict: vec![format!("line {line}: key {key:?} already set in map")] });
         }
     }

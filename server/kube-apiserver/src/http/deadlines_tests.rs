@@ -18,7 +18,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Less than the time for which a request waits in the queue.
 const SOON: Duration = Duration::from_secs(10);
 
-async fn ask(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
+async fn send(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
     let service = server.service(UserInfo::new(user, [AUTHENTICATED]));
     let request = Request::post(path).header("content-type", "application/json").body(body).unwrap();
     service.oneshot(request).await.unwrap().status().as_u16()
@@ -30,9 +30,9 @@ async fn stalled_bodies_do_not_block_other_requests() {
     let server = ApiServer::start(Config { in_flight, ..Config::new("test", Data::Memory) }).await.unwrap();
     let endless = futures::stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"{")) });
     let endless = Body::from_stream(endless.chain(futures::stream::pending()));
-    assert_eq!(ask(&server, "slow", &format!("{REVIEWS}?timeout=1s"), endless).await, 504);
+    assert_eq!(send(&server, "slow", &format!("{REVIEWS}?timeout=1s"), endless).await, 504);
     let review = json!({"spec": {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
-    let other = ask(&server, "other", REVIEWS, Body::from(review.to_string()));
+    let other = send(&server, "other", REVIEWS, Body::from(review.to_string()));
     assert_eq!(tokio::time::timeout(SOON, other).await.unwrap(), 201);
     server.stop().await.unwrap();
 }

@@ -13,7 +13,7 @@ use crate::{ApiServer, Config, Data};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-async fn ask(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16, String) {
+async fn send(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16, String) {
     let groups = if user == "admin" { vec![MASTERS.to_owned()] } else { Vec::new() };
     let service = server.service(UserInfo { name: user.into(), groups, ..UserInfo::default() });
     let (method, path) = line.split_once(' ').unwrap();
@@ -78,7 +78,7 @@ async fn started() -> ApiServer {
         objects.push(("POST clusterrolebindings", binding));
     }
     for (line, body) in objects {
-        let (code, message) = ask(&server, "admin", line, &body).await;
+        let (code, message) = send(&server, "admin", line, &body).await;
         assert_eq!(code, 201, "{message}");
     }
     server
@@ -152,7 +152,7 @@ async fn patches_are_checked(
     #[case] expected: &str,
 ) {
     let server = started().await;
-    let answer = ask(&server, user, line, &serde_json::from_str(body).unwrap()).await;
+    let answer = send(&server, user, line, &serde_json::from_str(body).unwrap()).await;
     assert!(answer.0 == code && answer.1.ends_with(expected), "{answer:?}");
     server.stop().await.unwrap();
 }
@@ -252,7 +252,7 @@ async fn replacements_and_creates_are_checked() {
         ),
     ];
     for (user, line, body, code, expected) in cases {
-        let answer = ask(&server, user, line, &body).await;
+        let answer = send(&server, user, line, &body).await;
         assert!(answer.0 == code && answer.1.contains(expected), "{user} {line}: {answer:?}");
     }
     server.stop().await.unwrap();

@@ -20,7 +20,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Number of ConfigMaps of 4 KB each: more than one chunk of a list and of a watch's initial events.
 const MANY: usize = 600;
 
-async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> Response {
+async fn send(service: &InProcessService, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
     let response = service.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
     let code = response.status();
@@ -30,7 +30,7 @@ async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value)
 }
 
 async fn get(service: &InProcessService, path: &str) -> Value {
-    let body = ask(service, "GET", path, &Value::Null).await.into_body().collect().await.unwrap();
+    let body = send(service, "GET", path, &Value::Null).await.into_body().collect().await.unwrap();
     serde_json::from_slice(&body.to_bytes()).unwrap()
 }
 
@@ -43,13 +43,13 @@ async fn filled() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
-    ask(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+    send(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
     for nth in 0..MANY {
         let labels = if nth % 3 == 0 { json!({"odd": "yes"}) } else { json!({}) };
         // The text compresses poorly.
         let text: String = (0..450).map(|i| format!("{:x},", (nth + 1) * 7_919 * (i + 1))).collect();
         let map = json!({"metadata": {"name": name(nth), "labels": labels}, "data": {"text": text}});
-        ask(&service, "POST", MAPS, &map).await;
+        send(&service, "POST", MAPS, &map).await;
     }
     (server, service)
 }
@@ -57,7 +57,7 @@ async fn filled() -> (ApiServer, InProcessService) {
 #[tokio::test]
 async fn large_lists_are_chunked_and_compressed_on_request() {
     let (server, service) = filled().await;
-    let response = ask(&service, "GET", MAPS, &Value::Null).await;
+    let response = send(&service, "GET", MAPS, &Value::Null).await;
     assert_eq!(response.body().size_hint().exact(), None);
     let (mut body, mut whole) = (response.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
@@ -80,7 +80,7 @@ async fn large_lists_are_chunked_and_compressed_on_request() {
     assert!(unpacked == whole, "what is unpacked is another list");
 
     // A small list is sent at once.
-    let response = ask(&service, "GET", &format!("{MAPS}?limit=3"), &Value::Null).await;
+    let response = send(&service, "GET", &format!("{MAPS}?limit=3"), &Value::Null).await;
     assert!(response.body().size_hint().exact().is_some());
     server.stop().await.unwrap();
 }
@@ -129,7 +129,7 @@ async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str
     let path = format!(
         "{MAPS}?{query}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
-    let mut watch = ask(&service, "GET", &path, &Value::Null).await.into_body();
+    let mut watch = send(&service, "GET", &path, &Value::Null).await.into_body();
     let mut seen = Vec::new();
     'events: while let Some(frame) = watch.frame().await {
         let lines = frame.unwrap().into_data().unwrap();

@@ -19,7 +19,7 @@ const CORE: &str = "/api/v1/namespaces/default";
 const APPS: &str = "/apis/apps/v1/namespaces/default";
 
 /// Sends a request; returns status code, warnings and response object.
-async fn ask(service: &InProcessService, line: &str, media: &str, body: &str) -> (u16, Vec<String>, Value) {
+async fn send(service: &InProcessService, line: &str, media: &str, body: &str) -> (u16, Vec<String>, Value) {
     let (method, path) = line.split_once(' ').unwrap();
     let path = path.replace("CORE", CORE).replace("APPS", APPS);
     let request = Request::builder().method(method).uri(path).header("content-type", media);
@@ -43,7 +43,7 @@ async fn started() -> (ApiServer, InProcessService) {
         ("POST CORE/pods", json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})),
         ("POST APPS/deployments", deployment),
     ] {
-        let (code, _, answer) = ask(&service, line, JSON, &body.to_string()).await;
+        let (code, _, answer) = send(&service, line, JSON, &body.to_string()).await;
         assert!(code < 300 || code == 409, "{line}: {answer}");
     }
     (server, service)
@@ -207,7 +207,7 @@ async fn invalid_requests_are_explained() {
         ),
     ];
     for (line, media, body, code, message) in cases {
-        let (given, _, answer) = ask(&service, line, media, body).await;
+        let (given, _, answer) = send(&service, line, media, body).await;
         assert_eq!((given, answer["message"].as_str().unwrap_or_default()), (code, message.as_str()), "{line} {body}");
     }
     let request = Request::get(format!("{CORE}/configmaps/none")).header("accept", "application/yaml");
@@ -334,12 +334,12 @@ async fn unusual_requests_are_handled() {
         ),
         ("HEAD CORE/configmaps", JSON, "", 405, "", "/nothing", Value::Null),
     ] {
-        let (given, warnings, answer) = ask(&service, line, media, body).await;
+        let (given, warnings, answer) = send(&service, line, media, body).await;
         assert_eq!(given, code, "{line} {body}: {answer}");
         assert_eq!(warnings.first().map_or("", String::as_str), warning, "{line} {body}");
         assert_eq!(answer.pointer(pointer).unwrap_or(&Value::Null), &expected, "{line} {body}");
     }
-    let (_, _, pod) = ask(&service, "GET CORE/pods/p", JSON, "").await;
+    let (_, _, pod) = send(&service, "GET CORE/pods/p", JSON, "").await;
     let managers = pod["metadata"]["managedFields"].as_array().unwrap().len();
     assert_eq!(managers, 1, "a binding owns nothing: {pod}");
     server.stop().await.unwrap();
@@ -348,11 +348,11 @@ async fn unusual_requests_are_handled() {
 #[tokio::test]
 async fn bindings_can_have_preconditions() {
     let (server, service) = started().await;
-    let (_, _, pod) = ask(&service, "GET CORE/pods/p", JSON, "").await;
+    let (_, _, pod) = send(&service, "GET CORE/pods/p", JSON, "").await;
     let live = |key: &str| pod["metadata"][key].as_str().unwrap().to_owned();
     for (key, what, wanted) in [("uid", "UID", "other"), ("resourceVersion", "ResourceVersion", "1")] {
         let body = json!({"metadata": {"name": "p", key: wanted}, "target": {"name": "n"}});
-        let (code, _, answer) = ask(&service, "POST CORE/pods/p/binding", JSON, &body.to_string()).await;
+        let (code, _, answer) = send(&service, "POST CORE/pods/p/binding", JSON, &body.to_string()).await;
         let text = format!(
             "Operation cannot be fulfilled on pods \"p\": StorageError: invalid object, Code: 4, Key: /registry/pods/default/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {}",
             live(key)
@@ -361,7 +361,7 @@ async fn bindings_can_have_preconditions() {
     }
     let metadata = json!({"name": "p", "uid": live("uid"), "resourceVersion": live("resourceVersion")});
     let body = json!({"metadata": metadata, "target": {"name": "n"}});
-    let (code, _, answer) = ask(&service, "POST CORE/pods/p/binding", JSON, &body.to_string()).await;
+    let (code, _, answer) = send(&service, "POST CORE/pods/p/binding", JSON, &body.to_string()).await;
     assert_eq!(code, 201, "{answer}");
     server.stop().await.unwrap();
 }

@@ -14,7 +14,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 const BETA: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-async fn ask(service: &InProcessService, method: &str, path: &str, accept: &str, body: &Value) -> Body {
+async fn send(service: &InProcessService, method: &str, path: &str, accept: &str, body: &Value) -> Body {
     let request = Request::builder().method(method).uri(path).header("accept", accept);
     let request = request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
     let response = service.clone().oneshot(request).await.unwrap();
@@ -45,14 +45,14 @@ async fn events_are_encoded_once_per_representation() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
-    drop(ask(&service, "POST", "/api/v1/namespaces", "*/*", &json!({"metadata": {"name": "default"}})).await);
-    drop(ask(&service, "POST", MAPS, "*/*", &json!({"metadata": {"name": "c"}})).await);
+    drop(send(&service, "POST", "/api/v1/namespaces", "*/*", &json!({"metadata": {"name": "default"}})).await);
+    drop(send(&service, "POST", MAPS, "*/*", &json!({"metadata": {"name": "c"}})).await);
     let since = server.registry().store.revision();
     let mut watches = Vec::new();
     for (query, accept, count, changed, deleted) in WATCHES {
         for _ in 0..count {
             let path = format!("{MAPS}?watch=true&resourceVersion={since}{query}");
-            watches.push((ask(&service, "GET", &path, accept, &Value::Null).await, changed, deleted));
+            watches.push((send(&service, "GET", &path, accept, &Value::Null).await, changed, deleted));
         }
     }
     assert_eq!(watches.len(), 2000);
@@ -63,7 +63,7 @@ async fn events_are_encoded_once_per_representation() {
     // plain ones, and the object enters one selection.
     for (method, body, lines) in [("PUT", labelled, 6), ("DELETE", Value::Null, 5)] {
         let before = made();
-        drop(ask(&service, method, &format!("{MAPS}/c"), "*/*", &body).await);
+        drop(send(&service, method, &format!("{MAPS}/c"), "*/*", &body).await);
         for (watch, changed, deleted) in &mut watches {
             let seen = event(watch).await;
             let kind = format!("{} {}", seen["type"].as_str().unwrap(), seen["object"]["kind"].as_str().unwrap());

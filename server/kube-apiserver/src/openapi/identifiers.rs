@@ -1,25 +1,23 @@
 //! Operation IDs and tags.
 
-use crowsnest_registry::resource::ResourceRef;
-
 use super::operation::{Action, Operation};
 
-/// The group in tags and operation IDs.
-fn group(resource: &ResourceRef) -> &str {
-    match &*resource.gvr.group {
+/// A group as in tags and operation IDs.
+fn short_group(group: &str) -> &str {
+    match group {
         "" => "core",
         group => group.strip_suffix(".k8s.io").unwrap_or(group),
     }
 }
 
-/// Tag of a resource's operations, such as `apps_v1`.
-pub(super) fn tag(resource: &ResourceRef) -> String {
-    tag_of(group(resource), &resource.gvr.version)
+/// Tag of a group, such as `rbacAuthorization`.
+pub(super) fn group_tag(group: &str) -> String {
+    identifier(short_group(group), false)
 }
 
-/// Tag of a group version.
-pub(super) fn tag_of(group: &str, version: &str) -> String {
-    format!("{}_{}", identifier(group, false), identifier(version, false))
+/// Tag of the operations of a group version, such as `apps_v1`.
+pub(super) fn tag(group: &str, version: &str) -> String {
+    format!("{}_{}", group_tag(group), identifier(version, false))
 }
 
 /// Operation ID such as `readAppsV1NamespacedDeploymentStatus`. The list of a namespaced resource in all namespaces
@@ -47,23 +45,21 @@ pub(super) fn operation_id(operation: &Operation<'_>) -> String {
         (true, true) => ("Namespaced", ""),
         (true, false) => ("", "ForAllNamespaces"),
     };
-    let group_version = format!("{}{}", identifier(group(resource), true), identifier(&resource.gvr.version, true));
+    let group = identifier(short_group(&resource.gvr.group), true);
+    let version = identifier(&resource.gvr.version, true);
     let subresource = operation.subresource.map(|subresource| identifier(subresource.name, true)).unwrap_or_default();
     let path = if operation.with_path { "WithPath" } else { "" };
-    format!("{verb}{group_version}{method}{before}{scope}{}{subresource}{path}{after}{everywhere}", resource.kind)
+    let kind = &resource.kind;
+    format!("{verb}{group}{version}{method}{before}{scope}{kind}{subresource}{path}{after}{everywhere}")
 }
 
 /// ID of an operation of a whole group or group version, such as `getAppsV1APIResources`.
 pub(super) fn group_operation_id(group: &str, version: &str, what: &str) -> String {
-    let group = match group {
-        "" => "core",
-        group => group.strip_suffix(".k8s.io").unwrap_or(group),
-    };
-    format!("get{}{}{what}", identifier(group, true), identifier(version, true))
+    format!("get{}{}{what}", identifier(short_group(group), true), identifier(version, true))
 }
 
 /// The letters and digits of a text in camel case, as in Kubernetes' operation IDs.
-pub(super) fn identifier(text: &str, begins_upper_case: bool) -> String {
+fn identifier(text: &str, begins_upper_case: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_next_upper_case = begins_upper_case;
     for (at, c) in text.char_indices() {

@@ -2,7 +2,7 @@
 //!
 //! Documents are generated on request and cached until their resources change; the index needs only hashes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
@@ -30,6 +30,7 @@ mod roots;
 #[cfg(test)]
 mod served_tests;
 
+use self::roots::Root;
 use crowsnest_schema::openapi::{Published, digest, hex};
 
 /// Number of cached documents, for all servers in the process; the largest have some megabytes.
@@ -73,8 +74,8 @@ pub fn serve(
             if let Some(there) = elsewhere.iter().find(|published| published.path == path) {
                 return Some(document(request, &path, JSON, &there.hash, || text(&there.document)));
             }
-            let found = Document::find(&all, &path)?;
-            let hash = found.hash();
+            let found = v3_documents(&all).remove(&path)?;
+            let hash = found.hash(&path);
             Some(document(request, &path, JSON, &hash, || text(&found.text())))
         }
         _ => None,
@@ -194,31 +195,37 @@ fn v2(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
 }
 
 /// An OpenAPI v3 document: the resources of a group version, a path that belongs to no resource, or both.
+#[derive(Default)]
 struct Document<'a> {
-    name: &'a str,
     resources: Vec<&'a ResourceRef>,
-    /// Path, item, and definition of its response.
-    root: Option<(String, Value, Option<String>)>,
+    root: Option<Root>,
 }
 
-impl<'a> Document<'a> {
-    fn find(all: &[&'a ResourceRef], name: &'a str) -> Option<Self> {
-        let resources: Vec<&ResourceRef> = all.iter().copied().filter(|r| served_at(r) == name).collect();
-        let root = roots::find(all, name);
-        (!resources.is_empty() || root.is_some()).then_some(Self { name, resources, root })
+/// All OpenAPI v3 documents by name.
+fn v3_documents<'a>(all: &[&'a ResourceRef]) -> BTreeMap<String, Document<'a>> {
+    let mut documents: BTreeMap<String, Document<'a>> = BTreeMap::new();
+    for &resource in all {
+        documents.entry(served_at(resource)).or_default().resources.push(resource);
     }
+    for root in roots::all(all) {
+        let document = documents.entry(root.path.clone()).or_default();
+        document.root = Some(root);
+    }
+    documents
+}
 
-    fn hash(&self) -> String {
-        digest(format!("{}{}", self.name, hash(&self.resources)).as_bytes())
+impl Document<'_> {
+    fn hash(&self, name: &str) -> String {
+        digest(format!("{name}{}", hash(&self.resources)).as_bytes())
     }
 
     fn text(self) -> Value {
         let form = definitions::Form::V3;
         let mut paths = paths::all(&self.resources, form);
         let mut named = Vec::new();
-        if let Some((path, item, definition)) = self.root {
-            paths.insert(path, item);
-            named.extend(definition);
+        if let Some(root) = self.root {
+            paths.insert(root.document_path(), root.item(form));
+            named.extend(root.definition);
         }
         json!({
             "openapi": "3.0.0",
@@ -233,14 +240,13 @@ impl<'a> Document<'a> {
 }
 
 fn v3_index(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
-    let mut names: BTreeSet<String> = resources.iter().map(|r| served_at(r)).collect();
-    names.extend(roots::names(resources));
-    let entry = |name: &String| {
-        let hash = Document::find(resources, name)?.hash();
-        Some((name.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})))
+    let entry = |(name, document): (String, Document<'_>)| {
+        let hash = document.hash(&name);
+        let url = format!("/openapi/v3/{name}?hash={hash}");
+        (name, json!({"serverRelativeURL": url}))
     };
-    let paths: serde_json::Map<String, Value> =
-        names.iter().filter_map(entry).chain(elsewhere.iter().map(Published::index_entry)).collect();
+    let own = v3_documents(resources).into_iter().map(entry);
+    let paths: serde_json::Map<String, Value> = own.chain(elsewhere.iter().map(Published::index_entry)).collect();
     json!({"paths": paths})
 }
 

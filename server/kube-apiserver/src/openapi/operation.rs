@@ -67,7 +67,7 @@ impl Operation<'_> {
     pub(super) fn document(&self) -> Value {
         let (definition, kind) = self.kind();
         let mut out = json!({
-            "tags": [identifiers::tag(self.resource)],
+            "tags": [identifiers::tag(&self.resource.gvr.group, &self.resource.gvr.version)],
             "description": self.description(),
             "operationId": identifiers::operation_id(self),
             "responses": self.responses(&definition),

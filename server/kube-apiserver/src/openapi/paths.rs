@@ -1,5 +1,6 @@
 //! OpenAPI paths of served resources, with their operations.
 
+use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_registry::resource::{ResourceRef, Subresource};
 use serde_json::{Map, Value};
 
@@ -122,11 +123,13 @@ impl Path<'_> {
 
 /// Moves the parameters that all operations of a path have to the path. Bodies stay with their operations.
 fn share_parameters(mut methods: Map<String, Value>) -> Value {
-    let of = |operation: &Value| operation["parameters"].as_array().cloned().unwrap_or_default();
-    let mut shared = methods.values().next().map(of).unwrap_or_default();
-    shared.retain(|parameter| {
-        parameter["in"] != "body" && methods.values().all(|operation| of(operation).contains(parameter))
-    });
+    let mut operations = methods.values().map(|operation| list(operation, "parameters"));
+    let first = operations.next().unwrap_or_default();
+    let others: Vec<&[Value]> = operations.collect();
+    let is_shared = |parameter: &&Value| {
+        parameter["in"] != "body" && others.iter().all(|parameters| parameters.contains(parameter))
+    };
+    let mut shared: Vec<Value> = first.iter().filter(is_shared).cloned().collect();
     for operation in methods.values_mut().filter_map(Value::as_object_mut) {
         if let Some(own) = operation.get_mut("parameters").and_then(Value::as_array_mut) {
             own.retain(|parameter| !shared.contains(parameter));
@@ -135,8 +138,7 @@ fn share_parameters(mut methods: Map<String, Value>) -> Value {
             }
         }
     }
-    let name = |parameter: &Value| parameter["name"].as_str().unwrap_or_default().to_owned();
-    shared.sort_by_cached_key(name);
+    shared.sort_by(|one, other| text(one, "name").cmp(text(other, "name")));
     if !shared.is_empty() {
         methods.insert("parameters".into(), Value::Array(shared));
     }

@@ -12,14 +12,14 @@ use super::operation::META;
 static MEDIA: [&str; 3] = ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 
 /// A GET operation on a path that belongs to no resource.
-struct Root {
+pub(super) struct Root {
     /// The path without slashes at its ends, which names its v3 document.
-    path: String,
+    pub(super) path: String,
     tag: String,
     description: &'static str,
     id: String,
     /// Definition of the response; `None` is a text.
-    definition: Option<String>,
+    pub(super) definition: Option<String>,
     media: &'static [&'static str],
 }
 
@@ -28,7 +28,12 @@ impl Root {
         Self { path, tag, description, id, definition: Some(format!("{META}.{kind}")), media: &MEDIA }
     }
 
-    fn item(&self, form: Form) -> Value {
+    /// The path as in documents.
+    pub(super) fn document_path(&self) -> String {
+        format!("/{}/", self.path)
+    }
+
+    pub(super) fn item(&self, form: Form) -> Value {
         let schema = self.definition.as_deref().map_or_else(|| json!({"type": "string"}), |name| reference(name, form));
         let mut operation = json!({
             "tags": [self.tag], "description": self.description, "operationId": self.id,
@@ -49,7 +54,7 @@ impl Root {
 }
 
 /// All such paths. Groups of custom resources have none.
-fn all(resources: &[&ResourceRef]) -> Vec<Root> {
+pub(super) fn all(resources: &[&ResourceRef]) -> Vec<Root> {
     const RESOURCES: &str = "get available resources";
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for resource in resources.iter().filter(|resource| !resource.is_custom()) {
@@ -91,15 +96,14 @@ fn all(resources: &[&ResourceRef]) -> Vec<Root> {
     ];
     for (group, versions) in versions {
         let root = if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") };
-        let short = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
         if !group.is_empty() {
             let id = identifiers::group_operation_id(group, "", "APIGroup");
-            let tag = identifiers::identifier(short, false);
+            let tag = identifiers::group_tag(group);
             roots.push(Root::meta(root.clone(), tag, "get information of a group", id, "APIGroup"));
         }
         for version in versions {
             let id = identifiers::group_operation_id(group, version, "APIResources");
-            let tag = identifiers::tag_of(short, version);
+            let tag = identifiers::tag(group, version);
             roots.push(Root::meta(format!("{root}/{version}"), tag, RESOURCES, id, "APIResourceList"));
         }
     }
@@ -109,18 +113,7 @@ fn all(resources: &[&ResourceRef]) -> Vec<Root> {
 /// Adds the paths of a v2 document to `paths`, and the names of the definitions that they reference to `definitions`.
 pub(super) fn add_all(resources: &[&ResourceRef], paths: &mut Map<String, Value>, definitions: &mut Vec<String>) {
     for root in all(resources) {
-        paths.insert(format!("/{}/", root.path), root.item(Form::V2));
+        paths.insert(root.document_path(), root.item(Form::V2));
         definitions.extend(root.definition);
     }
-}
-
-/// Names of the v3 documents.
-pub(super) fn names(resources: &[&ResourceRef]) -> BTreeSet<String> {
-    all(resources).into_iter().map(|root| root.path).collect()
-}
-
-/// The path of a v3 document, with the name of the definition that it references.
-pub(super) fn find(resources: &[&ResourceRef], document: &str) -> Option<(String, Value, Option<String>)> {
-    let root = all(resources).into_iter().find(|root| root.path == document)?;
-    Some((format!("/{}/", root.path), root.item(Form::V3), root.definition))
 }

@@ -105,14 +105,14 @@ async fn operations_have_unique_ids() {
     let document = get(&client, "/openapi/v2").await;
     check_references(&document, "v2");
     let mut ids = BTreeSet::new();
-    for (place, operation) in operations(&document) {
-        let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{place} has no ID"));
-        assert!(ids.insert(id), "{id} is not unique: {place}");
-        assert!(operation["description"].as_str().is_some_and(|text| !text.is_empty()), "{place} has no description");
+    for (path, operation) in operations(&document) {
+        let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{path} has no ID"));
+        assert!(ids.insert(id), "{id} is not unique: {path}");
+        assert!(operation["description"].as_str().is_some_and(|text| !text.is_empty()), "{path} has no description");
     }
-    for (place, id) in IDS {
-        let found = operations(&document).find(|(known, _)| known == place);
-        assert_eq!(found.map(|(_, operation)| &operation["operationId"]), Some(&json!(id)), "{place}");
+    for (path, id) in IDS {
+        let found = operations(&document).find(|(known, _)| known == path);
+        assert_eq!(found.map(|(_, operation)| &operation["operationId"]), Some(&json!(id)), "{path}");
     }
     server.stop().await.unwrap();
 }

@@ -54,7 +54,7 @@ fn validate(schema: Option<&Schema>, value: &Value, path: &str, open: bool, erro
         (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
         (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean", pointed_at(value))),
         (Type::Integer | Type::Number, value) if !value.is_number() => {
-            errors.push(wrong("numeric (int or float)", go_type(value).into()));
+            errors.push(wrong("numeric (int or float)", crate::patch::go_type(value).into()));
         }
         // Times are strings in structured-merge-diff; quantities and ports can also be numbers.
         (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
@@ -109,19 +109,6 @@ fn pointed_at(value: &Value) -> String {
 /// A value as it prints it with `%#v`.
 fn go_syntax(value: &Value) -> String {
     format!("&value.valueUnstructured{{Value:{}}}", literal(value))
-}
-
-/// The Go type of a value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Object(_) => "map[string]interface {}",
-        Value::Array(_) => "[]interface {}",
-        Value::String(_) => "string",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::Null => "<nil>",
-    }
 }
 
 fn literal(value: &Value) -> String {

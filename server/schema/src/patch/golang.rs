@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// The Go type into which a value is decoded.
-pub(super) fn type_of(value: &Value) -> &'static str {
+pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "map[string]interface {}",
         Value::Array(_) => "[]interface {}",
@@ -11,8 +11,13 @@ pub(super) fn type_of(value: &Value) -> &'static str {
         Value::Bool(_) => "bool",
         Value::Number(number) if number.is_i64() => "int64",
         Value::Number(_) => "float64",
-        Value::Null => "%!s(<nil>)",
+        Value::Null => "<nil>",
     }
+}
+
+/// The Go type of a value in the format `%s`.
+pub(super) fn type_of(value: &Value) -> &'static str {
+    if value.is_null() { "%!s(<nil>)" } else { go_type(value) }
 }
 
 /// `reflect.Kind` of a value.

@@ -13,7 +13,7 @@ mod golang;
 mod json;
 mod strategic;
 
-pub use golang::go_value;
+pub use golang::{go_type, go_value};
 pub use json::kind as go_kind;
 pub use json::{json_patch, read_json_patch};
 

@@ -39,7 +39,7 @@ const HEALTH: [&str; 2] = ["/readyz", "/healthz"];
 pub struct Faults {
     settings: Mutex<Settings>,
     watches: Mutex<CancellationToken>,
-    write_slots: Mutex<Turns>,
+    write_slots: Mutex<WriteSlots>,
     writes: AtomicU64,
     silent: watch::Sender<bool>,
     /// Cancelled when the listener closes, which ends waiting requests.
@@ -84,18 +84,18 @@ impl Errors {
 
 /// Rate limit of writes.
 #[derive(Debug, Default)]
-struct Turns {
+struct WriteSlots {
     /// Interval between writes; zero means unlimited.
     between: Duration,
     next: Option<Instant>,
 }
 
-impl Turns {
+impl WriteSlots {
     /// Time at which the next write can start. Unused slots do not accumulate.
     fn take(&mut self, now: Instant) -> Instant {
-        let turn = self.next.map_or(now, |next| next.max(now));
-        self.next = Some(turn + self.between);
-        turn
+        let slot = self.next.map_or(now, |next| next.max(now));
+        self.next = Some(slot + self.between);
+        slot
     }
 }
 
@@ -157,7 +157,7 @@ impl Faults {
     /// Limits writes per second, in the order of arrival; 0 means unlimited.
     pub fn set_write_rate(&self, a_second: u32) {
         let between = if a_second == 0 { Duration::ZERO } else { Duration::from_secs(1) / a_second };
-        *self.write_slots.lock() = Turns { between, next: None };
+        *self.write_slots.lock() = WriteSlots { between, next: None };
     }
 
     /// Number of writes through the listener.
@@ -166,10 +166,10 @@ impl Faults {
     }
 
     /// Counts a write and waits for its slot.
-    async fn turn(&self) {
+    async fn wait_for_write_slot(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        let turn = self.write_slots.lock().take(Instant::now());
-        tokio::time::sleep_until(turn).await;
+        let slot = self.write_slots.lock().take(Instant::now());
+        tokio::time::sleep_until(slot).await;
     }
 
     /// Closes all open watches, log streams and other long-running responses. New ones can be opened.
@@ -199,7 +199,7 @@ impl Faults {
             tokio::time::sleep(delay).await;
         }
         if is_write {
-            self.turn().await;
+            self.wait_for_write_slot().await;
         }
         spoken(&self.silent).await;
     }
@@ -352,10 +352,10 @@ mod tests {
     fn write_slots_do_not_accumulate() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
-        let mut write_slots = Turns { between: Duration::from_millis(4), next: None };
+        let mut write_slots = WriteSlots { between: Duration::from_millis(4), next: None };
         assert_eq!([0, 0, 1].map(|ms| write_slots.take(after(ms))), [0, 4, 8].map(after));
         assert_eq!([100, 100].map(|ms| write_slots.take(after(ms))), [100, 104].map(after));
-        let mut free = Turns::default();
+        let mut free = WriteSlots::default();
         assert_eq!([0, 0, 5].map(|ms| free.take(after(ms))), [0, 0, 5].map(after));
     }
 

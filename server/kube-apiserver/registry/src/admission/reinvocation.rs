@@ -61,14 +61,14 @@ impl Reinvocation {
     }
 
     /// Records the call of a webhook or policy, and whether it changed the object.
-    pub fn record_invocation(&self, step: &'static str, who: &str, changed: bool, may_be_asked_again: bool) {
+    pub fn record_invocation(&self, step: &'static str, who: &str, changed: bool, is_reinvocable: bool) {
         let mut state = self.0.lock();
         state.wanted |= changed;
         let step = state.steps.entry(step).or_default();
         if changed {
             step.changed();
         }
-        if may_be_asked_again {
+        if is_reinvocable {
             step.invoked.insert(who.to_owned());
         }
     }

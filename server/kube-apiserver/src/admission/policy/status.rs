@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crowsnest_admission_plugins::environment::GROUP;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
+use crowsnest_registry::admission::GROUP;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::ResourceKey;

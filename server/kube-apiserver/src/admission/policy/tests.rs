@@ -14,7 +14,7 @@ const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissio
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Sends a request; returns status code, first warning and response body.
-async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
+async fn send(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
     let sent = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
     let response = service.clone().oneshot(request.body(sent).unwrap()).await.unwrap();
@@ -94,7 +94,7 @@ async fn bound_policies_validate_writes() {
         ),
     ];
     for (path, object) in &objects {
-        let (code, _, answer) = ask(&service, "POST", path, object).await;
+        let (code, _, answer) = send(&service, "POST", path, object).await;
         assert_eq!(code, 201, "{answer}");
     }
     let marked = |name: &str, data: Value| json!({"metadata": {"name": name, "labels": {"few": "yes"}}, "data": data});
@@ -120,7 +120,7 @@ async fn bound_policies_validate_writes() {
         ("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "bad"}}), 201, "", "", ""),
     ];
     for (path, object, code, warning, reason, message) in cases {
-        let (given, warned, answer) = ask(&service, "POST", path, &object).await;
+        let (given, warned, answer) = send(&service, "POST", path, &object).await;
         assert_eq!((given, warned.as_str()), (code, warning), "{object}: {answer}");
         if code >= 400 {
             assert_eq!(answer["reason"], reason);
@@ -130,7 +130,7 @@ async fn bound_policies_validate_writes() {
         }
     }
     let seen = async || loop {
-        let (_, _, policy) = ask(&service, "GET", &format!("{POLICIES}/few"), &Value::Null).await;
+        let (_, _, policy) = send(&service, "GET", &format!("{POLICIES}/few"), &Value::Null).await;
         if policy["status"]["observedGeneration"] == 1 {
             return policy;
         }
@@ -139,16 +139,16 @@ async fn bound_policies_validate_writes() {
     let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
     assert_eq!(policy["status"]["typeChecking"], json!({}));
     // With missing parameters, and with a misconfigured policy.
-    let (code, _, _) = ask(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
+    let (code, _, _) = send(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
     assert_eq!(code, 200);
-    let (_, _, answer) = ask(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    let (_, _, answer) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
     let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
     assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
-    ask(&service, "DELETE", &format!("{POLICIES}/few"), &Value::Null).await;
-    let (code, _, _) = ask(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    send(&service, "DELETE", &format!("{POLICIES}/few"), &Value::Null).await;
+    let (code, _, _) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
     assert_eq!(code, 201, "a policy that is gone judges nothing");
-    ask(&service, "POST", BINDINGS, &binding("lost", "lost", json!({}))).await;
-    let (_, _, answer) = ask(&service, "POST", MAPS, &marked("four", json!({}))).await;
+    send(&service, "POST", BINDINGS, &binding("lost", "lost", json!({}))).await;
+    let (_, _, answer) = send(&service, "POST", MAPS, &marked("four", json!({}))).await;
     let why = "ValidatingAdmissionPolicy 'lost' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
     assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
     server.stop().await.unwrap();
@@ -215,25 +215,26 @@ async fn bound_policies_mutate_writes() {
         (MUTATING_BINDINGS, bound("c-patches", json!({}))),
     ];
     for (path, object) in objects {
-        let (code, _, answer) = ask(&service, "POST", path, &object).await;
+        let (code, _, answer) = send(&service, "POST", path, &object).await;
         assert_eq!(code, 201, "{answer}");
     }
     let map = json!({"metadata": {"name": "m", "labels": {"own": "1"}}, "data": {"a": "1"}});
-    let (code, _, answer) = ask(&service, "POST", MAPS, &map).await;
+    let (code, _, answer) = send(&service, "POST", MAPS, &map).await;
     assert_eq!(code, 201, "{answer}");
     assert_eq!(answer["metadata"]["labels"], json!({"own": "1", "labels": "3", "team": "blue"}));
     assert_eq!(answer["data"], json!({"a": "1", "by.who": "admin"}));
-    let (_, _, answer) = ask(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
+    let (_, _, answer) =
+        send(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
     assert_eq!(answer["data"], json!({"plain": "1"}));
     // Failures deny the write unless the failure policy is `Ignore`.
     let broken = json!([json_patch("[JSONPatch{op: 'remove', path: '/data/none'}]")]);
     for (name, failure_policy, code) in [("d-broken", "Fail", 403), ("d-broken", "Ignore", 201)] {
         let object = mutating(name, broken.clone(), json!({"failurePolicy": failure_policy}));
-        ask(&service, "DELETE", &format!("{MUTATING}/{name}"), &Value::Null).await;
-        assert_eq!(ask(&service, "POST", MUTATING, &object).await.0, 201);
-        ask(&service, "POST", MUTATING_BINDINGS, &bound(name, json!({}))).await;
+        send(&service, "DELETE", &format!("{MUTATING}/{name}"), &Value::Null).await;
+        assert_eq!(send(&service, "POST", MUTATING, &object).await.0, 201);
+        send(&service, "POST", MUTATING_BINDINGS, &bound(name, json!({}))).await;
         let (given, _, answer) =
-            ask(&service, "POST", MAPS, &json!({"metadata": {"name": format!("after-{code}")}, "data": {"k": "1"}}))
+            send(&service, "POST", MAPS, &json!({"metadata": {"name": format!("after-{code}")}, "data": {"k": "1"}}))
                 .await;
         assert_eq!(given, code, "{answer}");
         if code == 403 {
@@ -254,24 +255,24 @@ async fn policies_cannot_disclose_parameters() {
     let role_ref = json!({"kind": "ClusterRole", "name": "policies", "apiGroup": "rbac.authorization.k8s.io"});
     let role_binding = json!({"metadata": {"name": "policies"}, "subjects": subjects, "roleRef": role_ref});
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    ask(&service, "POST", &format!("{rbac}/clusterroles"), &role).await;
-    ask(&service, "POST", &format!("{rbac}/clusterrolebindings"), &role_binding).await;
+    send(&service, "POST", &format!("{rbac}/clusterroles"), &role).await;
+    send(&service, "POST", &format!("{rbac}/clusterrolebindings"), &role_binding).await;
     let eve = server.service(UserInfo { name: "eve".into(), ..UserInfo::default() });
     let of_secrets =
         json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]});
-    let (code, _, answer) = ask(&eve, "POST", POLICIES, &policy("p", of_secrets.clone())).await;
+    let (code, _, answer) = send(&eve, "POST", POLICIES, &policy("p", of_secrets.clone())).await;
     let why = "spec.paramKind: Forbidden: user eve must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
     assert_eq!(code, 422, "{answer}");
     assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
-    assert_eq!(ask(&service, "POST", POLICIES, &policy("p", of_secrets)).await.0, 201);
+    assert_eq!(send(&service, "POST", POLICIES, &policy("p", of_secrets)).await.0, 201);
     let reads = json!({"paramRef": {"name": "s", "parameterNotFoundAction": "Deny"}});
-    let (code, _, answer) = ask(&eve, "POST", BINDINGS, &binding("b", "p", reads.clone())).await;
+    let (code, _, answer) = send(&eve, "POST", BINDINGS, &binding("b", "p", reads.clone())).await;
     let why =
         "spec.paramRef: Forbidden: user eve does not have \"get\" permission on the object referenced by paramRef";
     assert_eq!(code, 422, "{answer}");
     assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
-    assert_eq!(ask(&service, "POST", BINDINGS, &binding("b", "p", reads)).await.0, 201);
-    assert_eq!(ask(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0, 201, "it reads nothing");
+    assert_eq!(send(&service, "POST", BINDINGS, &binding("b", "p", reads)).await.0, 201);
+    assert_eq!(send(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0, 201, "it reads nothing");
     server.stop().await.unwrap();
 }
 
@@ -365,7 +366,7 @@ async fn invalid_policies_are_rejected() {
         ),
     ];
     for (path, object, wanted) in cases {
-        let (code, _, answer) = ask(&service, "POST", path, &object).await;
+        let (code, _, answer) = send(&service, "POST", path, &object).await;
         assert_eq!(code, 422, "{answer}");
         let causes = answer["details"]["causes"].as_array().unwrap().iter();
         let given: Vec<String> =
@@ -389,7 +390,7 @@ async fn type_checking_warnings_are_reported() {
             {"expression": "namespaceObject.metadata.nope == request.name"},
         ],
     }});
-    let (code, _, answer) = ask(&service, "POST", POLICIES, &object).await;
+    let (code, _, answer) = send(&service, "POST", POLICIES, &object).await;
     assert_eq!(
         (code, answer["message"].as_str()),
         (
@@ -403,10 +404,10 @@ async fn type_checking_warnings_are_reported() {
     );
     let mut object = object;
     object["spec"]["validations"].as_array_mut().unwrap().pop();
-    let (code, _, answer) = ask(&service, "POST", POLICIES, &object).await;
+    let (code, _, answer) = send(&service, "POST", POLICIES, &object).await;
     assert_eq!(code, 201, "{answer}");
     let seen = async || loop {
-        let (_, _, policy) = ask(&service, "GET", &format!("{POLICIES}/typed"), &Value::Null).await;
+        let (_, _, policy) = send(&service, "GET", &format!("{POLICIES}/typed"), &Value::Null).await;
         if policy["status"]["observedGeneration"] == 1 {
             return policy;
         }
