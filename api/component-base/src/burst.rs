@@ -24,25 +24,33 @@ pub struct BurstDetector {
     limits: BurstLimits,
     level: f64,
     at: Option<Instant>,
-    is_burst: bool,
+    /// Begin of the current burst.
+    began: Option<Instant>,
 }
 
 impl BurstDetector {
     pub fn new(limits: BurstLimits) -> Self {
-        BurstDetector { limits, level: 0.0, at: None, is_burst: false }
+        BurstDetector { limits, level: 0.0, at: None, began: None }
     }
 
     /// Counts one occurrence.
     pub fn observe(&mut self, now: Instant) {
         self.leak(now);
         self.level = (self.level + 1.0).min(self.limits.max());
-        self.is_burst |= self.level >= self.limits.begin;
+        if self.level >= self.limits.begin {
+            self.began = self.began.or(Some(now));
+        }
     }
 
     /// True during a burst.
     pub fn is_burst(&mut self, now: Instant) -> bool {
+        self.began(now).is_some()
+    }
+
+    /// Time at which the current burst began. `None` if there is no burst.
+    pub fn began(&mut self, now: Instant) -> Option<Instant> {
         self.leak(now);
-        self.is_burst
+        self.began
     }
 
     /// Time until the burst ends if nothing more occurs. `None` if there is no burst.
@@ -55,7 +63,7 @@ impl BurstDetector {
         let since = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         self.at = self.at.max(Some(now));
         self.level = (self.level - since.as_secs_f64() * self.limits.rate).max(0.0);
-        self.is_burst &= self.level > self.limits.begin / 2.0;
+        self.began = self.began.filter(|_| self.level > self.limits.begin / 2.0);
     }
 }
 
@@ -79,6 +87,18 @@ mod tests {
         let now = start + Duration::from_millis(later);
         assert_eq!(detector.is_burst(now), expected);
         assert_eq!(detector.ends_in(now).is_some(), expected);
+    }
+
+    #[test]
+    fn the_next_burst_begins_later() {
+        let start = Instant::now();
+        let mut detector = BurstDetector::new(BurstLimits { rate: 10.0, begin: 20.0 });
+        for seconds in [0, 1, 10] {
+            let now = start + Duration::from_secs(seconds);
+            (0..30).for_each(|_| detector.observe(now));
+            let began = if seconds < 10 { start } else { now };
+            assert_eq!(detector.began(now), Some(began));
+        }
     }
 
     #[test]

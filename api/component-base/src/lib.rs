@@ -1,5 +1,5 @@
-//! Mechanisms that all components share: retries, detection of bursts, kubeconfig files, TLS of outgoing requests, bodies of
-//! bounded size, owned tasks, client metrics and spans.
+//! Mechanisms that all components share: retries, detection of bursts, token buckets, kubeconfig files, TLS of outgoing
+//! requests, bodies of bounded size, owned tasks, client metrics and spans.
 //!
 //! This crate does not depend on Karmada's API types.
 
@@ -13,4 +13,5 @@ pub mod retry;
 pub mod spans;
 pub mod tasks;
 pub mod tls;
+pub mod token_bucket;
 pub mod user_agent;

@@ -1,6 +1,7 @@
 //! Decoding and encoding objects as leniently as Go.
 
 use crowsnest_api::Kind;
+use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,22 +14,9 @@ pub(super) fn decode<K: Kind + DeserializeOwned>(object: &Value) -> Result<K, Re
         Ok(decoded) => return Ok(decoded),
         Err(error) => error,
     };
-    let mut without_nulls = object.clone();
-    drop_nulls(&mut without_nulls);
-    K::deserialize(&without_nulls).map_err(|_| {
+    K::deserialize(&unstructured::without_nulls(object.clone())).map_err(|_| {
         Refusal::bad_request(crowsnest_api::crd::mismatch::<K>(object).unwrap_or_else(|| error.to_string()))
     })
-}
-
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|_, member| !member.is_null());
-            members.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
 }
 
 /// Encodes the object to store. Fields that are unknown to this version's types are kept, so that during an upgrade

@@ -1,8 +1,9 @@
 //! Eviction from tainted clusters. [`rate`] limits and halts evictions, [`tasks`] decides when an eviction task is
-//! complete under the conditions of [`safety`], [`home`] is failback, and [`application`] evicts unhealthy workloads.
+//! complete under the conditions of [`safety`], [`failback`] moves workloads back, and [`application`] evicts unhealthy
+//! workloads.
 
 pub mod application;
-pub mod home;
+pub mod failback;
 pub mod rate;
 pub mod safety;
 pub mod state;

@@ -78,7 +78,8 @@ pub fn fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem],
     condition(words::FULLY_APPLIED, all, reason, message, now)
 }
 
-/// The Work's status entry for one manifest.
+/// The Work's status entry for one manifest, without the nulls of the reflected status. It is written as a merge patch,
+/// which drops them, so with them it would differ from every stored entry.
 pub fn manifest_status(
     ordinal: usize,
     manifest: &Value,
@@ -104,7 +105,7 @@ pub fn manifest_status(
             namespace: unstructured::namespace(manifest).to_owned(),
             name: unstructured::name(manifest).to_owned(),
         },
-        status: status.map(RawExtension),
+        status: status.map(unstructured::without_nulls).filter(|status| !status.is_null()).map(RawExtension),
         health: Some(health),
     }
 }
@@ -150,6 +151,19 @@ mod tests {
             ..ObjectReference::default()
         };
         assert_eq!(aggregate(&[("m1", &work(manifests))], &resource).map(|items| json!(items)), expected);
+    }
+
+    #[rstest]
+    #[case::null_fields(
+        Some(json!({"currentMetrics": null, "conditions": [{"type": "Ready", "lastProbeTime": null}]})),
+        Some(json!({"conditions": [{"type": "Ready"}]}))
+    )]
+    #[case::empty_values(Some(json!({"a": {}, "b": []})), Some(json!({"a": {}, "b": []})))]
+    #[case::null(Some(Value::Null), None)]
+    #[case::not_reflected(None, None)]
+    fn a_reflected_status_equals_the_stored_one(#[case] reflected: Option<Value>, #[case] stored: Option<Value>) {
+        let status = manifest_status(0, &config_map("v1", "n", "a"), reflected, Some(true));
+        assert_eq!(status.status.map(|status| status.0), stored);
     }
 
     fn config_map(version: &str, namespace: &str, name: &str) -> Value {

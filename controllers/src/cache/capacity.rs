@@ -17,10 +17,10 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::descheduling::{Unscheduled, lasts};
 use crowsnest_plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
+use crowsnest_plan::estimation::free_capacity::CapacityFacts;
 use crowsnest_plan::estimation::nodes::Nodes;
 use crowsnest_plan::estimation::quotas::{QuotaFacts, Quotas};
 use crowsnest_plan::estimation::resources::Resources;
-use crowsnest_plan::estimation::room::CapacityFacts;
 
 struct Node {
     facts: Arc<NodeFacts>,

@@ -21,17 +21,19 @@ struct Entry {
     bytes: usize,
 }
 
-/// Number of concurrent readers of the store for a key, and if the key has changed since.
+/// A read of a key from the store in progress.
 #[derive(Default)]
-struct Asked {
+struct OngoingRead {
+    /// Number of concurrent readers.
     readers: usize,
+    /// True if the key has changed since the read began.
     changed: bool,
 }
 
 struct Known {
     entries: LruCache<RecordKey, Entry>,
     bytes: usize,
-    reads: HashMap<RecordKey, Asked>,
+    reads: HashMap<RecordKey, OngoingRead>,
 }
 
 pub struct Decoded {
@@ -44,7 +46,7 @@ pub enum Lookup<'d> {
     /// The object, or `None` if it does not exist.
     Known(Option<Cached>),
     /// The caller must read the store, and report the result.
-    Ask(StoreRead<'d>),
+    Miss(StoreRead<'d>),
 }
 
 /// A read of the store by the caller, whose result [`StoreRead::found`] caches.
@@ -110,7 +112,7 @@ impl Decoded {
             return Lookup::Known(entry.object.clone());
         }
         known.reads.entry(key.clone()).or_default().readers += 1;
-        Lookup::Ask(StoreRead { decoded: self, key: key.clone() })
+        Lookup::Miss(StoreRead { decoded: self, key: key.clone() })
     }
 
     /// The cached object, without marking it as used.
@@ -191,19 +193,19 @@ mod tests {
     fn known(decoded: &Decoded, name: &str) -> Option<Option<Value>> {
         match decoded.look(&key(name)) {
             Lookup::Known(object) => Some(object.map(|object| object.view()["metadata"]["resourceVersion"].clone())),
-            Lookup::Ask(_) => None,
+            Lookup::Miss(_) => None,
         }
     }
 
     #[test]
     fn concurrent_change_discards_the_result_of_a_reader() {
         let decoded = Decoded::new(1 << 20);
-        let Lookup::Ask(store_read) = decoded.look(&key("a")) else { panic!("empty at first") };
+        let Lookup::Miss(store_read) = decoded.look(&key("a")) else { panic!("empty at first") };
         assert!(decoded.tell(&key("a"), Seq(6), None, false).is_none());
         store_read.found(Seq(5), Some(&object(5)));
         assert_eq!(known(&decoded, "a"), None, "a deleted object does not reappear");
 
-        let Lookup::Ask(store_read) = decoded.look(&key("a")) else { panic!("still empty") };
+        let Lookup::Miss(store_read) = decoded.look(&key("a")) else { panic!("still empty") };
         store_read.found(Seq(7), Some(&object(7)));
         assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))));
         decoded.tell(&key("a"), Seq(6), Some(&object(6)), true);

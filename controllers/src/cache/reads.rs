@@ -31,7 +31,7 @@ impl Cache {
         let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
         let stored = match self.inner.decoded.look(&key) {
             Lookup::Known(object) => object,
-            Lookup::Ask(store_read) => {
+            Lookup::Miss(store_read) => {
                 let stored = self.inner.index.get(&key).await?;
                 let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
                 let object = stored.as_ref().map(Cached::read).transpose()?;

@@ -25,8 +25,8 @@ use crate::cache::capacity::Facts;
 use crate::estimator::unschedulable::newest_replica_set;
 use crowsnest_plan::descheduling::Unscheduled;
 use crowsnest_plan::estimation::accurate::Assumed;
-use crowsnest_plan::estimation::answering;
 use crowsnest_plan::estimation::capacity::PodFacts;
+use crowsnest_plan::estimation::estimator;
 use crowsnest_plan::estimation::ledger::Promise;
 use crowsnest_plan::estimation::quotas::QuotaFacts;
 use crowsnest_plan::gates::Gates;
@@ -151,13 +151,13 @@ impl Member {
     /// Number of replicas that fit in addition to assumed workloads.
     pub fn replicas(&self, requirements: Option<&ReplicaRequirements>, assumed: &[Assumed]) -> i32 {
         let known = self.facts.lock().known();
-        answering::replicas(&known, requirements, &self.promises(assumed))
+        estimator::replicas(&known, requirements, &self.promises(assumed))
     }
 
     /// Number of whole component sets that fit.
     pub fn component_sets(&self, components: &[Component], namespace: &str, assumed: &[Assumed]) -> i32 {
         let known = self.facts.lock().known();
-        answering::component_sets(&known, components, namespace, &self.promises(assumed))
+        estimator::component_sets(&known, components, namespace, &self.promises(assumed))
     }
 
     fn promises(&self, assumed: &[Assumed]) -> Vec<Promise> {

@@ -68,7 +68,14 @@ impl Dispatcher {
         }
     }
 
-    pub(crate) fn has_deferred_writes(&self) -> bool {
+    /// True if no queue has a due key and no controller has a deferred write.
+    pub(crate) fn is_idle(&self) -> bool {
+        // Checked twice, since a reconcile may begin to write a deferred status after its queue was checked, and another
+        // may defer its write and end before its queue is checked.
+        !self.has_deferred_writes() && self.queues().all(Busy::is_idle) && !self.has_deferred_writes()
+    }
+
+    fn has_deferred_writes(&self) -> bool {
         self.controllers.iter().any(|controller| controller.has_deferred_writes())
     }
 

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences};
+use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences, Recorded};
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::write_priority::WriteLoad;
 
@@ -35,38 +35,10 @@ const WRITERS: usize = 4;
 /// Maximum number of events taken at once, so that failures are not delayed by many others.
 const BATCH: usize = 64;
 
-/// Token bucket.
-#[derive(Debug)]
-struct TokenBucket {
-    /// Tokens per second.
-    rate: f64,
-    max: f64,
-    left: f64,
-    at: Instant,
-}
-
-impl TokenBucket {
-    fn new(rate: f64, max: f64, now: Instant) -> Self {
-        TokenBucket { rate, max, left: max, at: now }
-    }
-
-    /// Takes one token, if available.
-    fn take(&mut self, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.at);
-        self.left = (self.left + since.as_secs_f64() * self.rate).min(self.max);
-        self.at = self.at.max(now);
-        let taken = self.left >= 1.0;
-        if taken {
-            self.left -= 1.0;
-        }
-        taken
-    }
-}
-
 struct Shared {
     correlator: Mutex<Correlator>,
-    /// Notified about recorded events.
-    recorded: Notify,
+    /// Wakes the writer for an event that is due earlier than it planned.
+    wake: Notify,
     write_load: Arc<WriteLoad>,
     /// False while an event waits to be created. Changed only while the correlator is locked.
     is_flushed: watch::Sender<bool>,
@@ -83,7 +55,7 @@ impl Events {
     pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
         let shared = Arc::new(Shared {
             correlator: Mutex::new(Correlator::new(Instant::now())),
-            recorded: Notify::new(),
+            wake: Notify::new(),
             write_load: Arc::default(),
             is_flushed: watch::Sender::new(true),
         });
@@ -121,11 +93,13 @@ impl Events {
         let (regarding, message) = (Arc::new(reference(regarding)), message.into());
         let entry = Entry { regarding, severity, reason, message, at: Timestamp::now() };
         let mut correlator = self.shared.correlator.lock();
-        if !correlator.record(entry, Instant::now()) {
-            tracing::debug!(reason, "event dropped");
-        }
+        let recorded = correlator.record(entry, Instant::now());
         self.shared.is_flushed.send_replace(correlator.is_flushed());
-        self.shared.recorded.notify_one();
+        match recorded {
+            Recorded::Waiting => {}
+            Recorded::WakeWriter => self.shared.wake.notify_one(),
+            Recorded::Dropped => tracing::debug!(reason, "event dropped"),
+        }
     }
 
     /// Waits until all events recorded so far are written or dropped. Updates of counts are not awaited.
@@ -163,16 +137,16 @@ impl Writer {
                 let mut correlator = self.shared.correlator.lock();
                 let due = correlator.take_due(now, is_busy, BATCH);
                 self.shared.is_flushed.send_replace(correlator.is_flushed());
-                (due, correlator.next_due(now))
+                (due, correlator.plan_wake(now))
             };
             if !due.is_empty() {
                 stream::iter(due).for_each_concurrent(WRITERS, |write| self.write(write)).await;
                 continue;
             }
-            let recorded = self.shared.recorded.notified();
+            let woken = self.shared.wake.notified();
             match next {
-                Some(delay) => drop(tokio::time::timeout(delay, recorded).await),
-                None => recorded.await,
+                Some(delay) => drop(tokio::time::timeout(delay, woken).await),
+                None => woken.await,
             }
         }
     }

@@ -112,8 +112,9 @@ impl Manager {
         self.dispatcher.full_resync().await
     }
 
-    /// Waits until all changes of the cache and all writes of this process have been dispatched, all queues are
-    /// empty, and all events and journal entries are written.
+    /// Waits until all changes of the cache and all writes of this process are dispatched, no controller has a due
+    /// key or a deferred write, and all recorded events and journal entries are created. Periodic reconciles, repeated
+    /// failures and updates of the counts of events are not awaited.
     pub async fn idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let (mut undispatched, mut dispatched) = (self.context.cache.undispatched(), self.context.cache.dispatched());
@@ -121,8 +122,7 @@ impl Manager {
         loop {
             dispatched.mark_unchanged();
             let is_dispatched = *undispatched.borrow_and_update() == 0 && self.context.cache.is_dispatched();
-            let idle =
-                is_dispatched && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
+            let idle = is_dispatched && self.dispatcher.is_idle();
             // A write in the meantime may have enqueued a key in a queue that was checked before.
             if idle && !undispatched.has_changed().unwrap_or_default() {
                 if events.is_flushed() && journal.is_flushed() {

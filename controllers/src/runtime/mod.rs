@@ -11,6 +11,7 @@ pub mod discovery;
 pub(crate) mod dispatcher;
 pub mod dynamic_client;
 pub mod event_recorder;
+pub mod keyed_mutex;
 pub mod manager;
 mod registered;
 pub mod registry;
@@ -22,7 +23,6 @@ pub mod watch;
 pub mod workqueue;
 pub mod write_fence;
 pub mod write_priority;
-pub mod write_turns;
 
 pub use config::{Config, Periods, Workers};
 pub use controller::{Controller, Switch};

@@ -4,7 +4,7 @@
 //! scheduling results and Works. A burst is a high rate of changed statuses. In both, events and statuses are deferred
 //! for a limited time ([`deferral`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -139,16 +139,16 @@ pub struct DeferredWrites<K> {
 #[derive(Debug)]
 struct DeferralState<K> {
     waiting: HashMap<K, Instant>,
-    /// Writes within [`INTERVAL`], and some older ones.
+    /// Times of the last writes. Those older than [`INTERVAL`] are removed with the next write.
     written: HashMap<K, Instant>,
+    /// The same writes, oldest first. A key that was written again is in it twice.
+    order: VecDeque<(Instant, K)>,
 }
-
-/// Number of last writes above which those older than [`INTERVAL`] are removed.
-const REMEMBERED: usize = 256;
 
 impl<K> Default for DeferredWrites<K> {
     fn default() -> Self {
-        DeferredWrites { state: Mutex::new(DeferralState { waiting: HashMap::new(), written: HashMap::new() }) }
+        let state = DeferralState { waiting: HashMap::new(), written: HashMap::new(), order: VecDeque::new() };
+        DeferredWrites { state: Mutex::new(state) }
     }
 }
 
@@ -196,11 +196,18 @@ impl<K: Hash + Eq + Clone> DeferredWrites<K> {
     }
 }
 
-impl<K: Hash + Eq> DeferralState<K> {
+impl<K: Hash + Eq + Clone> DeferralState<K> {
     fn record_write(&mut self, key: K, now: Instant) {
-        if self.written.len() >= REMEMBERED {
-            self.written.retain(|_, at| now.saturating_duration_since(*at) < INTERVAL);
+        let is_old = |(at, _): &(Instant, K)| now.saturating_duration_since(*at) >= INTERVAL;
+        while self.order.front().is_some_and(is_old)
+            && let Some((at, oldest)) = self.order.pop_front()
+        {
+            // The key may have been written again.
+            if self.written.get(&oldest) == Some(&at) {
+                self.written.remove(&oldest);
+            }
         }
+        self.order.push_back((now, key.clone()));
         self.written.insert(key, now);
     }
 }
@@ -271,6 +278,16 @@ mod tests {
         drop(writes);
         assert_eq!(look(22), None);
         assert!(deferred.is_empty() && !write_load.is_busy());
+    }
+
+    #[test]
+    fn old_writes_are_removed() {
+        let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
+        for (key, millis, expected) in [(1, 0, 1), (2, 500, 2), (1, 900, 2), (3, 1_600, 2), (4, 5_000, 1)] {
+            let now = start + Duration::from_millis(millis);
+            assert_eq!(deferred.wait_at(&write_load, &key, deferred.begin(&key), SETTLED, now), None);
+            assert_eq!(deferred.state.lock().written.len(), expected, "at {millis} ms");
+        }
     }
 
     #[test]

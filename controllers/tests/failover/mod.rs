@@ -107,6 +107,37 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
     home.stop().await;
 }
 
+/// `spec.failover.cluster.statePreservation`: values of the status in the left cluster are labels in the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
+    let gates = Gates { stateful_failover_injection: true, ..Config::conformance().gates };
+    let home = Home::start_as(&["m1", "m2"], Config { gates, ..Config::conformance() }).await;
+    let control_plane = home.objects();
+    let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    let rules = json!([{"aliasLabelName": "example.com/was-ready", "jsonPath": "{ .readyReplicas }"}]);
+    wanted["spec"]["failover"] = json!({"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}});
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
+    let (m1, m2) = (home.member("m1"), home.member("m2"));
+    let first = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let status = json!({"status": {
+        "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
+        "observedGeneration": first["metadata"]["generation"],
+    }});
+    m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
+    let collected = |binding: &Value| binding["status"]["aggregatedStatus"][0]["status"]["readyReplicas"] == 2;
+    home.when(&control_plane, &binding(), "default", "web-deployment", collected).await;
+
+    // The copy is deleted after its pods. Members of this test have no garbage collector.
+    drain(&home, "m1").await;
+    let is_terminating = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
+    home.when(&m1, &deployment(), "default", "web", is_terminating).await;
+    merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
+    let labelled = |copy: &Value| copy["metadata"]["labels"]["example.com/was-ready"] == "2";
+    home.when(&m2, &deployment(), "default", "web", labelled).await;
+    home.stop().await;
+}
+
 /// Sets the Ready condition of a cluster as Karmada's agent would.
 async fn report_ready(home: &Home, cluster: &str, ready: &str) {
     let condition = json!({"type": "Ready", "status": ready, "reason": "Told", "message": "",

@@ -8,7 +8,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{Placement, PurgeMode};
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::eviction::home::{FailbackOptions, OriginalPlacement, Step};
+use crowsnest_plan::eviction::failback::{FailbackOptions, OriginalPlacement, Step};
 use crowsnest_plan::eviction::rate::{
     self, Bucket, ClusterEvictionState, EvictionRate, Halt, Limits, RateLimiter, Rates,
 };

@@ -9,9 +9,9 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
+use crowsnest_plan::estimation::free_capacity::{CapacityFacts, EstimateCache};
 use crowsnest_plan::estimation::ledger::Ledger;
 use crowsnest_plan::estimation::nodes::Nodes;
-use crowsnest_plan::estimation::room::{CapacityFacts, EstimateCache};
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::scheduling::{
     Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, Unobserved, World, explain,

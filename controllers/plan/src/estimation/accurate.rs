@@ -8,7 +8,7 @@ use crowsnest_api::work::{Component, ComponentReplicaRequirements, ReplicaRequir
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::Mutex;
 
-use super::ask::{Amount, PodSet};
+use super::request::{Amount, PodSet};
 use crate::scheduling::{ClusterFacts, Estimate};
 
 /// Results by cluster. `None` for an estimator that was queried and returned no result.

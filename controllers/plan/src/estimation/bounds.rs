@@ -6,7 +6,7 @@ use crowsnest_api::work::ResourceBindingSpec;
 use serde::Serialize;
 
 use super::Estimator;
-use super::room::{EstimateCache, FreeCapacity};
+use super::free_capacity::{EstimateCache, FreeCapacity};
 use crate::scheduling::Estimate;
 
 /// The source of the smallest estimate for a cluster.
@@ -70,9 +70,9 @@ impl Estimator<'_> {
 mod tests {
     use super::*;
     use crate::estimation::capacity::{NodeFacts, free_nodes};
+    use crate::estimation::free_capacity::CapacityFacts;
     use crate::estimation::ledger::Ledger;
     use crate::estimation::nodes::Nodes;
-    use crate::estimation::room::CapacityFacts;
     use crate::gates::Gates;
     use crate::scheduling::ClusterFacts;
     use crowsnest_api::keys::BindingKey;

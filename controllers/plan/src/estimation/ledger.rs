@@ -17,8 +17,8 @@ use crowsnest_api::work::{
 };
 
 use super::accurate::{Assumed, component};
-use super::ask::PodSet;
-use super::room::{CapacityFacts, FreeCapacity};
+use super::free_capacity::{CapacityFacts, FreeCapacity};
+use super::request::PodSet;
 use super::summary::Summary;
 use crate::gates::Gates;
 use crate::scheduling::ClusterFacts;

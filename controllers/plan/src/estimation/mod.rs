@@ -2,20 +2,21 @@
 //! resource summary and models in the Cluster's status, less reservations for other bindings; the smaller estimate
 //! counts. ResourceQuotas of the member limit it further.
 //!
-//! A decision evaluates one [`ask::EstimateRequest`] for every cluster. [`ledger::Ledger`] keeps a [`room::FreeCapacity`] per cluster,
-//! which stays the same until something changes there, so that [`room::EstimateCache`] can cache results. [`accurate`]
-//! adds the results of scheduler estimators; [`answering`] is the decision of Crowsnest's own scheduler estimator.
+//! A decision evaluates one [`request::EstimateRequest`] for every cluster. [`ledger::Ledger`] keeps a
+//! [`free_capacity::FreeCapacity`] per cluster, which stays the same until something changes there, so that
+//! [`free_capacity::EstimateCache`] can cache results. [`accurate`] adds the results of scheduler estimators;
+//! [`estimator`] is the decision of Crowsnest's own scheduler estimator.
 
 pub mod accurate;
-pub mod answering;
-pub mod ask;
 pub mod bounds;
 pub mod capacity;
+pub mod estimator;
+pub mod free_capacity;
 pub mod ledger;
 pub mod nodes;
 pub mod quotas;
+pub mod request;
 pub mod resources;
-pub mod room;
 pub mod summary;
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 
 use crowsnest_api::work::{Component, ReplicaRequirements};
 
-use self::ask::EstimateRequest;
-use self::room::{EstimateCache, FreeCapacity};
+use self::free_capacity::{EstimateCache, FreeCapacity};
+use self::request::EstimateRequest;
 use super::scheduling::Estimate;
 
 /// The estimator for one snapshot of the clusters.

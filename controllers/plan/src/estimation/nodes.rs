@@ -9,8 +9,8 @@ use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
-use super::ask::PodSet;
 use super::capacity::{FreeNode, NodeFacts};
+use super::request::PodSet;
 use super::resources::Resources;
 
 /// A group of identical nodes.

@@ -7,8 +7,8 @@ use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
 use serde_json::Value;
 
-use super::ask::{EstimateKind, EstimateRequest, PodSet, in_units};
 use super::ledger::Promise;
+use super::request::{EstimateKind, EstimateRequest, PodSet, in_units};
 use super::resources::is_extended;
 use crowsnest_apimachinery::quantity::Quantity;
 

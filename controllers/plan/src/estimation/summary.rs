@@ -6,8 +6,8 @@ use crowsnest_api::cluster::{Cluster, ResourceSummary};
 use crowsnest_api::policy::ResourceList;
 use crowsnest_apimachinery::quantity::Quantity;
 
-use super::ask::{EstimateKind, EstimateRequest, PodSet, in_units, on_its_scale};
 use super::nodes::Nodes;
+use super::request::{EstimateKind, EstimateRequest, PodSet, in_units, on_its_scale};
 use super::resources::Resources;
 
 /// Free resources of the whole cluster.
@@ -86,7 +86,7 @@ impl Summary {
 
     /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
     fn replicas(&self, part: &PodSet, promised: &ReservationTotal) -> i64 {
-        let bound = |wanted: &super::ask::Amount| match self.free.get(&wanted.name) {
+        let bound = |wanted: &super::request::Amount| match self.free.get(&wanted.name) {
             Some(free) => (free.units - promised.units.get(&wanted.name)).max(0) / wanted.units,
             None => 0,
         };

@@ -12,12 +12,12 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::ask::{EstimateRequest, PodSet};
 use super::capacity::{NodeFacts, PodFacts, free_nodes};
+use super::free_capacity::CapacityFacts;
 use super::ledger::Ledger;
 use super::nodes::Nodes;
 use super::quotas::{QuotaFacts, Quotas};
-use super::room::CapacityFacts;
+use super::request::{EstimateRequest, PodSet};
 use super::summary::Summary;
 use crate::gates::Gates;
 use crate::scheduling::ClusterFacts;

@@ -26,7 +26,7 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::Scheduler;
 use crowsnest_plan::eviction;
-use crowsnest_plan::eviction::home::{FailbackOptions, OriginalPlacement, Step};
+use crowsnest_plan::eviction::failback::{FailbackOptions, OriginalPlacement, Step};
 use crowsnest_plan::journal::workloads::{self as journal, BindingChange};
 use crowsnest_plan::scheduling::{self as plan, Plan};
 

@@ -36,7 +36,7 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::conditions;
-use crowsnest_plan::eviction::home::OriginalPlacement;
+use crowsnest_plan::eviction::failback::OriginalPlacement;
 use crowsnest_plan::eviction::rate::{ClusterEvictionState, EvictionRate};
 use crowsnest_plan::eviction::safety::{self, Cancelled};
 use crowsnest_plan::eviction::state::preserved;

@@ -62,12 +62,12 @@ impl Reported {
         }
         let mut conditions = typed.status.conditions.clone();
         let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now));
-        let is_applied =
+        let has_applied_condition =
             |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
-        let applied: Vec<&str> = views.iter().filter(is_applied).map(|(cluster, _)| *cluster).collect();
+        let reported: Vec<&str> = views.iter().filter(has_applied_condition).map(|(cluster, _)| *cluster).collect();
         let is_complete = construct::targets(&typed.spec).iter().all(|target| {
             let suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
-            suspended || applied.contains(&target.name.as_str())
+            suspended || reported.contains(&target.name.as_str())
         });
         let is_news = changed || items != typed.status.aggregated_status;
         let progress = progress(&typed.status.aggregated_status, &items, is_complete);
@@ -82,6 +82,11 @@ fn progress(written: &[AggregatedStatusItem], items: &[AggregatedStatusItem], is
         Progress::is_rising(known.and_then(|known| known.health.as_ref()), item.health.as_ref())
     };
     Progress::changing_if(!is_complete || items.iter().any(is_rising))
+}
+
+/// True if a write changed the object.
+fn has_changed(before: &Value, written: &Value) -> bool {
+    unstructured::resource_version(before) != unstructured::resource_version(written)
 }
 
 impl BindingStatusController {
@@ -130,12 +135,12 @@ impl Controller for BindingStatusController {
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let waited = self.deferred.begin(&key);
+        let deferral = self.deferred.begin(&key);
         let Some(reported) = self.reported(&key).await? else { return Ok(Outcome::Done) };
         let Reported { binding, items, conditions, progress, is_news, .. } = reported;
         let resource = context.kinds.binding(key.scope());
         if is_news {
-            if let Some(wait) = self.deferred.wait(context.write_load(), &key, waited, progress) {
+            if let Some(wait) = self.deferred.wait(context.write_load(), &key, deferral, progress) {
                 return Ok(Outcome::Again(wait));
             }
             let reported = (!items.is_empty()).then_some(&items);
@@ -145,14 +150,15 @@ impl Controller for BindingStatusController {
                     let message = error.message();
                     context.events.note(&binding, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
                 }
-            });
-            written?;
-            let name = match key.namespace.as_str() {
-                "" => format!("ClusterResourceBinding({})", key.name),
-                namespace => format!("ResourceBinding({namespace}/{})", key.name),
-            };
-            let message = format!("Update {name} with AggregatedStatus successfully.");
-            context.events.note(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+            })?;
+            if has_changed(&binding, &written) {
+                let name = match key.namespace.as_str() {
+                    "" => format!("ClusterResourceBinding({})", key.name),
+                    namespace => format!("ResourceBinding({namespace}/{})", key.name),
+                };
+                let message = format!("Update {name} with AggregatedStatus successfully.");
+                context.events.note(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+            }
         }
         self.aggregate(&binding, &items).await?;
         Ok(Outcome::Done)
@@ -224,9 +230,11 @@ impl BindingStatusController {
                 // A rejected status is written again after members report another one.
                 if error.is_invalid() { Ok(()) } else { Err(error) }
             }
-            Ok(_) => {
-                let message = "Update Resource with AggregatedStatus successfully.";
-                events.note(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+            Ok(written) => {
+                if has_changed(&template, &written) {
+                    let message = "Update Resource with AggregatedStatus successfully.";
+                    events.note(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+                }
                 Ok(())
             }
         }

@@ -1,7 +1,7 @@
 //! Dependencies distributor: propagates the dependencies of an object to the clusters of its binding, with an
 //! attached binding for each.
 
-mod wanted;
+mod dependency_index;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::pin;
@@ -33,21 +33,21 @@ use crowsnest_plan::dependencies::{self, AttachedPlan, DependencySettings, Paren
 use crowsnest_plan::dependencies::{Dependency, Needs};
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
-use wanted::Wanted;
-pub(crate) use wanted::means;
+use dependency_index::DependencyIndex;
+pub(crate) use dependency_index::means;
 
 pub struct DependenciesDistributor {
     context: Arc<Context>,
     parents: Trigger<BindingKey>,
     /// Dependencies by parent, so that a dependency created later enqueues its parent.
-    wanted: Mutex<Wanted>,
+    dependencies: Mutex<DependencyIndex>,
 }
 
 impl DependenciesDistributor {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = BindingKey::of(change.object());
         if change.deleted {
-            self.wanted.lock().remove(&key);
+            self.dependencies.lock().remove(&key);
         }
         let may_depend = change.deleted || may_have_dependencies(change.object());
         Requests::one_if(change.is_marked() && may_depend, || key.clone())
@@ -63,7 +63,7 @@ impl DependenciesDistributor {
         let labels = unstructured::labels(object);
         let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
         let labels: Vec<_> = [&labels].into_iter().chain(before).collect();
-        self.wanted.lock().parents_of(object, &labels).into_iter().collect()
+        self.dependencies.lock().parents_of(object, &labels).into_iter().collect()
     }
 }
 
@@ -74,7 +74,7 @@ impl Controller for DependenciesDistributor {
 
     fn new(setup: &Setup) -> Self {
         let parents = setup.trigger::<Self>();
-        DependenciesDistributor { context: Arc::clone(&setup.context), parents, wanted: Mutex::default() }
+        DependenciesDistributor { context: Arc::clone(&setup.context), parents, dependencies: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -100,7 +100,7 @@ impl Controller for DependenciesDistributor {
     /// Enqueues deleted bindings as well, so that their dependencies are detached.
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
-            let deleted = self.wanted.lock().remove_deleted(|key| keys.contains(key.as_namespaced_name()));
+            let deleted = self.dependencies.lock().remove_deleted(|key| keys.contains(key.as_namespaced_name()));
             deleted.into_iter().for_each(|key| self.parents.add(key));
         }
     }
@@ -115,7 +115,7 @@ impl Controller for DependenciesDistributor {
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
         if unstructured::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps
         {
-            self.wanted.lock().remove(&key);
+            self.dependencies.lock().remove(&key);
             let had = unstructured::has_finalizer(&binding, finalizer);
             self.detach_all(&key, &BTreeSet::new()).await?;
             if had {
@@ -135,7 +135,7 @@ impl Controller for DependenciesDistributor {
                 return Err(error.into());
             }
         };
-        self.wanted.lock().insert(&key, dependencies.list());
+        self.dependencies.lock().insert(&key, dependencies.list());
         let synced = self.sync(&key, &binding, &typed, &dependencies).await;
         match &synced {
             Ok(false) => {}

@@ -4,7 +4,7 @@
 //! claims or could claim ([`policies`]).
 
 mod policies;
-mod refused;
+mod quota_rejection;
 mod unclaimed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -13,7 +13,7 @@ use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 
 use super::ExecutionController;
-use super::counting::written;
+use super::operation_metrics::written;
 use crate::Error;
 use crate::cache::Cached;
 use crate::cache::applied_state::{AppliedState, Fingerprint};

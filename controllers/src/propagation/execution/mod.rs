@@ -6,7 +6,7 @@
 //! enqueues its Work, so that drift is reverted and status is reflected.
 
 mod apply;
-mod counting;
+mod operation_metrics;
 mod removing;
 
 use std::collections::{HashMap, HashSet};
@@ -167,7 +167,7 @@ impl Controller for ExecutionController {
     }
 
     async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
-        let waited = self.deferred.begin(&key);
+        let deferral = self.deferred.begin(&key);
         let Some(cluster) = member_of(&key.namespace) else { return Ok(Outcome::Done) };
         let Some(work) = self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await? else {
             self.unserved.lock().remove(&key);
@@ -219,7 +219,7 @@ impl Controller for ExecutionController {
         if status != typed.status && !conflict_only {
             let progress = progress(&typed.status, &status);
             if result.is_ok()
-                && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, progress)
+                && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, progress)
             {
                 return reflected.map(|()| Outcome::Again(wait));
             }
@@ -234,7 +234,7 @@ impl Controller for ExecutionController {
 }
 
 impl ExecutionController {
-    /// Writes the status, with events for its changes.
+    /// Writes the status, and records events about its changes unless the Work is the same afterwards.
     async fn report(
         &self,
         cluster: &ClusterName,
@@ -244,7 +244,10 @@ impl ExecutionController {
     ) -> Result<(), Error> {
         let statuses = (!status.manifest_statuses.is_empty()).then_some(&status.manifest_statuses);
         let patch = json!({"status": {"conditions": status.conditions, "manifestStatuses": statuses}});
-        self.context.merge_status(&self.context.kinds.work, work, patch).await?;
+        let written = self.context.merge_status(&self.context.kinds.work, work, patch).await?;
+        if unstructured::resource_version(&written) == unstructured::resource_version(work) {
+            return Ok(());
+        }
         let events = &self.context.events;
         let shown = |status: &WorkStatus| conditions::find(&status.conditions, condition::DISPATCHING).cloned();
         if let Some(dispatching) = shown(status)

@@ -15,7 +15,7 @@ use super::ExecutionController;
 use crate::Error;
 use crate::failover::graceful_eviction::exclusive;
 use crate::metrics::operations::Operation;
-use crate::propagation::execution::counting::written;
+use crate::propagation::execution::operation_metrics::written;
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
 use crate::shared::clusters::is_ready;

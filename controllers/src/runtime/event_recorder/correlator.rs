@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use crowsnest_api::constants::event;
 use crowsnest_apimachinery::unstructured;
 use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
+use crowsnest_component_base::token_bucket::TokenBucket;
 use k8s_openapi::jiff::Timestamp;
 use lru::LruCache;
 use serde_json::Value;
 
-use super::{Severity, TokenBucket};
+use super::Severity;
 
-/// Number of events, groups and objects that are remembered, as in client-go.
+/// Number of events that do not wait, of groups and of objects that are remembered, as in client-go.
 const REMEMBERED: usize = 4096;
 /// Maximum number of failures, of successes and of counts that wait to be written. Further ones are dropped.
 const WAITING: usize = 4096;
@@ -113,10 +114,31 @@ struct EventState {
     occurrences: Occurrences,
     written: Option<EventName>,
     last_write: Option<Instant>,
-    /// True while it is in [`Correlator::waiting`] or being written.
-    is_scheduled: bool,
     /// Number of the last occurrence among all recorded ones.
     number: u64,
+}
+
+impl EventState {
+    fn new(entry: Entry, number: u64) -> Self {
+        let occurrences = Occurrences { first: entry.at, count: 1, entry };
+        EventState { occurrences, written: None, last_write: None, number }
+    }
+
+    fn repeat(&mut self, entry: Entry, number: u64) {
+        let Occurrences { first, count, .. } = self.occurrences;
+        (self.occurrences, self.number) = (Occurrences { first, count: count + 1, entry }, number);
+    }
+}
+
+/// Effect of a recorded occurrence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// Its write is not due before the writer wakes.
+    Waiting,
+    /// Its write is due earlier.
+    WakeWriter,
+    /// Too many events wait.
+    Dropped,
 }
 
 /// A scheduled write.
@@ -126,6 +148,43 @@ struct Scheduled {
     object: u64,
     kind: WriteKind,
     since: Instant,
+}
+
+impl Scheduled {
+    /// Delay until the write is due. `burst` is the time until the current burst ends.
+    fn delay(&self, now: Instant, burst: Option<Duration>) -> Duration {
+        let hold = self.kind.hold(burst.is_some());
+        let rest = hold.saturating_sub(now.saturating_duration_since(self.since));
+        burst.filter(|_| self.kind.is_step()).map_or(rest, |ends| rest.min(ends))
+    }
+}
+
+/// Scheduled writes, in the order in which they were scheduled.
+#[derive(Debug, Default)]
+struct WaitingWrites {
+    failures: Vec<Scheduled>,
+    successes: Vec<Scheduled>,
+    counts: Vec<Scheduled>,
+}
+
+impl WaitingWrites {
+    /// Writes with the same limits as this kind.
+    fn of(&mut self, kind: WriteKind) -> &mut Vec<Scheduled> {
+        match kind {
+            WriteKind::Failure => &mut self.failures,
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => &mut self.successes,
+            WriteKind::Count(_) => &mut self.counts,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Scheduled> {
+        self.failures.iter().chain(&self.successes).chain(&self.counts)
+    }
+
+    /// All writes, failures first.
+    fn into_writes(self) -> impl Iterator<Item = Scheduled> {
+        self.failures.into_iter().chain(self.successes).chain(self.counts)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,15 +251,20 @@ struct SimilarEvents {
 #[derive(Debug)]
 struct ObjectState {
     writes: TokenBucket,
-    /// True if a success was written about the object.
-    has_success: bool,
+    /// Time of the last write of a success about the object.
+    last_success: Option<Instant>,
 }
 
 pub(super) struct Correlator {
-    events: LruCache<EventKey, EventState>,
+    /// Events that wait or are being written.
+    scheduled: HashMap<EventKey, EventState>,
+    /// Other events.
+    remembered: LruCache<EventKey, EventState>,
     similar: LruCache<u64, SimilarEvents>,
     objects: LruCache<u64, ObjectState>,
-    waiting: Vec<Scheduled>,
+    waiting: WaitingWrites,
+    /// Time at which the writer wakes. `None` if it waits for an event.
+    wakes_at: Option<Instant>,
     successes: TokenBucket,
     /// Limit of failures under write load.
     loaded_failures: TokenBucket,
@@ -211,7 +275,7 @@ pub(super) struct Correlator {
     recorded: u64,
 }
 
-fn remembered<K: Hash + Eq, V>() -> LruCache<K, V> {
+fn lru_cache<K: Hash + Eq, V>() -> LruCache<K, V> {
     LruCache::new(NonZeroUsize::new(REMEMBERED).unwrap_or(NonZeroUsize::MIN))
 }
 
@@ -224,10 +288,12 @@ fn hash_of(parts: impl Hash) -> u64 {
 impl Correlator {
     pub fn new(now: Instant) -> Self {
         Correlator {
-            events: remembered(),
-            similar: remembered(),
-            objects: remembered(),
-            waiting: Vec::new(),
+            scheduled: HashMap::new(),
+            remembered: lru_cache(),
+            similar: lru_cache(),
+            objects: lru_cache(),
+            waiting: WaitingWrites::default(),
+            wakes_at: None,
             successes: TokenBucket::new(SUCCESS_RATE, SUCCESS_BURST, now),
             loaded_failures: TokenBucket::new(LOADED_FAILURE_RATE, LOADED_FAILURE_BURST, now),
             steps: BurstDetector::new(STEPS),
@@ -238,11 +304,11 @@ impl Correlator {
 
     /// True if no event waits to be created or is being created.
     pub fn is_flushed(&self) -> bool {
-        self.in_flight == 0 && self.waiting.iter().all(|write| matches!(write.kind, WriteKind::Count(_)))
+        self.in_flight == 0 && self.waiting.failures.is_empty() && self.waiting.successes.is_empty()
     }
 
-    /// Records an occurrence. Returns false if it was dropped.
-    pub fn record(&mut self, mut entry: Entry, now: Instant) -> bool {
+    /// Records an occurrence.
+    pub fn record(&mut self, mut entry: Entry, now: Instant) -> Recorded {
         self.recorded += 1;
         let number = self.recorded;
         let (object, kind) = (hash_of(entry.regarding.to_string()), WriteKind::of(&entry));
@@ -254,37 +320,41 @@ impl Correlator {
             }
             false => EventKey(hash_of((group, &entry.message))),
         };
-        if kind.is_step() && self.events.peek(&key).is_none_or(|known| known.written.is_none()) {
+        let known = self.scheduled.get(&key).or_else(|| self.remembered.peek(&key));
+        if kind.is_step() && known.is_none_or(|known| known.written.is_none()) {
             self.steps.observe(now);
         }
-        let Some(known) = self.events.get_mut(&key) else {
-            let occurrences = Occurrences { first: entry.at, count: 1, entry };
-            let state = EventState { occurrences, written: None, last_write: None, is_scheduled: false, number };
-            self.events.put(key, state);
-            return self.schedule(Scheduled { key, object, kind, since: now });
-        };
-        let Occurrences { first, count, .. } = known.occurrences;
-        (known.occurrences, known.number) = (Occurrences { first, count: count + 1, entry }, number);
-        match (known.is_scheduled, known.last_write) {
-            (true, _) => true,
-            (false, Some(last)) if known.written.is_some() => {
-                self.schedule(Scheduled { key, object, kind: kind.recount(), since: last })
-            }
-            (false, _) => self.schedule(Scheduled { key, object, kind, since: now }),
+        if let Some(known) = self.scheduled.get_mut(&key) {
+            known.repeat(entry, number);
+            return Recorded::Waiting;
         }
+        let state = match self.remembered.pop(&key) {
+            Some(mut known) => {
+                known.repeat(entry, number);
+                known
+            }
+            None => EventState::new(entry, number),
+        };
+        let (kind, since) = match state.last_write.filter(|_| state.written.is_some()) {
+            Some(last) => (kind.recount(), last),
+            None => (kind, now),
+        };
+        self.schedule(Scheduled { key, object, kind, since }, state, now)
     }
 
-    fn schedule(&mut self, write: Scheduled) -> bool {
-        let class = |kind: WriteKind| (kind == WriteKind::Failure, kind.is_success());
-        let same = |waiting: &&Scheduled| class(waiting.kind) == class(write.kind);
-        let is_accepted = self.waiting.len() < WAITING || self.waiting.iter().filter(same).count() < WAITING;
-        if is_accepted {
-            if let Some(known) = self.events.peek_mut(&write.key) {
-                known.is_scheduled = true;
-            }
-            self.waiting.push(write);
+    fn schedule(&mut self, write: Scheduled, state: EventState, now: Instant) -> Recorded {
+        if self.waiting.of(write.kind).len() >= WAITING {
+            self.remembered.put(write.key, state);
+            return Recorded::Dropped;
         }
-        is_accepted
+        let due = now + write.delay(now, self.steps.ends_in(now));
+        self.scheduled.insert(write.key, state);
+        self.waiting.of(write.kind).push(write);
+        if self.wakes_at.is_some_and(|at| at <= due) {
+            return Recorded::Waiting;
+        }
+        self.wakes_at = Some(due);
+        Recorded::WakeWriter
     }
 
     /// Counts a message of similar events. Returns true if they are combined.
@@ -303,17 +373,18 @@ impl Correlator {
 
     /// Removes and returns at most `limit` due writes. `is_busy` is true while the control plane is under write load.
     pub fn take_due(&mut self, now: Instant, is_busy: bool, limit: usize) -> Vec<DueWrite> {
-        let is_burst = self.steps.is_burst(now);
-        if is_burst {
-            self.thin();
+        let burst = self.steps.began(now);
+        if let Some(began) = burst {
+            self.thin(began);
         }
+        let is_burst = burst.is_some();
         let mut due = Vec::new();
-        for write in std::mem::take(&mut self.waiting) {
+        for write in std::mem::take(&mut self.waiting).into_writes() {
             let is_due = due.len() < limit && now.saturating_duration_since(write.since) >= write.kind.hold(is_burst);
             if is_due && self.is_permitted(write.kind, now, is_busy) {
                 due.extend(self.begin(&write, now));
             } else {
-                self.waiting.push(write);
+                self.waiting.of(write.kind).push(write);
             }
         }
         due
@@ -327,29 +398,29 @@ impl Correlator {
         }
     }
 
-    /// Delay until a write may be due. `None` if none waits.
-    pub fn next_due(&mut self, now: Instant) -> Option<Duration> {
+    /// Delay after which the writer wakes, since a write may be due then. `None` if none waits.
+    pub fn plan_wake(&mut self, now: Instant) -> Option<Duration> {
         /// Interval of checks of the write load and the rates.
         const CHECK: Duration = Duration::from_millis(100);
         let burst = self.steps.ends_in(now);
-        let delay = |write: &Scheduled| {
-            let hold = write.kind.hold(burst.is_some());
-            let rest = hold.saturating_sub(now.saturating_duration_since(write.since));
-            burst.filter(|_| write.kind.is_step()).map_or(rest, |ends| rest.min(ends))
-        };
-        self.waiting.iter().map(delay).min().map(|delay| delay.max(CHECK))
+        let delay = self.waiting.iter().map(|write| write.delay(now, burst)).min().map(|delay| delay.max(CHECK));
+        self.wakes_at = delay.map(|delay| now + delay);
+        delay
     }
 
     /// Begins a write, unless too many events were written about the object.
     fn begin(&mut self, write: &Scheduled, now: Instant) -> Option<DueWrite> {
-        let known = self.events.peek_mut(&write.key)?;
-        let new = || ObjectState { writes: TokenBucket::new(OBJECT_RATE, OBJECT_BURST, now), has_success: false };
+        let new = || ObjectState { writes: TokenBucket::new(OBJECT_RATE, OBJECT_BURST, now), last_success: None };
         let object = self.objects.get_or_insert_mut(write.object, new);
         if !object.writes.take(now) {
-            known.is_scheduled = false;
+            let state = self.scheduled.remove(&write.key)?;
+            self.remembered.put(write.key, state);
             return None;
         }
-        object.has_success |= write.kind.is_success();
+        let known = self.scheduled.get(&write.key)?;
+        if write.kind.is_success() {
+            object.last_success = Some(now);
+        }
         self.in_flight += usize::from(known.written.is_none());
         let (key, occurrences) = (write.key, known.occurrences.clone());
         Some(DueWrite { key, occurrences, written: known.written.clone() })
@@ -358,39 +429,44 @@ impl Correlator {
     /// Ends a write. `written` is the event, or `None` if it does not exist: one that vanished is created again.
     pub fn end(&mut self, write: &DueWrite, written: Option<EventName>, now: Instant) {
         self.in_flight -= usize::from(write.written.is_none());
-        let Some(known) = self.events.peek_mut(&write.key) else { return };
+        let Some(mut known) = self.scheduled.remove(&write.key) else { return };
         let has_vanished = written.is_none() && write.written.is_some();
         let is_repeated = written.is_some() && known.occurrences.count > write.occurrences.count;
-        (known.written, known.last_write, known.is_scheduled) = (written, Some(now), false);
+        (known.written, known.last_write) = (written, Some(now));
         let kind = WriteKind::of(&known.occurrences.entry);
         let kind = match (has_vanished, is_repeated) {
             (true, _) => kind,
             (false, true) => kind.recount(),
-            (false, false) => return,
+            (false, false) => {
+                self.remembered.put(write.key, known);
+                return;
+            }
         };
         let object = hash_of(known.occurrences.entry.regarding.to_string());
-        self.schedule(Scheduled { key: write.key, object, kind, since: now });
+        self.schedule(Scheduled { key: write.key, object, kind, since: now }, known, now);
     }
 
-    /// In a burst, keeps only the newest step of each template that has no event yet, scheduled as its first step was.
-    fn thin(&mut self) {
+    /// Keeps only the newest step of each template without an event since the burst began, scheduled as its first step
+    /// was.
+    fn thin(&mut self, began: Instant) {
         let mut newest: HashMap<u64, (u64, Scheduled)> = HashMap::new();
         let mut dropped = Vec::new();
-        for write in std::mem::take(&mut self.waiting) {
-            let has_event = || self.objects.peek(&write.object).is_some_and(|object| object.has_success);
+        for write in std::mem::take(&mut self.waiting.successes) {
+            let last_success = self.objects.peek(&write.object).and_then(|object| object.last_success);
+            let has_event = last_success.is_some_and(|at| at >= began);
             match write.kind {
-                WriteKind::Failure | WriteKind::Success | WriteKind::Count(_) => self.waiting.push(write),
-                WriteKind::TemplateStep if !has_event() => {
-                    let number = self.events.peek(&write.key).map_or(0, |known| known.number);
+                WriteKind::Failure | WriteKind::Success | WriteKind::Count(_) => self.waiting.successes.push(write),
+                WriteKind::TemplateStep if !has_event => {
+                    let number = self.scheduled.get(&write.key).map_or(0, |known| known.number);
                     dropped.extend(keep_newer(&mut newest, number, write));
                 }
                 WriteKind::TemplateStep | WriteKind::WorkStep => dropped.push(write.key),
             }
         }
-        self.waiting.extend(newest.into_values().map(|(_, write)| write));
-        self.waiting.sort_by_key(|write| write.since);
+        self.waiting.successes.extend(newest.into_values().map(|(_, write)| write));
+        self.waiting.successes.sort_by_key(|write| write.since);
         for key in dropped {
-            self.events.pop(&key);
+            self.scheduled.remove(&key);
         }
     }
 }

@@ -25,9 +25,7 @@ impl Recorder {
     }
 
     fn record(&mut self, api_version: &str, name: &str, severity: Severity, reason: &'static str, message: &str) {
-        let regarding = json!({"apiVersion": api_version, "kind": "Any", "name": name});
-        let (regarding, message, at) = (Arc::new(regarding), message.to_owned(), Timestamp::UNIX_EPOCH);
-        self.correlator.record(Entry { regarding, severity, reason, message, at }, self.now);
+        self.correlator.record(entry(api_version, name, severity, reason, message), self.now);
     }
 
     fn fail(&mut self, message: &str) {
@@ -49,6 +47,12 @@ impl Recorder {
         };
         due.into_iter().map(write).collect()
     }
+}
+
+fn entry(api_version: &str, name: &str, severity: Severity, reason: &'static str, message: &str) -> Entry {
+    let regarding = json!({"apiVersion": api_version, "kind": "Any", "name": name});
+    let (regarding, message, at) = (Arc::new(regarding), message.to_owned(), Timestamp::UNIX_EPOCH);
+    Entry { regarding, severity, reason, message, at }
 }
 
 #[test]
@@ -198,6 +202,19 @@ fn in_a_burst_each_template_gets_one_event_about_its_newest_step() {
 }
 
 #[test]
+fn in_each_burst_a_template_gets_an_event() {
+    let mut recorder = Recorder::new();
+    for _ in 0..2 {
+        propagate(&mut recorder, 0..150);
+        recorder.pass(1_000);
+        assert!(recorder.write().is_empty());
+        recorder.pass(6_000);
+        assert_eq!(recorder.write().len(), 150);
+        recorder.pass(10_000);
+    }
+}
+
+#[test]
 fn a_burst_without_end_delays_events_by_a_minute() {
     let mut recorder = Recorder::new();
     for second in 0..59 {
@@ -223,25 +240,45 @@ fn a_vanished_event_is_created_again() {
 }
 
 #[test]
+fn waiting_events_are_not_evicted() {
+    let mut recorder = Recorder { is_busy: true, ..Recorder::new() };
+    for (severity, reason) in
+        [(Severity::Warning, event::SYNC_FAILED), (Severity::Normal, event::TAINT_CLUSTER_SUCCEED)]
+    {
+        (0..4_000).for_each(|nth| recorder.record("v1", &format!("{reason}-{nth}"), severity, reason, "any"));
+    }
+    recorder.is_busy = false;
+    assert_eq!(recorder.write().len(), 4_000, "failures");
+    recorder.pass(1_000);
+    assert_eq!(recorder.write().len(), 200, "successes at the limit of their rate");
+}
+
+#[test]
+fn the_writer_is_woken_only_for_earlier_writes() {
+    let mut recorder = Recorder::new();
+    recorder.correlator.plan_wake(recorder.now);
+    for (name, severity, millis, expected) in [
+        ("a", Severity::Normal, 0, Recorded::WakeWriter),
+        ("a", Severity::Normal, 0, Recorded::Waiting),
+        ("b", Severity::Normal, 100, Recorded::Waiting),
+        ("c", Severity::Warning, 0, Recorded::WakeWriter),
+        ("d", Severity::Warning, 0, Recorded::Waiting),
+    ] {
+        recorder.pass(millis);
+        let entry = entry("v1", name, severity, event::SYNC_SUCCEED, "any");
+        assert_eq!(recorder.correlator.record(entry, recorder.now), expected, "{name}");
+    }
+}
+
+#[test]
 fn the_next_write_is_awaited_without_polling() {
     let mut recorder = Recorder::new();
-    assert_eq!(recorder.correlator.next_due(recorder.now), None);
+    assert_eq!(recorder.correlator.plan_wake(recorder.now), None);
     recorder.succeed("done");
-    assert_eq!(recorder.correlator.next_due(recorder.now), Some(Duration::from_secs(1)));
+    assert_eq!(recorder.correlator.plan_wake(recorder.now), Some(Duration::from_secs(1)));
     recorder.pass(1_000);
     recorder.write();
     recorder.pass(1_000);
     recorder.succeed("done");
-    assert_eq!(recorder.correlator.next_due(recorder.now), Some(Duration::from_secs(299)));
-}
-
-#[test]
-fn tokens_are_limited_to_the_burst() {
-    let start = Instant::now();
-    let mut bucket = TokenBucket::new(50.0, 200.0, start);
-    let taken = |bucket: &mut TokenBucket, now| (0..1000).filter(|_| bucket.take(now)).count();
-    assert_eq!(taken(&mut bucket, start), 200);
-    assert_eq!(taken(&mut bucket, start + Duration::from_millis(100)), 5);
-    assert_eq!(taken(&mut bucket, start + Duration::from_secs(60)), 200);
-    assert_eq!(taken(&mut bucket, start), 0, "no tokens without elapsed time");
+    assert_eq!(recorder.correlator.plan_wake(recorder.now), Some(Duration::from_secs(299)));
 }

@@ -38,8 +38,8 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crate::shared::templates::template_of;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::{Accurate, EstimatorResponses};
+use crowsnest_plan::estimation::free_capacity::EstimateCache;
 use crowsnest_plan::estimation::ledger::Ledger;
-use crowsnest_plan::estimation::room::EstimateCache;
 use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
 
 pub struct Scheduler {
@@ -292,7 +292,7 @@ impl Controller for Scheduler {
 
 impl Scheduler {
     async fn schedule(&self, key: BindingKey) -> Result<Outcome, Error> {
-        let waited = self.deferred.begin(&key);
+        let deferral = self.deferred.begin(&key);
         let resource = self.context.kinds.binding(key.scope());
         let Some(binding) = self.context.get_full(resource, &key.namespace, &key.name).await? else {
             return Ok(Outcome::Done);
@@ -315,7 +315,7 @@ impl Scheduler {
         let is_backed = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
         let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref(), is_backed);
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
-        let ended = self.carry_out(plan, at, key, waited).await;
+        let ended = self.carry_out(plan, at, key, deferral).await;
         if let Some(trigger) = report.trigger {
             self.context.metrics.attempts.record_attempt(trigger, began.elapsed(), !needs_retry(&ended));
         }

@@ -42,13 +42,13 @@ impl Scheduler {
         plan: Plan,
         at: At<'_>,
         key: BindingKey,
-        waited: Deferral,
+        deferral: Deferral,
     ) -> Result<Outcome, Error> {
         let At { binding, typed, .. } = at;
         match plan {
             // The result was written, but its status was not.
             Plan::Keep if is_unreported(typed) => {
-                if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled) {
+                if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled) {
                     return Ok(Outcome::Again(wait));
                 }
                 let scheduled = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
@@ -76,7 +76,7 @@ impl Scheduler {
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
                     && at.report.trigger != Some(Trigger::RescheduleRequested)
-                    && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, waited, Progress::Settled)
+                    && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled)
                 {
                     return Ok(Outcome::Again(wait));
                 }

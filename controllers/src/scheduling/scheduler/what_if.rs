@@ -13,8 +13,8 @@ use super::{BindingKey, Question, Scheduler};
 use crate::Error;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::EstimatorResponses;
+use crowsnest_plan::estimation::free_capacity::EstimateCache;
 use crowsnest_plan::estimation::ledger::{Ledger, Moment};
-use crowsnest_plan::estimation::room::EstimateCache;
 use crowsnest_plan::scheduling::{ClusterFacts, Peer, World};
 
 /// A simulation of scheduling: its clusters and reservations are separate from the scheduler's.

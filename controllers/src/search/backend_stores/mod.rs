@@ -15,7 +15,9 @@ use std::time::Duration;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_component_base::metrics::Series;
 use crowsnest_index::Index;
-use crowsnest_index::export::{Export, ExportOptions, ExportProgress, ExportState, Exporter, Remembered, Selection};
+use crowsnest_index::export::{
+    Export, ExportCheckpoint, ExportOptions, ExportProgress, ExportState, Exporter, Selection,
+};
 use crowsnest_search::opensearch::client::Credentials;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -188,7 +190,7 @@ impl<'b> Acting<'b> {
     /// refers to again. Returns the names of all recorded engines.
     async fn settle(&mut self, exports: &BTreeMap<String, (Destination, Desired)>) -> Result<BTreeSet<String>, Error> {
         let now = Timestamp::now().as_millisecond();
-        let known_exports = self.stores.index.remembered_exports().await?;
+        let known_exports = self.stores.index.export_checkpoints().await?;
         let names = known_exports.keys().cloned().collect();
         for (name, known) in known_exports {
             let (is_wanted, is_abandoned) = (exports.contains_key(&name), known.abandoned_at.is_some());
@@ -265,9 +267,9 @@ impl<'b> Acting<'b> {
             })
         };
         let all_settled = exports.keys().all(has_settled);
-        let known_exports = self.stores.index.remembered_exports().await?;
+        let known_exports = self.stores.index.export_checkpoints().await?;
         let abandoned = known_exports.into_iter().filter(|(_, known)| known.abandoned_at.is_some());
-        let abandoned: BTreeMap<String, Remembered> = abandoned.collect();
+        let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
         self.stores.counters.0.lock().cleanups = abandoned.len();
         for (name, known) in abandoned {
             let is_late = is_given_up(known.abandoned_at, Timestamp::now().as_millisecond());

@@ -2,7 +2,7 @@
 //!
 //! Reads registries from the control plane and served resources from the cache, and writes only interests.
 
-mod wanted;
+mod resource_selection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use self::wanted::{Key, Registered, Unresolved};
-use self::wanted::{Member, unresolved, wanted};
+pub use self::resource_selection::{Key, Registered, Unresolved};
+use self::resource_selection::{Member, unresolved, wanted};
 
 type Held = BTreeMap<Key, (Interest, InterestGuard)>;
 

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::{cluster, key, known, spec, targets, yaml};
 use crate::estimation::Estimator;
-use crate::estimation::ask::EstimateRequest;
+use crate::estimation::free_capacity::{EstimateCache, FreeCapacity};
 use crate::estimation::ledger::{LIFE, Ledger, Moment};
-use crate::estimation::room::{EstimateCache, FreeCapacity};
+use crate::estimation::request::EstimateRequest;
 use crate::gates::Gates;
 use crate::scheduling::Estimate;
 

@@ -1,0 +1,62 @@
+//! Token bucket: limits a rate, with bursts. Time is an argument.
+
+use std::time::Instant;
+
+/// A bucket of tokens, which is refilled at a constant rate. It is full at first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenBucket {
+    /// Tokens per second.
+    rate: f64,
+    /// Maximum number of tokens.
+    burst: f64,
+    tokens: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    pub fn new(rate: f64, burst: f64, now: Instant) -> Self {
+        TokenBucket { rate, burst, tokens: burst, at: now }
+    }
+
+    /// Takes one token. Returns false if there is none.
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.tokens = self.tokens_at(now);
+        self.at = self.at.max(now);
+        let is_available = self.tokens >= 1.0;
+        if is_available {
+            self.tokens -= 1.0;
+        }
+        is_available
+    }
+
+    /// True if the bucket is full, as a new one is.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.tokens_at(now) >= self.burst
+    }
+
+    fn tokens_at(&self, now: Instant) -> f64 {
+        let refilled = now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
+        (self.tokens + refilled).min(self.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn tokens_are_limited_to_the_burst() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(50.0, 200.0, start);
+        let take_all = |bucket: &mut TokenBucket, now| (0..1_000).filter(|_| bucket.take(now)).count();
+        assert!(bucket.is_full(start));
+        assert_eq!(take_all(&mut bucket, start), 200);
+        assert_eq!(take_all(&mut bucket, start + Duration::from_millis(100)), 5);
+        assert!(!bucket.is_full(start + Duration::from_secs(2)));
+        assert!(bucket.is_full(start + Duration::from_secs(60)));
+        assert_eq!(take_all(&mut bucket, start + Duration::from_secs(60)), 200);
+        assert_eq!(take_all(&mut bucket, start), 0, "no tokens without elapsed time");
+    }
+}

@@ -1,0 +1,174 @@
+//! Estimates of a scheduler estimator for its cluster: the smaller of what fits on the nodes and what quotas allow.
+//! There is no Cluster object, hence no resource summary and no resource models; the client passes assumed workloads.
+
+use crowsnest_api::work::{Component, ReplicaRequirements};
+
+use super::free_capacity::CapacityFacts;
+use super::ledger::Promise;
+use super::request::EstimateRequest;
+
+/// Number of replicas that fit.
+pub fn replicas(known: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
+    let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
+    answer(known, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, ask| {
+        ask.parts.iter().map(|part| nodes.replicas(part)).sum()
+    })
+}
+
+/// Number of whole component sets that fit.
+pub fn component_sets(known: &CapacityFacts, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
+    answer(known, &EstimateRequest::sets(components), namespace, assumed, |nodes, ask| {
+        nodes.sets(&ask.parts, i64::from(i32::MAX))
+    })
+}
+
+fn answer(
+    known: &CapacityFacts,
+    ask: &EstimateRequest,
+    namespace: &str,
+    assumed: &[Promise],
+    fits: impl FnOnce(&super::nodes::Nodes, &EstimateRequest) -> i64,
+) -> i32 {
+    let Some(nodes) = known.nodes.as_deref().filter(|nodes| !nodes.is_empty()) else { return 0 };
+    let fits = match assumed {
+        [] => fits(nodes, ask),
+        assumed => {
+            let mut left = nodes.clone();
+            for (part, pods) in assumed.iter().flat_map(Promise::parts) {
+                left.put(part, i64::from(pods));
+            }
+            fits(&left, ask)
+        }
+    };
+    let allowed = known.quotas.as_ref().and_then(|quotas| quotas.allow(ask, namespace, assumed.iter()));
+    i32::try_from(fits.min(allowed.unwrap_or(i64::MAX))).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
+    use crate::estimation::nodes::Nodes;
+    use crate::estimation::quotas::{QuotaFacts, Quotas};
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn node(name: &str, labels: Value, taints: Value) -> NodeFacts {
+        NodeFacts::of(&json!({
+            "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints},
+            "status": {"allocatable": {"cpu": "8", "memory": "16", "pods": "11"}},
+        }))
+    }
+
+    fn pod(node: &str, cpu: &str, memory: &str) -> PodFacts {
+        PodFacts::of(&json!({"spec": {"nodeName": node, "containers": [
+            {"resources": {"requests": {"cpu": cpu, "memory": memory}}},
+        ]}}))
+    }
+
+    /// The three nodes of Karmada's own test table. Free: 2 cpu, 6 memory, 8 pods on the first; 3, 5 and 9 on the
+    /// second; everything on the third.
+    fn karmadas_nodes() -> Nodes {
+        let tainted = json!([{"key": "key1", "value": "value1", "effect": "NoSchedule"}]);
+        let nodes = [
+            node("machine1", json!({"a": "1"}), tainted),
+            node("machine2", json!({"a": "3", "b": "2"}), json!([])),
+            node("machine3", json!({}), json!([])),
+        ];
+        let pods = [
+            pod("machine1", "1", "3"),
+            pod("machine1", "3", "3"),
+            pod("machine1", "2", "4"),
+            pod("machine2", "4", "8"),
+            pod("machine2", "1", "3"),
+        ];
+        Nodes::from(free_nodes(&nodes, &pods))
+    }
+
+    fn quota(hard: &str, used: &str) -> Arc<Quotas> {
+        let quota = json!({"spec": {}, "status": {"hard": {"cpu": hard}, "used": {"cpu": used}}});
+        let mut quotas = Quotas::default();
+        let of = quotas.namespaces.entry("team".to_owned()).or_default();
+        of.insert("q".to_owned(), QuotaFacts::of(&quota));
+        Arc::new(quotas)
+    }
+
+    fn requirements_with_claim(claim: Value) -> Option<ReplicaRequirements> {
+        let mut needs = json!({"resourceRequest": {"cpu": "1", "memory": "2"}, "namespace": "team"});
+        if !claim.is_null() {
+            needs["nodeClaim"] = claim;
+        }
+        Some(serde_json::from_value(needs).expect("requirements"))
+    }
+
+    fn tolerant() -> Value {
+        json!({"tolerations": [{"key": "key1", "operator": "Equal", "value": "value1"}]})
+    }
+
+    #[rstest]
+    #[case::a_taint_keeps_away(requirements_with_claim(Value::Null), None, 10)]
+    #[case::tolerated(requirements_with_claim(tolerant()), None, 12)]
+    #[case::by_label(requirements_with_claim(json!({"nodeSelector": {"a": "3"}})), None, 2)]
+    #[case::by_affinity(requirements_with_claim(json!({
+        "hardNodeAffinity": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["0"]}]}]},
+        "tolerations": [{"operator": "Exists"}],
+    })), None, 4)]
+    #[case::no_requirements_are_pods(None, None, 20)]
+    #[case::the_quota_is_smaller(requirements_with_claim(Value::Null), Some(("6", "3")), 3)]
+    #[case::the_quota_is_used_up(requirements_with_claim(Value::Null), Some(("6", "6")), 0)]
+    #[case::the_quota_allows_more(requirements_with_claim(Value::Null), Some(("60", "0")), 10)]
+    fn replicas_that_fit(
+        #[case] requirements: Option<ReplicaRequirements>,
+        #[case] bound: Option<(&str, &str)>,
+        #[case] expected: i32,
+    ) {
+        let quotas = bound.map(|(hard, used)| quota(hard, used));
+        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas };
+        assert_eq!(replicas(&known, requirements.as_ref(), &[]), expected);
+    }
+
+    fn components(value: Value) -> Vec<Component> {
+        serde_json::from_value(value).expect("components")
+    }
+
+    fn parts() -> Vec<Component> {
+        components(json!([
+            {"name": "jm", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}},
+            {"name": "tm", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
+        ]))
+    }
+
+    #[test]
+    fn sets_that_fit() {
+        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        // The untainted nodes have 3 and 8 free CPUs; a set takes 5.
+        assert_eq!(component_sets(&known, &parts(), "team", &[]), 2);
+        let assumed = [Promise::assumed("team", &parts())];
+        assert_eq!(component_sets(&known, &parts(), "team", &assumed), 1);
+        // Without requests there is no limit.
+        assert_eq!(component_sets(&known, &[], "team", &[]), i32::MAX);
+        let known = CapacityFacts { quotas: Some(quota("6", "0")), ..known };
+        assert_eq!(component_sets(&known, &parts(), "team", &[]), 1);
+        assert_eq!(component_sets(&known, &parts(), "team", &assumed), 0);
+        assert_eq!(component_sets(&known, &parts(), "", &[]), 2);
+    }
+
+    #[test]
+    fn assumed_workloads_reduce_the_estimate() {
+        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        let given = components(json!([{"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}]));
+        let left =
+            replicas(&known, requirements_with_claim(Value::Null).as_ref(), &[Promise::assumed("other", &given)]);
+        assert_eq!(left, 7, "three pods fill the second node, and one is on the third");
+    }
+
+    #[rstest]
+    #[case::none(CapacityFacts { nodes: Some(Arc::default()), quotas: None })]
+    #[case::unknown(CapacityFacts::default())]
+    fn without_nodes_nothing_fits(#[case] known: CapacityFacts) {
+        assert_eq!(replicas(&known, None, &[]), 0);
+        assert_eq!(component_sets(&known, &[], "team", &[]), 0);
+    }
+}

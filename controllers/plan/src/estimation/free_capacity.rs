@@ -1,0 +1,190 @@
+//! Free capacity of a cluster at one moment: its status and nodes, less reservations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::ledger::Promise;
+use super::nodes::Nodes;
+use super::quotas::Quotas;
+use super::request::{EstimateKind, EstimateRequest, PodSet};
+use super::resources::Resources;
+use super::summary::{ReservationTotal, Summary};
+
+/// Facts about a cluster, without reservations. Equality is by pointer.
+#[derive(Debug, Clone, Default)]
+pub struct CapacityFacts {
+    /// Nodes less the requests of their pods. `None` until nodes and pods have been listed.
+    pub nodes: Option<Arc<Nodes>>,
+    /// ResourceQuotas. `None` if they are not considered.
+    pub quotas: Option<Arc<Quotas>>,
+}
+
+impl CapacityFacts {
+    pub(super) fn is(&self, other: &CapacityFacts) -> bool {
+        fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
+            a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
+        }
+        same(self.nodes.as_ref(), other.nodes.as_ref()) && same(self.quotas.as_ref(), other.quotas.as_ref())
+    }
+
+    fn bounds(&self, namespace: &str) -> bool {
+        self.quotas.as_ref().is_some_and(|quotas| quotas.namespaces.contains_key(namespace))
+    }
+}
+
+/// Free capacity of a cluster. Values with the same id are equal.
+#[derive(Debug, Clone, Default)]
+pub struct FreeCapacity {
+    id: u64,
+    summary: Option<Arc<Summary>>,
+    known: CapacityFacts,
+    /// Reservations in namespaces with quotas.
+    promises: Vec<Arc<Promise>>,
+    /// Nodes less reservations. `None` without reservations or without known nodes.
+    nodes: Option<Nodes>,
+    /// Nodes of the resource models, less reservations.
+    models: Option<Nodes>,
+    promised: ReservationTotal,
+}
+
+impl FreeCapacity {
+    pub(super) fn new(id: u64, summary: Option<Arc<Summary>>, known: CapacityFacts) -> Self {
+        FreeCapacity { id, summary, known, ..FreeCapacity::default() }
+    }
+
+    /// Subtracts reservations. Identical pods are placed together, in the order of their first occurrence, so that
+    /// the cost depends on the number of distinct pod shapes.
+    pub(super) fn less<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
+        self.id = id;
+        let mut alike: Vec<(&PodSet, i64)> = Vec::new();
+        let mut places: HashMap<&Resources, Vec<usize>> = HashMap::new();
+        for promise in promises {
+            for (part, pods) in promise.parts() {
+                let places = places.entry(&part.request).or_default();
+                match places.iter().find(|index| alike[**index].0.claim == part.claim) {
+                    Some(index) => alike[*index].1 += i64::from(pods),
+                    None => {
+                        places.push(alike.len());
+                        alike.push((part, i64::from(pods)));
+                    }
+                }
+            }
+            if self.known.bounds(&promise.namespace) {
+                self.promises.push(Arc::clone(promise));
+            }
+        }
+        if alike.is_empty() {
+            return self;
+        }
+        let known = self.known.nodes.as_deref();
+        let modelled = self.summary.as_deref().and_then(|summary| summary.models.as_ref());
+        self.nodes = self.nodes.take().or_else(|| known.cloned());
+        self.models = self.models.take().or_else(|| modelled.cloned());
+        for (part, pods) in alike {
+            self.nodes.as_mut().into_iter().for_each(|nodes| nodes.put(part, pods));
+            self.models.as_mut().into_iter().for_each(|nodes| nodes.put(part, pods));
+            self.promised.add(part, pods);
+        }
+        self
+    }
+
+    /// Free capacity if there were no reservations.
+    pub fn unpromised(&self) -> Self {
+        FreeCapacity::new(0, self.summary.clone(), self.known.clone())
+    }
+
+    /// Free capacity if there were no quotas.
+    pub fn unlimited(&self) -> Self {
+        FreeCapacity { id: 0, known: CapacityFacts { quotas: None, ..self.known.clone() }, ..self.clone() }
+    }
+
+    /// Free capacity by the Cluster's status alone, without nodes.
+    pub fn without_nodes(&self) -> Self {
+        FreeCapacity { id: 0, known: CapacityFacts { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
+    }
+
+    /// True if the status has counts per resource model.
+    pub fn is_modelled(&self) -> bool {
+        self.summary.as_ref().is_some_and(|summary| summary.models.is_some())
+    }
+
+    fn nodes(&self) -> Option<&Nodes> {
+        self.nodes.as_ref().or(self.known.nodes.as_deref())
+    }
+
+    /// The estimate: the smaller of what fits by status and by nodes.
+    pub fn fits(&self, ask: &EstimateRequest) -> i64 {
+        let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
+        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
+        match self.nodes() {
+            None => from_summary,
+            Some(nodes) if ask.what == EstimateKind::Sets => nodes.sets(&ask.parts, from_summary),
+            Some(nodes) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(from_summary),
+        }
+    }
+
+    /// Number that the quotas of a namespace allow. `None` without a limit.
+    pub fn allows(&self, ask: &EstimateRequest, namespace: &str) -> Option<i64> {
+        let promises = self.promises.iter().map(AsRef::as_ref);
+        self.known.quotas.as_ref()?.allow(ask, namespace, promises)
+    }
+}
+
+/// Maximum number of cached results, 16 bytes each.
+const KEPT: usize = 1 << 20;
+
+/// Id of the [`FreeCapacity`] and result, by index of the cluster.
+type Answers = Vec<(u64, i64)>;
+
+/// Cache of estimates. While the free capacity of a cluster keeps its id, a cached estimate costs one comparison.
+#[derive(Debug)]
+pub struct EstimateCache {
+    answers: Mutex<LruCache<Arc<EstimateRequest>, Arc<Answers>>>,
+}
+
+impl Default for EstimateCache {
+    fn default() -> Self {
+        EstimateCache { answers: Mutex::new(LruCache::unbounded()) }
+    }
+}
+
+impl EstimateCache {
+    /// Estimates for the free capacities at these indexes, together with the shared request.
+    pub(super) fn fits(
+        &self,
+        ask: EstimateRequest,
+        rooms: &[Arc<FreeCapacity>],
+        among: &[usize],
+    ) -> (Arc<EstimateRequest>, Vec<i64>) {
+        let known =
+            self.answers.lock().get_key_value(&ask).map(|(ask, answers)| (Arc::clone(ask), Arc::clone(answers)));
+        let (ask, answers) = known.unwrap_or_else(|| (Arc::new(ask), Arc::default()));
+        let mut news: Option<Answers> = None;
+        let mut answer = |index: &usize| {
+            let room = rooms.get(*index)?;
+            let known = answers.get(*index).filter(|(id, _)| *id == room.id && room.id != 0);
+            Some(known.map_or_else(
+                || {
+                    let answer = room.fits(&ask);
+                    let news = news.get_or_insert_with(|| answers.as_ref().clone());
+                    news.resize(news.len().max(rooms.len()), (0, 0));
+                    news[*index] = (room.id, answer);
+                    answer
+                },
+                |(_, answer)| *answer,
+            ))
+        };
+        let fits = among.iter().map(|index| answer(index).unwrap_or_default()).collect();
+        if let Some(news) = news {
+            let mut kept = self.answers.lock();
+            kept.put(Arc::clone(&ask), Arc::new(news));
+            while kept.len() > (KEPT / rooms.len().max(1)).max(1) {
+                kept.pop_lru();
+            }
+        }
+        (ask, fits)
+    }
+}

@@ -1,0 +1,154 @@
+//! The request of an estimate, prepared once per decision and evaluated for every cluster.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crowsnest_api::policy::ResourceList;
+use crowsnest_api::work::{Component, NodeClaim, ReplicaRequirements, ResourceBindingSpec};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
+
+use super::resources::Resources;
+
+/// Identical pods: their number and the requests of each.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodSet {
+    /// Name of the component. Empty for a workload with one pod template.
+    pub name: String,
+    pub replicas: i32,
+    /// Requests of one pod, with 1 in `pods`.
+    pub request: Resources,
+    pub claim: Option<NodeClaim>,
+    pub priority_class: String,
+    /// Requests as listed, including resources that nodes do not report.
+    pub listed: Vec<Amount>,
+}
+
+/// A requested resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amount {
+    pub name: String,
+    /// CPU in millicores, everything else in whole units.
+    pub units: i64,
+    /// Value in the scale of its format, see [`on_its_scale`].
+    pub scaled: i64,
+}
+
+/// The value of a quantity in the scale of its format, as Karmada compares component sets: milli-units for decimal,
+/// units for binary formats.
+pub fn on_its_scale(quantity: &Quantity) -> i64 {
+    match quantity.format() {
+        Format::BinarySI => quantity.value(),
+        _ => quantity.milli_value(),
+    }
+}
+
+/// CPU in millicores, everything else in whole units.
+pub fn in_units(name: &str, quantity: &Quantity) -> i64 {
+    if name == "cpu" { quantity.milli_value() } else { quantity.value() }
+}
+
+/// The valid quantities of a list, with their names.
+fn amounts(list: &ResourceList) -> Vec<Amount> {
+    let amount = |(name, quantity): (&String, &k8s_openapi::apimachinery::pkg::api::resource::Quantity)| {
+        let quantity = Quantity::parse(&quantity.0).ok()?;
+        Some(Amount { name: name.clone(), units: in_units(name, &quantity), scaled: on_its_scale(&quantity) })
+    };
+    list.iter().filter_map(amount).collect()
+}
+
+impl PodSet {
+    fn new(name: &str, replicas: i32, request: &ResourceList, claim: Option<&NodeClaim>, priority_class: &str) -> Self {
+        let listed = amounts(request);
+        let mut request = Resources::of_list(request);
+        request.pods = 1;
+        PodSet {
+            name: name.to_owned(),
+            replicas,
+            request,
+            claim: claim.cloned(),
+            priority_class: priority_class.to_owned(),
+            listed,
+        }
+    }
+
+    /// One pod of a workload with a single pod template.
+    pub fn of_replica(requirements: Option<&ReplicaRequirements>) -> Self {
+        match requirements {
+            Some(needs) => {
+                PodSet::new("", 1, &needs.resource_request, needs.node_claim.as_ref(), &needs.priority_class_name)
+            }
+            None => PodSet::new("", 1, &ResourceList::new(), None, ""),
+        }
+    }
+
+    pub fn of_component(component: &Component) -> Self {
+        match &component.replica_requirements {
+            Some(needs) => PodSet::new(
+                &component.name,
+                component.replicas,
+                &needs.resource_request,
+                needs.node_claim.as_ref(),
+                &needs.priority_class_name,
+            ),
+            None => PodSet::new(&component.name, component.replicas, &ResourceList::new(), None, ""),
+        }
+    }
+
+    /// Pods of a binding's workload: one part, or one per component.
+    pub fn of_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
+        match spec.components.as_slice() {
+            [] => vec![PodSet::of_replica(spec.replica_requirements.as_ref())],
+            components => components.iter().map(PodSet::of_component).collect(),
+        }
+    }
+}
+
+/// Request for an estimate. Equal requests have equal results as long as a cluster's free capacity does not
+/// change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EstimateRequest {
+    pub(super) parts: Vec<PodSet>,
+    pub(super) what: EstimateKind,
+    hash: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum EstimateKind {
+    /// Replicas with known requirements.
+    Replicas,
+    /// Replicas without known requirements: only pod slots are counted.
+    Pods,
+    /// Whole component sets.
+    Sets,
+}
+
+impl EstimateRequest {
+    pub fn replicas(requirements: Option<&ReplicaRequirements>) -> Self {
+        let what = if requirements.is_some() { EstimateKind::Replicas } else { EstimateKind::Pods };
+        EstimateRequest::new(vec![PodSet::of_replica(requirements)], what)
+    }
+
+    pub fn sets(components: &[Component]) -> Self {
+        EstimateRequest::new(components.iter().map(PodSet::of_component).collect(), EstimateKind::Sets)
+    }
+
+    fn new(parts: Vec<PodSet>, what: EstimateKind) -> Self {
+        let mut hasher = DefaultHasher::new();
+        what.hash(&mut hasher);
+        for part in &parts {
+            (part.replicas, &part.request).hash(&mut hasher);
+            // Node affinity and tolerations cannot be hashed; equality compares them.
+            part.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
+        }
+        let hash = hasher.finish();
+        EstimateRequest { parts, what, hash }
+    }
+}
+
+/// All fields are strings and integers, so equality is reflexive.
+impl Eq for EstimateRequest {}
+
+impl Hash for EstimateRequest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}

@@ -1,0 +1,132 @@
+//! Dependencies of bindings, by binding and by object.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crowsnest_api::keys::BindingKey;
+use crowsnest_api::object_identity::ObjectIdentity;
+use crowsnest_apimachinery::names::ObjectKey;
+use crowsnest_apimachinery::selector::label_selector_matches;
+use crowsnest_plan::dependencies::Dependency;
+use serde_json::Value;
+
+type Labels = BTreeMap<String, String>;
+
+/// Dependencies of all bindings. Objects are looked up, so that the change of an object does not visit every binding.
+#[derive(Default)]
+pub(super) struct DependencyIndex {
+    dependencies: BTreeMap<BindingKey, Vec<Dependency>>,
+    /// Bindings by the objects that they depend on. The name is empty for dependencies by label selector.
+    parents: HashMap<ObjectKey, BTreeSet<BindingKey>>,
+}
+
+impl DependencyIndex {
+    /// Replaces the dependencies of a binding.
+    pub fn insert(&mut self, parent: &BindingKey, dependencies: &[Dependency]) {
+        self.remove(parent);
+        for dependency in dependencies {
+            self.parents.entry(key_of(dependency)).or_default().insert(parent.clone());
+        }
+        self.dependencies.insert(parent.clone(), dependencies.to_vec());
+    }
+
+    pub fn remove(&mut self, parent: &BindingKey) {
+        for dependency in self.dependencies.remove(parent).into_iter().flatten() {
+            let key = key_of(&dependency);
+            if let Some(parents) = self.parents.get_mut(&key) {
+                parents.remove(parent);
+                if parents.is_empty() {
+                    self.parents.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Removes the bindings that do not exist, and returns them.
+    pub fn remove_deleted(&mut self, exists: impl Fn(&BindingKey) -> bool) -> Vec<BindingKey> {
+        let deleted: Vec<BindingKey> = self.dependencies.keys().filter(|parent| !exists(parent)).cloned().collect();
+        deleted.iter().for_each(|parent| self.remove(parent));
+        deleted
+    }
+
+    /// Bindings that depend on an object with one of these sets of labels.
+    pub fn parents_of(&self, object: &Value, labels: &[&Labels]) -> BTreeSet<BindingKey> {
+        let identity = ObjectIdentity::of(object);
+        let mut found = self.parents.get(&ObjectKey::from(identity)).cloned().unwrap_or_default();
+        let selecting = self.parents.get(&ObjectKey::from(ObjectIdentity { name: "", ..identity }));
+        let selects = |parent: &&BindingKey| {
+            let dependencies = self.dependencies.get(*parent).into_iter().flatten();
+            let mut selecting = dependencies.filter(|dependency| dependency.name.is_empty());
+            selecting.any(|dependency| labels.iter().any(|labels| means(dependency, object, labels)))
+        };
+        found.extend(selecting.into_iter().flatten().filter(selects).cloned());
+        found
+    }
+}
+
+fn key_of(dependency: &Dependency) -> ObjectKey {
+    ObjectKey::from(identity_of(dependency))
+}
+
+fn identity_of(dependency: &Dependency) -> ObjectIdentity<'_> {
+    ObjectIdentity::new(&dependency.api_version, &dependency.kind, &dependency.namespace, &dependency.name)
+}
+
+/// True if a dependency refers to this object with these labels. The version is not part of an object's identity.
+pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &Labels) -> bool {
+    let (wanted, identity) = (identity_of(dependency), ObjectIdentity::of(object));
+    match &dependency.label_selector {
+        _ if !wanted.name.is_empty() => wanted == identity,
+        Some(selector) => wanted == ObjectIdentity { name: "", ..identity } && label_selector_matches(selector, labels),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn dependency(fields: Value) -> Dependency {
+        let mut dependency = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "a"});
+        dependency.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(dependency).unwrap()
+    }
+
+    fn object(api_version: &str, name: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": "Secret", "metadata": {"namespace": "a", "name": name}})
+    }
+
+    fn index() -> DependencyIndex {
+        let mut index = DependencyIndex::default();
+        let by_label = dependency(json!({"labelSelector": {"matchLabels": {"app": "web"}}}));
+        let parent = |name: &str| BindingKey::new("a", name);
+        index.insert(&parent("by-name"), &[dependency(json!({"name": "db"})), dependency(json!({"name": "tls"}))]);
+        index.insert(&parent("by-label"), &[by_label, dependency(json!({"name": "tls"}))]);
+        index.insert(&parent("of-another-group"), &[dependency(json!({"apiVersion": "x.io/v1", "name": "db"}))]);
+        index
+    }
+
+    #[rstest]
+    #[case::by_name("v1", "db", "", &["by-name"])]
+    #[case::several("v1", "tls", "", &["by-label", "by-name"])]
+    #[case::by_label("v1", "other", "web", &["by-label"])]
+    #[case::other_label("v1", "other", "api", &[])]
+    #[case::of_another_group("x.io/v1", "db", "", &["of-another-group"])]
+    #[case::of_another_version("x.io/v2", "db", "", &["of-another-group"])]
+    fn parents_are_found(#[case] api_version: &str, #[case] name: &str, #[case] app: &str, #[case] expected: &[&str]) {
+        let (before, now) = (Labels::new(), Labels::from([("app".to_owned(), app.to_owned())]));
+        let parents = index().parents_of(&object(api_version, name), &[&now, &before]);
+        assert_eq!(parents.iter().map(|parent| parent.name.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn deleted_parents_are_forgotten() {
+        let mut index = index();
+        let deleted = index.remove_deleted(|parent| parent.name == "by-label");
+        assert_eq!(deleted.len(), 2);
+        assert!(index.parents_of(&object("v1", "db"), &[]).is_empty());
+        index.insert(&BindingKey::new("a", "by-label"), &[]);
+        assert!(index.parents.is_empty() && index.dependencies.len() == 1);
+    }
+}

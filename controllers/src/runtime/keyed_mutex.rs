@@ -1,0 +1,27 @@
+//! Named locks: one holder per name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+type Turn = tokio::sync::Mutex<()>;
+
+/// Locks that are held or awaited, by name.
+#[derive(Default)]
+pub struct KeyedMutex(Mutex<HashMap<String, Weak<Turn>>>);
+
+impl KeyedMutex {
+    /// Acquires the lock of a name, until the guard is dropped.
+    pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut locks = self.0.lock();
+            locks.retain(|_, turn| turn.strong_count() > 0);
+            let turn = locks.get(name).and_then(Weak::upgrade).unwrap_or_default();
+            locks.insert(name.to_owned(), Arc::downgrade(&turn));
+            turn
+        };
+        turn.lock_owned().await
+    }
+}
