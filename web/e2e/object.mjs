@@ -304,9 +304,20 @@ async function logs(page, origin, pod, pictures) {
   await page.reload()
   await page.locator('.line[aria-selected=true]').waitFor()
   assert.equal(await page.locator('.whole pre').textContent(), chosen)
+  // The link that skips to the content has the focus and is visible; it must not move the page under the clicks that follow.
   await page.keyboard.press('Tab')
-  // Lines are counted over time.
+  // Lines are counted over time; long ones take several rows if they are wrapped.
   await page.getByRole('img', { name: /^[\d,]+ lines over time, \d+ errors, \d+ warnings$/ }).waitFor()
+  await page.getByRole('checkbox', { name: 'Wrap lines' }).check()
+  await isParameter(page, 'wrap', 'true')
+  await page.locator('.log.wrap .line:not(.probe)').first().waitFor()
+  await page.setViewportSize({ width: 640, height: 850 })
+  await page.waitForFunction(() => [...document.querySelectorAll('.log.wrap .line:not(.probe)')].some((line) => line.getBoundingClientRect().height > 20))
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'logs-wrapped.png') })
+  await page.setViewportSize({ width: 1400, height: 850 })
+  await page.getByRole('checkbox', { name: 'Wrap lines' }).uncheck()
+  await isParameter(page, 'wrap', null)
   // The server applies the filters.
   const word = /\w{3,}/.exec(chosen)[0]
   await page.getByRole('textbox', { name: 'Exclude' }).fill('.*')

@@ -6,7 +6,7 @@ import { accessible, isMain, prefer, signedIn } from './browser.mjs'
 
 const WEB = 'cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web'
 /** Views whose content must fit the screen of a phone. */
-const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`]
+const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`, '/paths?p=deploy/default/web%20-OWNS*..3-%3E%20pod', '/who-can?verb=get&resource=secrets', '/assistants']
 
 /** Walks through all features, on a page that is signed in. */
 export async function shell(page, origin, pictures) {
@@ -15,6 +15,7 @@ export async function shell(page, origin, pictures) {
   await overTime(page, origin, pictures)
   await several(page, origin, pictures)
   await oneObject(page, origin, pictures)
+  await analysis(page, origin, pictures)
   await density(page, origin)
   await phone(page, origin, pictures)
 }
@@ -142,6 +143,36 @@ async function oneObject(page, origin, pictures) {
   await page.waitForURL(/cluster=member2/)
   await tabs.getByRole('link', { name: 'Drift' }).click()
   await page.getByRole('heading', { name: /Drift in member2/ }).waitFor()
+}
+
+/** Paths between objects, access and assistants, by their names in the palette. */
+async function analysis(page, origin, pictures) {
+  const dialog = page.getByRole('dialog', { name: 'Commands and short queries' })
+  const choose = async (name) => {
+    await page.keyboard.press('Control+k')
+    await dialog.getByRole('combobox').fill(name)
+    await dialog.getByRole('option', { name: new RegExp(`^${name}: `) }).click()
+  }
+  await choose('Paths')
+  await page.waitForURL(`${origin}/paths`)
+  await accessible(page)
+  const pattern = 'deploy/default/web -OWNS*..3-> pod'
+  await page.getByRole('textbox', { name: 'Pattern' }).fill(pattern)
+  await page.getByRole('button', { name: 'Find', exact: true }).click()
+  const tree = page.getByRole('tree', { name: `Paths that match ${pattern}` })
+  await tree.locator('[data-kind=Pod]').first().waitFor()
+  await tree.getByRole('treeitem', { name: /ReplicaSet OWNS →/ }).first().waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'paths.png') })
+  await choose('Who can')
+  await page.getByRole('textbox', { name: 'Resource, or URL path' }).fill('secrets')
+  await page.getByRole('button', { name: 'Review', exact: true }).click()
+  await page.waitForURL(`${origin}/who-can?verb=get&resource=secrets`)
+  await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /member1.*Group system:masters/ }).waitFor()
+  await accessible(page)
+  await choose('Assistants')
+  await page.getByText('claude mcp add crowsnest -- crowsnest mcp').waitFor()
+  await accessible(page)
 }
 
 async function density(page, origin) {

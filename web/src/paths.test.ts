@@ -12,6 +12,9 @@ it.each([
   ['/steer', 'steering'],
   ['/steer/quotas', 'steering'],
   ['/why', 'steering'],
+  ['/paths', 'analysis'],
+  ['/who-can', 'analysis'],
+  ['/assistants', 'analysis'],
   ['/plan', 'steering'],
   // Not the first view of the section.
   ['/steer/nonsense', undefined],

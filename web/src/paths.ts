@@ -1,6 +1,6 @@
 // Addresses of views, by the section of the UI that they belong to.
 
-export type Section = 'home' | 'search' | 'object' | 'fleet' | 'steering' | 'saved'
+export type Section = 'home' | 'search' | 'object' | 'fleet' | 'steering' | 'analysis' | 'saved'
 
 const SECTIONS: readonly (readonly [Section, RegExp])[] = [
   ['home', /^\/$/],
@@ -8,6 +8,7 @@ const SECTIONS: readonly (readonly [Section, RegExp])[] = [
   ['object', /^\/object$/],
   ['saved', /^\/saved$/],
   ['fleet', /^\/(fleet(\/(nodes|events|join))?|cluster\/[^/]+)$/],
+  ['analysis', /^\/(paths|who-can|assistants)$/],
   ['steering', /^\/(steer(\/(bindings|failover|quotas|rebalance))?|policy|why|topology|drift|plan)$/],
 ]
 

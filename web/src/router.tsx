@@ -9,6 +9,7 @@ import { Search } from './views/Search'
 const Resource = lazy(() => import('./views/Resource').then((view) => ({ default: view.Resource })))
 const FleetViews = lazy(() => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews })))
 const SteerViews = lazy(() => import('./views/steer/SteerViews').then((view) => ({ default: view.SteerViews })))
+const AnalysisViews = lazy(() => import('./views/analysis/AnalysisViews').then((view) => ({ default: view.AnalysisViews })))
 const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
 
 export function Views() {
@@ -28,6 +29,8 @@ export function Views() {
         <FleetViews />
       ) : part === 'steering' ? (
         <SteerViews />
+      ) : part === 'analysis' ? (
+        <AnalysisViews />
       ) : (
         <NoSuchPage />
       )}

@@ -3,9 +3,9 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apiserver::authn::bearer::bearer_token;
-use crowsnest_process::origin::is_allowed_origin;
+use crowsnest_process::origin::check_origin;
 use crowsnest_process::reply::{StatusResponse, json};
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 
@@ -37,9 +37,7 @@ pub(super) async fn forward(State(ui): State<Ui>, request: Request) -> Response 
 }
 
 async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiError> {
-    if !is_allowed_origin(request.uri(), request.headers()) {
-        return Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed"));
-    }
+    check_origin(request.uri(), request.headers())?;
     if request.method() != Method::POST {
         let mut refused = StatusResponse::into_response(ApiError::method_not_allowed());
         refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));

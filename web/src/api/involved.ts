@@ -1,8 +1,8 @@
-// The object that an Event is about.
+// Events: the object that one is about, and the time of its last occurrence.
 import { objectAddress, searchAddress } from './address'
 import { groupOf } from './client'
 import { resourceOf } from './kinds'
-import type { KubeObject } from './types'
+import type { KubeEvent, KubeObject } from './types'
 
 export interface Involved {
   apiVersion?: string
@@ -25,6 +25,12 @@ export function involvedAddress(cluster: string, { apiVersion, kind, namespace, 
   if (apiVersion !== undefined && resource !== undefined) return objectAddress({ cluster, apiVersion, resource, namespace: CLUSTER_SCOPED.has(kind) ? undefined : namespace || undefined, name })
   return searchAddress({ q: `kind:${kind} name:="${name}"${namespace ? ` ns:="${namespace}"` : ''} cluster:="${cluster}"` })
 }
+
+/** The time of the last occurrence, of core/v1 and events.k8s.io/v1 Events. */
+export const lastOccurrence = (event: KubeEvent): string | undefined => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
+
+/** The order by last occurrence, newest first. */
+export const newestFirst = (a: KubeEvent, b: KubeEvent): number => (lastOccurrence(b) ?? '').localeCompare(lastOccurrence(a) ?? '')
 
 /** Built-in kinds without a namespace. */
 const CLUSTER_SCOPED = new Set(['Node', 'Namespace', 'PersistentVolume', 'StorageClass', 'Cluster', 'ClusterPropagationPolicy', 'ClusterOverridePolicy', 'ClusterResourceBinding', 'ClusterTaintPolicy'])

@@ -38,12 +38,14 @@ export function quarters(q: string, seconds: number): string[] {
   return POINTS.map((minutes) => within(q, { from: seconds - minutes * 60, to: seconds - (minutes - 15) * 60 }))
 }
 
-/** Number of matches over the last hour, oldest first, up to `now`; of Events, the number in each quarter. */
-export async function trendOf(name: ProblemName, q: string, now: number, signal: AbortSignal): Promise<number[]> {
-  if (name === 'warnings') {
-    const counts = await Promise.all(quarters(q, Date.now() / 1000).map((quarter) => counted(quarter, [], signal)))
-    return counts.map(({ total }) => total)
-  }
-  const before = await Promise.all(POINTS.map((minutes) => counted(`${q} at:now-${minutes}m`, [], signal)))
-  return [...before.map(({ total }) => total), now]
+/** Number of matches at each point of the last hour, oldest first; of Events, in each quarter of it. */
+export async function pastCounts(name: ProblemName, q: string, signal: AbortSignal): Promise<number[]> {
+  const queries = isCountedByTime(name) ? quarters(q, Date.now() / 1000) : POINTS.map((minutes) => `${q} at:now-${minutes}m`)
+  const counts = await Promise.all(queries.map((query) => counted(query, [], signal)))
+  return counts.map(({ total }) => total)
 }
+
+const isCountedByTime = (name: ProblemName) => name === 'warnings'
+
+/** The last hour up to now: past counts are requested rarely, and the current one is always that of the problem. */
+export const trendOf = (name: ProblemName, past: readonly number[], now: number): number[] => (isCountedByTime(name) ? [...past] : [...past, now])

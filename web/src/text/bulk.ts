@@ -13,7 +13,9 @@ const en = {
   heads: ['Object', 'Cluster', 'Namespace', 'Result'],
   checking: 'checking (dry run)',
   accepted: 'accepted (dry run)',
+  waiting: 'waiting',
   running: 'in progress',
+  notStarted: 'not started',
   done: 'done',
   copies: 'Copies of a template are reverted: restart the template in the control plane instead.',
   refusedSome: (n: number) => (n === 1 ? '1 object was refused and is left out.' : `${n} objects were refused and are left out.`),
@@ -23,6 +25,9 @@ const en = {
   nothing: 'No object was accepted.',
   run: { restart: 'Restart', delete: 'Delete' } as Record<BulkAction, string>,
   cancel: 'Cancel',
+  stop: 'Stop',
+  stopping: 'Requests in progress are being completed.',
+  stoppedEarly: (n: number) => (n === 1 ? 'Stopped: 1 object was not changed.' : `Stopped: ${n} objects were not changed.`),
   close: 'Close',
 }
 
@@ -36,7 +41,9 @@ const zh: typeof en = {
   heads: ['对象', '集群', '命名空间', '结果'],
   checking: '正在检查（试运行）',
   accepted: '已接受（试运行）',
+  waiting: '等待中',
   running: '正在进行',
+  notStarted: '未开始',
   done: '完成',
   copies: '模板的副本会被还原：请改为重启控制面中的模板。',
   refusedSome: (n) => `${n} 个对象被拒绝，不会执行。`,
@@ -46,6 +53,9 @@ const zh: typeof en = {
   nothing: '没有被接受的对象。',
   run: { restart: '重启', delete: '删除' },
   cancel: '取消',
+  stop: '停止',
+  stopping: '正在完成进行中的请求。',
+  stoppedEarly: (n) => `已停止：${n} 个对象未更改。`,
   close: '关闭',
 }
 

@@ -2,6 +2,7 @@
 import ts from 'typescript'
 import { describe, expect, test } from 'vitest'
 import type { Locale } from '../prefs'
+import { analysisText } from './analysis'
 import { asking } from './asking'
 import { bulkText } from './bulk'
 import { en } from './en'
@@ -14,11 +15,11 @@ import { resultsText } from './results'
 import { steerText } from './steer'
 import { zh } from './zh-CN'
 
-const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, bulk: bulkText, fleet: fleetText, history: historyText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, analysis: analysisText, asking, bulk: bulkText, fleet: fleetText, history: historyText, home: homeText, journal: journalText, object, results: resultsText, steer: steerText }
 /** Proper names that are the same in every language. */
 const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */
-const SAMPLES = /^(locale|commandNames\.en|(keyTable|languageTable)\.\d+\.0|atHint|confirm)$/
+const SAMPLES = /^(locale|commandNames\.en|(keyTable|languageTable)\.\d+\.0|atHint)$/
 
 /** Texts by path: `tabs.yaml`, `keyTable.2.1`; functions by their results for sample arguments. */
 function texts(of: object, path = ''): [string, string][] {

@@ -2,7 +2,6 @@
 import type { Locale } from '../prefs'
 
 const en = {
-  steering: 'Propagation',
   views: 'Views of propagation',
   tabs: { policies: 'Policies', bindings: 'Propagated', failover: 'Failover', quotas: 'Quotas', rebalance: 'Rebalance', plan: 'What if' },
   kind: 'Kind',
@@ -98,7 +97,6 @@ const en = {
 
   tree: (name: string) => `Topology of ${name}`,
   treeHint: 'Arrow keys navigate the tree, Space shows an object, Enter opens it. Live/wanted replicas; dashed: suspended; red: failing.',
-  treeHeads: ['Object', 'Name', 'Cluster', 'State'],
   showMembers: 'Expand',
   hideMembers: 'Collapse',
   onlyProblems: 'Problems only',
@@ -117,7 +115,6 @@ const en = {
   added: (n: number) => `${n} ${n === 1 ? 'field' : 'fields'} that only the member has (defaults and other writers)`,
   wholeDiff: 'Diff of whole manifests',
   fromPlan: 'The desired state is the manifest of its Work, from the plan API; the live state is read from the member with your permissions.',
-  notInMember: (cluster: string) => `It is not in ${cluster}.`,
 
   planTitle: 'What if',
   planHint: 'Write policies, overrides, quotas, clusters or workloads as YAML documents. Nothing is stored until you choose Apply.',
@@ -140,7 +137,6 @@ const en = {
   applied: 'Stored:',
   conflict: 'Some fields are owned by another manager:',
   force: 'Take over fields of other managers',
-  versionGone: 'The object has changed since it was read. Start again from the stored object.',
   copyLink: 'Copy link to this draft',
   linked: 'Copied',
   noClipboard: 'The clipboard is available only over HTTPS.',
@@ -187,7 +183,6 @@ const en = {
   failoverEvents: 'Events',
   noneOfThese: 'None.',
   onlyYours: 'Only objects that you may read are shown.',
-  confirm: (cluster: string) => `kubectl annotate … failover.crowsnest.io/confirmed-stopped=${cluster}`,
 
   quotaUse: (used: string, whole: string) => `${used} of ${whole}`,
   noQuotas: 'There is no FederatedResourceQuota that you may read.',
@@ -216,7 +211,6 @@ const en = {
 }
 
 const zh: typeof en = {
-  steering: '调度与分发',
   views: '分发视图',
   tabs: { policies: '策略', bindings: '已分发', failover: '故障转移', quotas: '配额', rebalance: '重新平衡', plan: '假设' },
   kind: '类型',
@@ -312,7 +306,6 @@ const zh: typeof en = {
 
   tree: (name) => `${name} 的拓扑`,
   treeHint: '用方向键在树中移动，空格显示对象，Enter 打开。副本为实际/期望；虚线：已暂停；红色：失败。',
-  treeHeads: ['对象', '名称', '集群', '状态'],
   showMembers: '显示内容：',
   hideMembers: '隐藏内容：',
   onlyProblems: '仅显示问题',
@@ -331,7 +324,6 @@ const zh: typeof en = {
   added: (n) => `只有成员集群才有的 ${n} 个字段（默认值以及他人写入的）`,
   wholeDiff: '完整清单对比',
   fromPlan: '期望值是其 Work 携带的内容，由 plan API 提供；实际值用您自己的权限从成员集群读取。',
-  notInMember: (cluster) => `${cluster} 中没有它。`,
 
   planTitle: '假设',
   planHint: '编写策略、覆盖策略、配额、集群或工作负载，文档数量不限。选择“应用”之前不会保存任何内容。',
@@ -354,7 +346,6 @@ const zh: typeof en = {
   applied: '已保存：',
   conflict: '有字段属于其他管理者。是否接管由您决定：',
   force: '接管其他管理者的字段',
-  versionGone: '读取之后它已被修改。请重新从已保存的对象开始。',
   copyLink: '复制此草稿的链接',
   linked: '已复制',
   noClipboard: '未通过 TLS 提供的页面不能使用剪贴板。',
@@ -401,7 +392,6 @@ const zh: typeof en = {
   failoverEvents: '放置历史',
   noneOfThese: '没有。',
   onlyYours: '只显示您有权读取的内容。',
-  confirm: (cluster) => `kubectl annotate … failover.crowsnest.io/confirmed-stopped=${cluster}`,
 
   quotaUse: (used, whole) => `${used} / ${whole}`,
   noQuotas: '没有您有权读取的 FederatedResourceQuota。',

@@ -1,7 +1,7 @@
 // Actions on several results: a dry run of each in its cluster, then the confirmed action.
-import { useEffect, useState } from 'react'
-import type { ObjectRef } from '../api/client'
-import { CONTROL_PLANE } from '../api/client'
+import { useEffect, useRef, useState } from 'react'
+import { CONTROL_PLANE, type ObjectRef } from '../api/client'
+import { mapConcurrently } from '../api/concurrency'
 import { keyOf } from '../api/pages'
 import type { Hit } from '../api/types'
 import { KindIcon } from '../icons/Icon'
@@ -61,44 +61,45 @@ export function Bulk({ marked, onClear }: BulkProps) {
   )
 }
 
-type State = { at: 'checking' | 'accepted' | 'running' | 'done' } | { at: 'refused'; why: string }
-const TONES: Record<State['at'], Tone> = { checking: 'busy', accepted: 'idle', running: 'busy', done: 'good', refused: 'bad' }
+type State = { at: 'checking' | 'accepted' | 'waiting' | 'running' | 'done' | 'notStarted' } | { at: 'refused'; why: string }
+const TONES: Record<State['at'], Tone> = { checking: 'busy', accepted: 'idle', waiting: 'idle', running: 'busy', done: 'good', notStarted: 'warn', refused: 'bad' }
+type Phase = 'checking' | 'checked' | 'running' | 'stopping' | 'stopped' | 'done'
 
 const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, earnest: Earnest) =>
   action === 'delete' ? removeObject(ref, uid, earnest) : restartObject(ref, new Date(), earnest)
-
-/** Calls a function for each item, a few at a time. */
-async function each<T>(items: readonly T[], call: (item: T) => Promise<void>): Promise<void> {
-  const rest = [...items]
-  const one = async () => {
-    for (let next = rest.shift(); next !== undefined; next = rest.shift()) await call(next)
-  }
-  await Promise.all(Array.from({ length: AT_ONCE }, one))
-}
 
 function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; onClose: (done: boolean) => void }) {
   const t = useTextOf(bulkText)
   const object = useTextOf(texts)
   const [states, setStates] = useState<ReadonlyMap<string, State>>(new Map())
   const [typed, setTyped] = useState('')
-  const [phase, setPhase] = useState<'checking' | 'checked' | 'running' | 'done'>('checking')
+  const [phase, setPhase] = useState<Phase>('checking')
+  /** Set on stopping and closing: no further request is sent. Requests in progress are completed, since their effect would be unknown. */
+  const stopped = useRef(false)
   const stateOf = (hit: Hit): State => states.get(keyOf(hit)) ?? { at: 'checking' }
   const put = (hit: Hit, state: State) => setStates((before) => new Map(before).set(keyOf(hit), state))
-  const send = (targets: readonly Hit[], earnest: Earnest, success: State['at'] & ('accepted' | 'done')) =>
-    each(targets, async (hit) => {
+  /** Sends the requests; for each, true if it was sent before the action was stopped. */
+  const send = (targets: readonly Hit[], earnest: Earnest) =>
+    mapConcurrently(targets, AT_ONCE, async (hit) => {
+      if (stopped.current) {
+        put(hit, { at: 'notStarted' })
+        return false
+      }
+      put(hit, { at: earnest === 'real' ? 'running' : 'checking' })
       try {
         await run(action, hit, hit.uid, earnest)
-        put(hit, { at: success })
+        put(hit, { at: earnest === 'real' ? 'done' : 'accepted' })
       } catch (error) {
         put(hit, { at: 'refused', why: explain(error, hit.cluster, object) })
       }
+      return true
     })
 
   useEffect(() => {
-    let gone = false
-    void send(hits, 'dry-run', 'accepted').then(() => !gone && setPhase('checked'))
+    stopped.current = false
+    void send(hits, 'dry-run').then(() => !stopped.current && setPhase('checked'))
     return () => {
-      gone = true
+      stopped.current = true
     }
   }, [])
 
@@ -108,11 +109,18 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
   const label = t.title[action](hits.length)
   const start = () => {
     setPhase('running')
-    accepted.forEach((hit) => put(hit, { at: 'running' }))
-    void send(accepted, 'real', 'done').then(() => setPhase('done'))
+    accepted.forEach((hit) => put(hit, { at: 'waiting' }))
+    void send(accepted, 'real').then((sent) => setPhase(sent.includes(false) ? 'stopped' : 'done'))
   }
+  const stop = () => {
+    stopped.current = true
+    setPhase('stopping')
+  }
+  const isStarted = phase === 'running' || phase === 'stopping'
+  const notStarted = hits.filter((hit) => stateOf(hit).at === 'notStarted').length
   return (
-    <Modal label={label} className="wide" onClose={() => onClose(phase === 'done')}>
+    // Escape stops the action first, so that its results are seen.
+    <Modal label={label} className="wide" onClose={() => (isStarted ? stop() : onClose(phase === 'done'))}>
       <h2>{label}</h2>
       {action === 'restart' && hits.some(({ cluster }) => cluster !== CONTROL_PLANE) && <p className="notice">{t.copies}</p>}
       <Table label={label} heads={t.heads}>
@@ -135,10 +143,15 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
         })}
       </Table>
       {phase === 'checked' && refused > 0 && <p className="bad">{t.refusedSome(refused)}</p>}
-      {phase === 'done' ? (
-        <button type="button" onClick={() => onClose(true)}>
+      <p role="status">{phase === 'stopped' ? t.stoppedEarly(notStarted) : ''}</p>
+      {phase === 'done' || phase === 'stopped' ? (
+        <button type="button" onClick={() => onClose(phase === 'done')}>
           {t.close}
         </button>
+      ) : isStarted ? (
+        <Control why={phase === 'stopping' ? t.stopping : undefined} onClick={stop}>
+          {t.stop}
+        </Control>
       ) : (
         <p className="tools">
           {accepted.length > 1 && (

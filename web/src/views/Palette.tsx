@@ -44,6 +44,9 @@ const VIEWS = {
   quotas: '/steer/quotas',
   rebalance: '/steer/rebalance',
   plan: '/plan',
+  paths: '/paths',
+  whoCan: '/who-can',
+  assistants: '/assistants',
   newPolicy: '/plan?new=PropagationPolicy',
   newOverride: '/plan?new=OverridePolicy',
 } satisfies Partial<Record<keyof Text['commandNames'], string>>

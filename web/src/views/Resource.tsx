@@ -25,7 +25,7 @@ import { History } from './object/History'
 import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
 import { isSecret, readWithheld } from './object/objects'
-import { placementTabs, type PlacementTab } from './object/placement'
+import { isPlacementTab, placementTabs, type PlacementTab } from './object/placement'
 import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useView } from './object/state'
@@ -122,7 +122,7 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
       {!object.data && failure === undefined && <Skeleton />}
-      {tabs.includes(tab) && isPlacement(tab) && <Propagation tab={tab} refTo={ref} chosen={view.in} />}
+      {tabs.includes(tab) && isPlacementTab(tab) && <Propagation tab={tab} refTo={ref} chosen={view.in} />}
       {tab === 'history' && <History refTo={ref} object={gone ? undefined : object.data} />}
       {tab === 'related' && <Related refTo={ref} />}
       {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
@@ -130,8 +130,6 @@ function Shown({ view: { tab: named, ...ref } }: { view: ObjectView }) {
     </article>
   )
 }
-
-const isPlacement = (tab: Tab): tab is PlacementTab => tab === 'placement' || tab === 'topology' || tab === 'drift'
 
 /** Views of the template's propagation; a copy has those of its template, and the drift in its own cluster. */
 function Propagation({ tab, refTo, chosen }: { tab: PlacementTab; refTo: ObjectRef; chosen: string | undefined }) {

@@ -14,6 +14,7 @@ it.each([
   ['/plan', '?new=OverridePolicy', ['steering', 'plan']],
   ['/policy', '?kind=PropagationPolicy&namespace=shop&name=web', ['steering', 'PropagationPolicy shop/web']],
   ['/saved', '', ['savedSearches']],
+  ['/who-can', '?resource=secrets', ['whoCan']],
   ['/object', '?cluster=m1&apiVersion=v1&resource=pods&namespace=shop&name=web-0', ['m1', 'shop', 'pods', 'web-0']],
   ['/object', '?cluster=m1&apiVersion=v1&resource=nodes&name=n1', ['m1', 'nodes', 'n1']],
   ['/nosuchpage', '', []],

@@ -24,14 +24,20 @@ const PAGES: Record<string, keyof Text['pages']> = {
   '/steer/quotas': 'quotas',
   '/steer/rebalance': 'rebalance',
   '/plan': 'plan',
+  '/paths': 'paths',
+  '/who-can': 'whoCan',
+  '/assistants': 'assistants',
 }
+
+/** Pages that belong to no section of the navigation. */
+const STANDALONE = new Set(['/paths', '/who-can', '/assistants'])
 
 /** From the section to the view itself; the home page has none. */
 export function crumbsOf(path: string, search: string): Crumb[] {
   const fleet: Crumb = { page: 'fleet', href: '/fleet' }
   const steering: Crumb = { page: 'steering', href: '/steer' }
   const page = PAGES[path]
-  if (page) return [path.startsWith('/fleet') ? fleet : steering, { page }]
+  if (page) return [...(path.startsWith('/fleet') ? [fleet] : STANDALONE.has(path) ? [] : [steering]), { page }]
   if (path === '/fleet') return [{ page: 'fleet' }]
   if (path === '/steer') return [{ page: 'steering' }]
   if (path === '/saved') return [{ page: 'savedSearches' }]

@@ -1,5 +1,6 @@
 // Results over time, with a brush: a drag, or arrow keys with Shift, select a range.
 import { useEffect, useId, useState, type KeyboardEvent, type PointerEvent } from 'react'
+import { mapConcurrently } from '../../api/concurrency'
 import { counted } from '../../api/kube'
 import { Asking, useAsk } from '../Asking'
 import { clock, number, weekday } from '../format'
@@ -42,11 +43,8 @@ interface Bar extends Range {
   count: number
 }
 
-async function countsOf(q: string, buckets: Range[], signal: AbortSignal): Promise<Bar[]> {
-  const bars: Bar[] = []
-  const one = async (bucket: Range) => ({ ...bucket, count: (await counted(within(q, bucket), [], signal)).total })
-  for (let nth = 0; nth < buckets.length; nth += AT_ONCE) bars.push(...(await Promise.all(buckets.slice(nth, nth + AT_ONCE).map(one))))
-  return bars
+function countsOf(q: string, buckets: readonly Range[], signal: AbortSignal): Promise<Bar[]> {
+  return mapConcurrently(buckets, AT_ONCE, async (bucket) => ({ ...bucket, count: (await counted(within(q, bucket), [], signal)).total }))
 }
 
 function Counted({ q, onAsk }: HistogramProps) {

@@ -34,12 +34,12 @@ const DRAINED: Taint = { key: 'drained', effect: 'NoExecute' }
 const planAddress = (name: string, more: Record<string, unknown> = {}) =>
   `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...more })}`
 
-/** A draft in which a taint evicts all workloads that do not tolerate it. */
-async function drainedAddress(cluster: Cluster): Promise<string> {
+/** A draft in which a taint evicts all workloads that do not tolerate it; undefined if it is too long for an address. */
+async function drainedAddress(cluster: Cluster): Promise<string | undefined> {
   const [{ toFragment }, { withoutServers }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
   const draft = withoutServers({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
   const fragment = await toFragment(print(draft))
-  return `${planAddress(cluster.metadata.name, { drained: true })}${fragment === undefined ? '' : `#${fragment}`}`
+  return fragment === undefined ? undefined : `${planAddress(cluster.metadata.name, { drained: true })}#${fragment}`
 }
 
 export function ClusterPage({ name }: { name: string }) {
@@ -97,6 +97,7 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
   const t = useTextOf(fleetText)
   const [, navigate] = useLocation()
   const [doing, setDoing] = useState<'cordon' | 'taints'>()
+  const [failure, setFailure] = useState<{ error?: unknown; text?: string }>({})
   const wish = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
   const mayPatch = useMay({ ...wish, verb: 'patch' })
   const mayDelete = useMay({ ...wish, verb: 'delete' })
@@ -105,6 +106,11 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
     setDoing(undefined)
     onDone()
   }
+  const previewDrain = (of: Cluster) =>
+    drainedAddress(of).then(
+      (address) => (address === undefined ? setFailure({ text: t.drainTooLong }) : navigate(address)),
+      (error: unknown) => setFailure({ error }),
+    )
   return (
     <div className="acts">
       <Control why={patching} onClick={() => setDoing('cordon')}>
@@ -115,12 +121,14 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
       </Control>
       {cluster && <Link href={planAddress(name)}>{t.whatIf}</Link>}
       {cluster && (
-        <button type="button" onClick={() => void drainedAddress(cluster).then(navigate)}>
+        <button type="button" onClick={() => void previewDrain(cluster)}>
           {t.whatIfDrained}
         </button>
       )}
       {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control why={t.mayNotDelete(name)}>{t.unjoin}</Control>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
+      <Problem error={failure.error} />
+      {failure.text !== undefined && <p role="alert">{failure.text}</p>}
       {doing === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
       {doing === 'taints' && cluster && <Taints cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
     </div>

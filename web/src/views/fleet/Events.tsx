@@ -3,7 +3,8 @@ import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import { isKind } from '../../api/client'
-import { involvedAddress, involvedOf } from '../../api/involved'
+import { mapConcurrently } from '../../api/concurrency'
+import { involvedAddress, involvedOf, lastOccurrence, newestFirst } from '../../api/involved'
 import { clusterOf, counted, objectsOf } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { Answer, useAsk } from '../../parts/Asking'
@@ -114,15 +115,14 @@ function useCounts(asked: string, span: Span, live: boolean) {
     ['histogram', asked, span, wanted[0]!.from],
     async (signal) => {
       const open = wanted.filter((bucket) => !known.has(key(bucket)))
-      const one = async (bucket: Bucket) => {
+      const one = async (bucket: Bucket): Promise<Counts> => {
         const { total, facets } = await counted(key(bucket), ['type'], signal)
         const warnings = facets.type?.find(({ value }) => value === 'Warning')?.count ?? 0
         const counts = { ...bucket, warnings, others: total - warnings }
         if (bucket.over) known.set(key(bucket), counts)
         return counts
       }
-      const found: Counts[] = []
-      for (let nth = 0; nth < open.length; nth += AT_ONCE) found.push(...(await Promise.all(open.slice(nth, nth + AT_ONCE).map(one))))
+      const found = await mapConcurrently(open, AT_ONCE, one)
       return wanted.map((bucket) => known.get(key(bucket)) ?? found.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
     },
     live ? 5_000 : false,
@@ -217,8 +217,6 @@ function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: 
   )
 }
 
-const lastOf = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
-
 /** The newest events that match a query. */
 export function EventTable({ q, live, most = MOST }: { q: string; live: boolean; most?: number }) {
   const t = useTextOf(fleetText)
@@ -226,7 +224,7 @@ export function EventTable({ q, live, most = MOST }: { q: string; live: boolean;
     ['events', q, most],
     async (signal) => {
       const [found, count] = await Promise.all([objectsOf<KubeEvent>(`${q} sort:-last`, most, signal), counted(q, [], signal)])
-      return { found: found.sort((a, b) => (lastOf(b) ?? '').localeCompare(lastOf(a) ?? '')), total: count.total }
+      return { found: found.sort(newestFirst), total: count.total }
     },
     live ? 5_000 : false,
   )
@@ -262,7 +260,7 @@ function EventRow({ event }: { event: KubeEvent }) {
   const named = `${about.kind ?? ''} ${about.namespace ? `${about.namespace}/` : ''}${about.name ?? ''}`.trim()
   return (
     <tr>
-      <td title={lastOf(event)}>{since(lastOf(event))}</td>
+      <td title={lastOccurrence(event)}>{since(lastOccurrence(event))}</td>
       <td>
         <ClusterName name={cluster} />
       </td>

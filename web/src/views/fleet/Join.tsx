@@ -5,8 +5,8 @@ import { clusterInfo, kubeconfig, makeAccount } from '../../api/joining'
 import { useFleet } from '../../api/useFleet'
 import { useMay } from '../../api/useMay'
 import { Problem } from '../../parts/Asking'
+import { Command } from '../../parts/Command'
 import { Control } from '../../parts/Control'
-import { useCopied } from '../../parts/flash'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
@@ -88,24 +88,5 @@ function Shown({ account }: { account: Account }) {
         <span className="notice">{t.accountNote}</span>
       </p>
     </section>
-  )
-}
-
-/** Text to copy. */
-export function Command({ text }: { text: string }) {
-  const t = useTextOf(fleetText)
-  const [copied, copy] = useCopied()
-  return (
-    <div className="command">
-      <pre tabIndex={0} aria-label={text.split('\n')[0]}>
-        {text}
-      </pre>
-      <Control
-        why={navigator.clipboard === undefined ? t.noClipboard : undefined}
-        onClick={() => void copy(text)}
-      >
-        {copied !== undefined ? t.copied : t.copy}
-      </Control>
-    </div>
   )
 }

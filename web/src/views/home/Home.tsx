@@ -3,7 +3,7 @@ import { Link } from 'wouter'
 import { clusterAddress, objectAddress, searchAddress } from '../../api/address'
 import { getJson } from '../../api/client'
 import { clusterFacts, type ClusterFacts, type Room } from '../../api/clusters'
-import { problemsOf, trendOf, type Problem } from '../../api/problems'
+import { pastCounts, problemsOf, trendOf, type Problem } from '../../api/problems'
 import { readable } from '../../api/quantity'
 import type { ClusterStatus, FleetStatus, Hit } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
@@ -63,8 +63,9 @@ function Shown() {
 function Answered({ clusters, problems }: { clusters: ClusterStatus[]; problems: Problem[] | undefined }) {
   const t = useTextOf(homeText)
   if (!problems) return <Skeleton />
-  const { tone, down, problems: open } = verdictOf(clusters, problems)
-  const text = clusters.length === 0 ? t.noClusters : down > 0 ? t.notReady(down, clusters.length) : open > 0 ? t.needAttention(open) : t.allWell(clusters.length)
+  const { tone, notReady } = verdictOf(clusters, problems)
+  const text =
+    clusters.length === 0 ? t.noClusters : notReady > 0 ? t.notReady(notReady, clusters.length) : problems.length > 0 ? t.needAttention(problems.length) : t.allWell(clusters.length)
   return (
     <p className={`verdict ${tone}`} role="status">
       <i aria-hidden="true">{GLYPHS[tone]}</i> {text}
@@ -106,8 +107,10 @@ function Attention({ problems }: { problems: Problem[] }) {
 /** The number over the last hour. */
 function Trend({ problem: { name, q, found } }: { problem: Problem }) {
   const t = useTextOf(homeText)
-  const trend = useAsk(['trend', name], (signal) => trendOf(name, q, found.total, signal), TREND_EVERY)
-  return trend.data ? <Spark values={trend.data} label={t.trend(trend.data.map(number).join(', '))} /> : null
+  const past = useAsk(['past counts', name], (signal) => pastCounts(name, q, signal), TREND_EVERY)
+  if (!past.data) return null
+  const values = trendOf(name, past.data, found.total)
+  return <Spark values={values} label={t.trend(values.map(number).join(', '))} />
 }
 
 function Clusters({ clusters }: { clusters: ClusterStatus[] }) {
@@ -186,7 +189,10 @@ function Recent({ of, q }: { of: 'changes' | 'rollouts'; q: string }) {
         {hits.map((hit) => (
           <li key={`${hit.cluster}/${hit.kind}/${hit.namespace}/${hit.name}`}>
             <KindIcon kind={hit.kind} /> <Link href={objectAddress(hit)}>{`${hit.namespace ? `${hit.namespace}/` : ''}${hit.name}`}</Link> <ClusterName name={hit.cluster} /> {hit.ready}{' '}
-            <Pill state={hit.status} /> <span className="why">{since(hit.created)}</span>
+            <Pill state={hit.status} />{' '}
+            <span className="why" title={hit.created}>
+              {t.age(since(hit.created))}
+            </span>
           </li>
         ))}
       </ul>

@@ -4,6 +4,7 @@ import { shownClusters, verdictOf } from './verdict'
 
 const cluster = (name: string, ready: ClusterStatus['ready'] = 'True'): ClusterStatus => ({ name, ready, objects: 0, pods: 0 })
 const PODS = { name: 'pods', tone: 'bad' } as const
+const EVICTING = { name: 'evicting', tone: 'busy' } as const
 const WARNINGS = { name: 'warnings', tone: 'warn' } as const
 
 it.each([
@@ -11,9 +12,10 @@ it.each([
   [[cluster('a'), cluster('b', 'Unknown')], [], 'bad', 1],
   [[cluster('a')], [PODS], 'bad', 0],
   [[cluster('a')], [WARNINGS], 'warn', 0],
+  [[cluster('a')], [EVICTING], 'warn', 0],
   [[], [], 'idle', 0],
-] as const)('%#: %s', (clusters, problems, tone, down) => {
-  expect(verdictOf(clusters, problems)).toEqual({ tone, clusters: clusters.length, down, problems: problems.length })
+] as const)('%#: %s', (clusters, problems, tone, notReady) => {
+  expect(verdictOf(clusters, problems)).toEqual({ tone, notReady })
 })
 
 it('clusters that are not ready come first', () => {

@@ -5,22 +5,19 @@ import type { Tone } from '../../parts/status'
 
 export interface Verdict {
   tone: Tone
-  clusters: number
   /** Clusters that are not ready. */
-  down: number
-  /** Problems that need attention. */
-  problems: number
+  notReady: number
 }
 
-/** Clusters that are not ready are worst; progress and warnings alone are no problem. */
+/** Clusters that are not ready and objects in a bad state are worst; evictions in progress and warnings alone are a warning. */
 export function verdictOf(clusters: readonly ClusterStatus[], problems: readonly { name: ProblemName; tone: Tone }[]): Verdict {
-  const down = clusters.filter(({ ready }) => ready !== 'True').length
-  const bad = problems.filter(({ tone }) => tone === 'bad').length
-  const tone: Tone = down > 0 || bad > 0 ? 'bad' : problems.length > 0 ? 'warn' : clusters.length === 0 ? 'idle' : 'good'
-  return { tone, clusters: clusters.length, down, problems: problems.length }
+  const notReady = clusters.filter(({ ready }) => ready !== 'True').length
+  const isBad = notReady > 0 || problems.some(({ tone }) => tone === 'bad')
+  const tone: Tone = isBad ? 'bad' : problems.length > 0 ? 'warn' : clusters.length === 0 ? 'idle' : 'good'
+  return { tone, notReady }
 }
 
-/** Clusters that are shown on the home page: those with problems first. */
+/** Clusters that are shown on the home page: those that are not ready first. */
 export function shownClusters(clusters: readonly ClusterStatus[], most: number): ClusterStatus[] {
   return [...clusters].sort((a, b) => Number(a.ready === 'True') - Number(b.ready === 'True') || a.name.localeCompare(b.name)).slice(0, most)
 }

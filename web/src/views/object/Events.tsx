@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { clusterRoot, getJson, reported, type ObjectRef } from '../../api/client'
+import { lastOccurrence, newestFirst } from '../../api/involved'
 import { patiently } from '../../api/kube'
 import type { KubeEvent, KubeObject } from '../../api/types'
 import { since } from '../../parts/format'
@@ -9,8 +10,6 @@ import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-
-const last = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
 
 /** Events about an object, in its cluster. */
 export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; object: KubeObject }) {
@@ -26,12 +25,12 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
   if (reported(events.error) !== undefined) return <p role="alert">{explain(events.error, cluster, t)}</p>
   if (!events.data) return <Skeleton />
   if (events.data.items.length === 0) return <p className="empty">{t.noEvents}</p>
-  const sorted = [...events.data.items].sort((a, b) => (last(b) ?? '').localeCompare(last(a) ?? ''))
+  const sorted = [...events.data.items].sort(newestFirst)
   return (
     <Table caption label={t.tabs.events} heads={t.eventColumns}>
       {sorted.map((event) => (
         <tr key={event.metadata.uid}>
-          <td title={last(event)}>{since(last(event))}</td>
+          <td title={lastOccurrence(event)}>{since(lastOccurrence(event))}</td>
           <td>
             <Pill state={event.type} tone={event.type === 'Warning' ? 'warn' : 'idle'} />
           </td>

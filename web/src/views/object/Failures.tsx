@@ -2,6 +2,7 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, getJson, groupOf, request, type ObjectRef } from '../../api/client'
+import { lastOccurrence, newestFirst } from '../../api/involved'
 import { patiently } from '../../api/kube'
 import type { Hit, KubeEvent, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
@@ -80,12 +81,11 @@ function LastWarning({ cluster, object }: { cluster: string; object: KubeObject 
     const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''},type=Warning`)
     return patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1/namespaces/${namespace ?? ''}/events?fieldSelector=${selector}&limit=50`, patience), signal)
   })
-  const timeOf = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp ?? ''
-  const last = [...(events.data?.items ?? [])].sort((a, b) => timeOf(a).localeCompare(timeOf(b))).at(-1)
+  const [last] = [...(events.data?.items ?? [])].sort(newestFirst)
   if (!last) return null
   return (
     <p>
-      <Pill state="Warning" text={last.reason} /> {last.message} · {t.ago(since(timeOf(last)))}{' '}
+      <Pill state="Warning" text={last.reason} /> {last.message} · {t.ago(since(lastOccurrence(last)))}{' '}
       <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'pods', namespace, name }, 'events')}>{t.tabs.events}</Link>
     </p>
   )

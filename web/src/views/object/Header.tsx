@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link } from 'wouter'
 import { objectAddress, searchAddress, type Tab } from '../../api/address'
 import { CONTROL_PLANE, getJson, groupOf, type ObjectRef } from '../../api/client'
@@ -12,15 +12,15 @@ import { toneOf, toneOfReady } from '../../parts/status'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { headline } from './headline'
+import { copiesOf } from './objects'
 
 /** Copies that are requested, and copies that are shown. */
 const MOST = 100
 const SHOWN = 12
-
-/** The object and its namesakes of the same kind in all clusters, from the index. */
-export function copiesOf({ apiVersion, resource, namespace, name }: ObjectRef): string {
-  return `kind:${resource} name:=${name}${namespace ? ` ns:=${namespace}` : ''} apiVersion:=${apiVersion}`
-}
+/** Milliseconds after which the index has a change of the object. */
+const INDEXED_AFTER = 5_000
+/** Milliseconds between searches while the object does not change: its copies can change without it. */
+const COPIES_EVERY = 60_000
 
 interface HeaderProps {
   refTo: ObjectRef
@@ -36,9 +36,11 @@ export function Header({ refTo, object, kind, propagated, tab }: HeaderProps) {
   const t = useTextOf(texts)
   const { cluster, apiVersion, namespace, name } = refTo
   const copies = useQuery({
-    queryKey: ['copies', refTo],
+    queryKey: ['copies', refTo, object?.metadata.resourceVersion],
     queryFn: ({ signal }) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST}&facets=&q=${encodeURIComponent(copiesOf(refTo))}`, signal),
-    refetchInterval: 5_000,
+    enabled: object !== undefined,
+    placeholderData: keepPreviousData,
+    refetchInterval: ({ state }) => (state.dataUpdateCount < 2 ? INDEXED_AFTER : COPIES_EVERY),
   })
   const hits = copies.data?.hits ?? []
   const state = object && headline(object, hits.find((hit) => hit.cluster === cluster))

@@ -13,9 +13,12 @@ import { useTextOf } from '../../text'
 import { historyText } from '../../text/history'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { asked, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
+import { asked, copiesOf, dotted, isNoise, isSecret, ofSpec, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
 import { managerAt, summaryOf, withoutSecrets } from './summary'
 import { useView } from './state'
+
+/** Revisions whose changes are summarized at first, and with each further request of the user: each takes one comparison. */
+const SUMMARIES = 20
 
 const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.Restore })))
 const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
@@ -27,6 +30,7 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const client = useQueryClient()
   const [restoring, setRestoring] = useState<number>()
   const [isRestored, setIsRestored] = useState(false)
+  const [summarized, setSummarized] = useState(SUMMARIES)
   const { cluster, resource, namespace, name } = refTo
   const may = useMay({ cluster, verb: object ? 'update' : 'create', group: groupOf(refTo.apiVersion), resource, namespace, name })
   const whyNot = isSecret(refTo) ? own.noValues : may ? undefined : t.mayNot(object ? 'update' : 'create', resource, namespace ?? t.everywhere, cluster)
@@ -58,7 +62,7 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
               <td title={version.from}>{t.ago(since(version.from))}</td>
               <td>{version.generation || ''}</td>
               <td>
-                <Summary refTo={refTo} version={version} before={versions[nth + 1]} object={object} />
+                {nth < summarized && <Summary refTo={refTo} version={version} before={versions[nth + 1]} object={object} />}
               </td>
               <td>
                 <input type="radio" name="from" aria-label={t.compareFrom(version.resourceVersion)} checked={!view.with && from === seqOf(nth)} onChange={() => change({ from: seqOf(nth), with: undefined })} />
@@ -79,6 +83,13 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
             </tr>
           ))}
         </Table>
+      )}
+      {versions.length > summarized && (
+        <p className="tools">
+          <button type="button" onClick={() => setSummarized(summarized + SUMMARIES)}>
+            {own.summarizeMore(Math.min(SUMMARIES, versions.length - summarized))}
+          </button>
+        </p>
       )}
       <p role="status">{isRestored ? own.restored : ''}</p>
       {restoring !== undefined && (
@@ -151,8 +162,7 @@ function Shown({ refTo, seq }: { refTo: ObjectRef; seq: string }) {
 /** Other clusters that have an object of that name. */
 function Elsewhere({ refTo, chosen, onChoose }: { refTo: ObjectRef; chosen: string | undefined; onChoose: (cluster: string | undefined) => void }) {
   const t = useTextOf(texts)
-  const { apiVersion, resource, namespace, name } = refTo
-  const q = `kind:${resource} name:=${name}${namespace ? ` ns:=${namespace}` : ''} apiVersion:=${apiVersion}`
+  const q = copiesOf(refTo)
   const clusters = useQuery({
     queryKey: ['elsewhere', q],
     queryFn: ({ signal }) => getJson<{ facets: Record<string, FacetValue[]> }>(`${API}/query?limit=0&facets=cluster&q=${encodeURIComponent(q)}`, signal),

@@ -99,6 +99,9 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         <label className="option">
           <input type="checkbox" checked={view.timestamps === 'true'} onChange={(event) => toggle('timestamps', event.target.checked)} /> {t.timestamps}
         </label>
+        <label className="option">
+          <input type="checkbox" checked={view.wrap === 'true'} onChange={(event) => toggle('wrap', event.target.checked)} /> {t.wrap}
+        </label>
         <button type="button" onClick={() => download(wish, refTo.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
           {t.download}
         </button>

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import type { Tab } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
-import { commands, quote } from './commands'
+import { commands, shellQuote } from './commands'
 
 const web = { cluster: 'member1', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
 const of = (ref: Partial<typeof web>, tab: Tab, view: Record<string, string> = {}, logs?: string) =>
@@ -32,5 +32,5 @@ it('filters of logs become flags', () => {
 })
 
 it('arguments are quoted for a shell', () => {
-  expect(['a/b=c', 'a b', "it's", ''].map(quote)).toEqual(['a/b=c', "'a b'", "'it'\\''s'", "''"])
+  expect(['a/b=c', 'a b', "it's", ''].map(shellQuote)).toEqual(['a/b=c', "'a b'", "'it'\\''s'", "''"])
 })

@@ -22,13 +22,13 @@ export interface Said {
 }
 
 /** Quotes for a POSIX shell. */
-export function quote(word: string): string {
+export function shellQuote(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
 }
 
 const words = (...given: (string | undefined | false)[]) => given.filter((word) => typeof word === 'string' && word !== '').join(' ')
 /** A flag with its value. */
-const flag = (name: string, value: string | undefined) => (value ? `${name} ${quote(value)}` : undefined)
+const flag = (name: string, value: string | undefined) => (value ? `${name} ${shellQuote(value)}` : undefined)
 
 export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, about }: Said): Command[] {
   const { cluster, resource, namespace, name } = ref
@@ -36,7 +36,7 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
   const typed = `${resource}${group && `.${ref.apiVersion.split('/')[1]}.${group}`}/${name}`
   const own = cluster === CONTROL_PLANE
   const kubectl = words('kubectl', clusterRoot(cluster) && flag('--context', cluster), flag('-n', namespace))
-  const raw = (path: string): Command => ({ tool: 'kubectl', text: words('kubectl get --raw', quote(`${API}/${path}`)) })
+  const raw = (path: string): Command => ({ tool: 'kubectl', text: words('kubectl get --raw', shellQuote(`${API}/${path}`)) })
   const here = words(flag('-n', namespace), !own && flag('--cluster', cluster))
   const kindOf = qualified(kind.toLowerCase(), ref.apiVersion)
   const reference = [kindOf, namespace, name].filter(Boolean).join('/')
@@ -44,7 +44,7 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
     case 'overview':
       return [
         { tool: 'kubectl', text: `${kubectl} describe ${typed}` },
-        { tool: 'crowsnest', text: words('crowsnest search', quote(`kind:${kindOf} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
+        { tool: 'crowsnest', text: words('crowsnest search', shellQuote(`kind:${kindOf} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
       ]
     case 'yaml':
       return [
@@ -54,19 +54,19 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
     case 'events':
       return [
         { tool: 'kubectl', text: words(kubectl, 'get events', !namespace && '-A', `--field-selector=${uid ? `involvedObject.uid=${uid}` : `involvedObject.name=${name}`}`) },
-        { tool: 'crowsnest', text: `crowsnest search ${quote(`kind:event about:${reference} cluster:=${cluster}`)}` },
+        { tool: 'crowsnest', text: `crowsnest search ${shellQuote(`kind:event about:${reference} cluster:=${cluster}`)}` },
       ]
     case 'related':
       return [
         raw(`graph?${asked(ref)}${view.depth ? `&depth=${view.depth}` : ''}`),
-        { tool: 'crowsnest', text: `crowsnest search ${quote(`related:${reference} cluster:=${cluster}${view.depth ? ` depth:${view.depth}` : ''}`)}` },
+        { tool: 'crowsnest', text: `crowsnest search ${shellQuote(`related:${reference} cluster:=${cluster}${view.depth ? ` depth:${view.depth}` : ''}`)}` },
       ]
     case 'placement':
     case 'topology':
     case 'drift': {
       const template = { apiVersion: ref.apiVersion, resource, namespace, name }
       return [
-        { tool: 'kubectl', text: words('kubectl get --raw', quote(explanationPath(template))) },
+        { tool: 'kubectl', text: words('kubectl get --raw', shellQuote(explanationPath(template))) },
         { tool: 'crowsnest', text: words('crowsnest explain', nameOf(template).replace(':', '/'), flag('-n', namespace)) },
       ]
     }
@@ -89,7 +89,7 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, abou
       const lines = words(flag('--include', view.include), flag('--exclude', view.exclude))
       return [
         { tool: 'kubectl', text: words(kubectl, 'logs', typed, container ?? '--all-containers', times, view.timestamps === 'true' && '--timestamps') },
-        ...(logs ? [{ tool: 'crowsnest' as const, text: words('crowsnest logs', quote(logs), container && flag('-c', `^${view.container}$`), times, lines) }] : []),
+        ...(logs ? [{ tool: 'crowsnest' as const, text: words('crowsnest logs', shellQuote(logs), container && flag('-c', `^${view.container}$`), times, lines) }] : []),
       ]
     }
     case 'terminal': {

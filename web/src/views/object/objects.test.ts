@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { parameters, type Wish } from './useLogs'
-import { asked, dotted, isNoise, ofSpec, readWarnings, withoutValues } from './objects'
+import { asked, copiesOf, dotted, isNoise, ofSpec, readWarnings, withoutValues } from './objects'
 
 it('values of a Secret are removed', () => {
   const applied = 'kubectl.kubernetes.io/last-applied-configuration'
@@ -26,6 +26,11 @@ it('warning headers are parsed', () => {
 it('objects are requested by their identity', () => {
   expect(asked({ cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'n' })).toBe('cluster=m1&apiVersion=v1&resource=nodes&name=n')
 })
+
+it.each([
+  [{ apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }, 'kind:deployments name:=web ns:=shop apiVersion:=apps/v1'],
+  [{ apiVersion: 'rbac.authorization.k8s.io/v1', resource: 'clusterroles', name: 'system:node' }, 'kind:clusterroles name:="system:node" apiVersion:=rbac.authorization.k8s.io/v1'],
+])('copies are found by kind and name', (ref, q) => expect(copiesOf(ref)).toBe(q))
 
 const wish: Wish = { q: 'kind:pod', previous: false, follow: true }
 it.each([

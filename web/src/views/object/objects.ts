@@ -1,6 +1,7 @@
 // Reads and writes one object in its cluster, with the user's own permissions.
 import { getJson, objectPath, request, type ObjectRef } from '../../api/client'
 import type { Difference } from '../../api/propagation'
+import { quote } from '../../api/query'
 import type { KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 
@@ -13,6 +14,11 @@ export const isSecret = ({ apiVersion, resource }: ObjectRef) => apiVersion === 
 export function asked({ cluster, apiVersion, resource, namespace, name }: ObjectRef): string {
   const given = { cluster, apiVersion, resource, ...(namespace && { namespace }), name }
   return new URLSearchParams(given).toString()
+}
+
+/** The query for an object and its namesakes of the same kind in all clusters. */
+export function copiesOf({ apiVersion, resource, namespace, name }: Omit<ObjectRef, 'cluster'>): string {
+  return `kind:${resource} name:=${quote(name)}${namespace ? ` ns:=${quote(namespace)}` : ''} apiVersion:=${quote(apiVersion)}`
 }
 
 export interface Version {

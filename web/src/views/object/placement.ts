@@ -1,4 +1,5 @@
 // Tabs of an object's propagation: why it is where it is, its topology, and its drift. Pure.
+import type { Tab } from '../../api/address'
 import { CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 
@@ -9,6 +10,8 @@ const NEVER_PROPAGATED = new Set(['Event', 'Lease', 'Node', 'Pod', 'ReplicaSet',
 
 export type PlacementTab = 'placement' | 'topology' | 'drift'
 export const PLACEMENT_TABS: readonly PlacementTab[] = ['placement', 'topology', 'drift']
+
+export const isPlacementTab = (tab: Tab): tab is PlacementTab => (PLACEMENT_TABS as readonly Tab[]).includes(tab)
 
 /** Those of a template and of a propagated copy of one; none for other objects. */
 export function placementTabs({ cluster }: Pick<ObjectRef, 'cluster'>, object: KubeObject): readonly PlacementTab[] {

@@ -1,6 +1,6 @@
 // Tabs of an object.
 import { TABS, type Tab } from '../../api/address'
-import { PLACEMENT_TABS, type PlacementTab } from './placement'
+import { isPlacementTab, type PlacementTab } from './placement'
 
 interface Has {
   /** Tabs of its propagation. */
@@ -13,15 +13,13 @@ interface Has {
   terminal: boolean
 }
 
-const isOfPlacement = (tab: Tab): tab is PlacementTab => (PLACEMENT_TABS as readonly Tab[]).includes(tab)
-
 /** The tabs that apply to an object, in their usual order. */
 export function tabsOf({ placement, journal, logs, terminal }: Has): Tab[] {
   const optional: Partial<Record<Tab, boolean>> = { journal, logs, terminal }
-  return TABS.filter((tab) => (isOfPlacement(tab) ? placement.includes(tab) : (optional[tab] ?? true)))
+  return TABS.filter((tab) => (isPlacementTab(tab) ? placement.includes(tab) : (optional[tab] ?? true)))
 }
 
 /** The tab of an address; the overview if the object does not have it. Until the object is `loaded`, it is not known what it has. */
 export function tabShown(tab: Tab, tabs: readonly Tab[], loaded: boolean): Tab {
-  return tabs.includes(tab) || (!loaded && (tab === 'journal' || isOfPlacement(tab))) ? tab : 'overview'
+  return tabs.includes(tab) || (!loaded && (tab === 'journal' || isPlacementTab(tab))) ? tab : 'overview'
 }

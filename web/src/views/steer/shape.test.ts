@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { clustersNamed, gathered, problemsOf } from './shape'
+import { clustersNamed, gathered, onlyProblems } from './shape'
 import type { TreeNode } from './tree'
 
 const node = (kind: string, name: string, more: Partial<TreeNode> = {}): TreeNode => ({ id: `${kind} ${name}`, kind, name, health: 'good', children: [], ...more })
@@ -18,8 +18,8 @@ test('the ways to problems remain', () => {
       }),
     ],
   })
-  expect(names(problemsOf(root))).toEqual({ web: [{ b: ['suspended', { failing: [{ r: ['x'] }] }] }] })
-  expect(names(problemsOf(node('Deployment', 'web', { children: [cluster('fine')] })))).toEqual('web')
+  expect(names(onlyProblems(root))).toEqual({ web: [{ b: ['suspended', { failing: [{ r: ['x'] }] }] }] })
+  expect(names(onlyProblems(node('Deployment', 'web', { children: [cluster('fine')] })))).toEqual('web')
 })
 
 test('many collapsed clusters of one state are one node', () => {

@@ -7,7 +7,7 @@ const SINGLE = 8
 const isProblem = ({ health, edge }: TreeNode) => health === 'bad' || edge !== undefined
 
 /** The ways to problems; the root stays. */
-export function problemsOf(root: TreeNode): TreeNode {
+export function onlyProblems(root: TreeNode): TreeNode {
   const keep = (node: TreeNode): TreeNode[] => {
     const children = node.children.flatMap(keep)
     return children.length > 0 || isProblem(node) ? [{ ...node, children }] : []

@@ -11,6 +11,8 @@ export interface TreeNode {
   name: string
   cluster?: string | undefined
   note?: string | undefined
+  /** Shown on hovering, and read out after the name. */
+  title?: string | undefined
   health: Health
   /** The edge to it: what is sent along it does not arrive. */
   edge?: 'suspended' | 'failing' | undefined
@@ -159,8 +161,8 @@ export interface Placed {
   nth: number
 }
 
-/** Each node with its column and row, in reading order. */
-export function layout(root: TreeNode): { placed: Placed[]; rows: number; levels: number } {
+/** Each node with its column and row, in reading order; trees are below each other. */
+export function layout(...roots: readonly TreeNode[]): { placed: Placed[]; rows: number; levels: number } {
   const placed: Placed[] = []
   let rows = 0
   let levels = 0
@@ -173,7 +175,7 @@ export function layout(root: TreeNode): { placed: Placed[]; rows: number; levels
     own.row = below.length === 0 ? rows++ : (below[0]! + below.at(-1)!) / 2
     return own.row
   }
-  place(root, 0, undefined, 1, 1)
+  roots.forEach((root, nth) => place(root, 0, undefined, nth + 1, roots.length))
   return { placed, rows, levels }
 }
 

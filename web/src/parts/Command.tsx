@@ -1,0 +1,24 @@
+import { useTextOf } from '../text'
+import { fleetText } from '../text/fleet'
+import { Control } from './Control'
+import { useCopied } from './flash'
+import './panels.css'
+
+/** Text to copy. */
+export function Command({ text }: { text: string }) {
+  const t = useTextOf(fleetText)
+  const [copied, copy] = useCopied()
+  return (
+    <div className="command">
+      <pre tabIndex={0} aria-label={text.split('\n')[0]}>
+        {text}
+      </pre>
+      <Control
+        why={navigator.clipboard === undefined ? t.noClipboard : undefined}
+        onClick={() => void copy(text)}
+      >
+        {copied !== undefined ? t.copied : t.copy}
+      </Control>
+    </div>
+  )
+}

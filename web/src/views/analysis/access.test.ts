@@ -1,0 +1,15 @@
+import { expect, test } from 'vitest'
+import { referenceText, reviewOf, type Action } from './access'
+
+test.each<[Action, object]>([
+  [{ verb: 'get', resource: 'secrets', namespace: 'shop' }, { resourceAttributes: { verb: 'get', resource: 'secrets', namespace: 'shop' } }],
+  [{ verb: 'update', resource: 'deployments.apps/scale', name: 'web' }, { resourceAttributes: { verb: 'update', group: 'apps', resource: 'deployments', subresource: 'scale', name: 'web' }, namespaces: ['*'] }],
+  [{ verb: 'list', resource: 'roles.rbac.authorization.k8s.io', namespace: '' }, { resourceAttributes: { verb: 'list', group: 'rbac.authorization.k8s.io', resource: 'roles' }, namespaces: ['*'] }],
+  [{ verb: 'get', resource: '/metrics', namespace: 'shop' }, { nonResourceAttributes: { verb: 'get', path: '/metrics' } }],
+])('%j is reviewed', (action, spec) => expect(reviewOf(action)).toEqual(spec))
+
+test.each([
+  [undefined, '–'],
+  [{ kind: 'Group', name: 'sre' }, 'Group sre'],
+  [{ kind: 'Role', namespace: 'shop', name: 'secrets' }, 'Role shop/secrets'],
+])('%j is shown as %s', (reference, text) => expect(referenceText(reference)).toBe(text))

@@ -1,0 +1,50 @@
+// Paths of the search API's `paths` as trees: paths with the same beginning share it. Pure.
+import type { Hit, Skipped } from '../../api/types'
+import { nodeOf, type TreeNode } from '../steer/tree'
+
+interface PathEdge {
+  from: number
+  to: number
+  type: string
+  /** Fields that state the edge. */
+  via: string[]
+}
+
+export interface ObjectPaths {
+  pattern: string
+  /** Hits without matches. */
+  nodes: Hit[]
+  edges: PathEdge[]
+  /** Positions of nodes and edges; there is one more node than edges. */
+  paths: { nodes: number[]; edges: number[] }[]
+  total: number
+  totalRelation: 'eq' | 'gte'
+  notices: string[]
+  skipped: Skipped[]
+}
+
+/** One tree for each first object, in the order of the paths. */
+export function pathTrees({ nodes, edges, paths }: Pick<ObjectPaths, 'nodes' | 'edges' | 'paths'>): TreeNode[] {
+  const roots: TreeNode[] = []
+  for (const path of paths) {
+    let siblings = roots
+    let id = ''
+    for (const [step, nth] of path.nodes.entries()) {
+      const hit = nodes[nth]
+      const over = path.edges[step - 1]
+      const edge = over === undefined ? undefined : edges[over]
+      if (!hit || (step > 0 && !edge)) break
+      id = `${id} ${over ?? ''}/${nth}`
+      let node = siblings.find((one) => one.id === id)
+      if (!node) {
+        node = { ...nodeOf(hit), id, note: edge ? arrowTo(nth, edge) : '', title: edge?.via.join(', ') }
+        siblings.push(node)
+      }
+      siblings = node.children
+    }
+  }
+  return roots
+}
+
+/** The edge by which a path reaches a node: `USES →` in its direction, `← USES` against it. */
+const arrowTo = (nth: number, { to, type }: PathEdge) => (to === nth ? `${type} →` : `← ${type}`)
