@@ -365,6 +365,33 @@ pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> 
     }
 }
 
+/// The words of a line without quotes: arguments of a command, or cells of a row.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// Runs a CLI command that must exit with this code and print this text on either stream.
+pub fn expect_output(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<CommandOutput> {
+    let output = fleet.crowsnest(args)?;
+    if output.code != Some(code) || !(output.out.contains(text) || output.err.contains(text)) {
+        bail!("crowsnest {args:?} should exit with {code} and print {text:?}: {output:?}");
+    }
+    Ok(output)
+}
+
+/// Repeats a CLI command until its result is accepted.
+pub fn wait_for_output(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
+    let mut last = None;
+    let accepted = until(&format!("crowsnest {args:?}"), || {
+        let output = fleet.crowsnest(args)?;
+        let done = accept(&output);
+        last = Some(output);
+        Ok(done)
+    });
+    accepted.with_context(|| format!("last: {last:?}"))?;
+    last.context("the command did not run")
+}
+
 /// The end of a log, for error messages.
 fn tail(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until, words};
 use serde_json::{Value, json};
 
 const MEMBER: &str = include_str!("access/member.yaml");
@@ -34,13 +34,14 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
 }
 
 fn run(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
-    fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())
+    fleet.crowsnest(&words(line))
 }
 
-fn expect_output(fleet: &Fleet, line: &str, code: i32, texts: &[&str]) -> Result<()> {
+/// A command that exits with this code and prints these texts, with one space between columns.
+fn expect_rows(fleet: &Fleet, line: &str, code: i32, texts: &[&str]) -> Result<()> {
     let output = run(fleet, line)?;
     // Widths of columns depend on the other rows.
-    let squeezed = output.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let squeezed = output.out.lines().map(|line| words(line).join(" "));
     let all = squeezed.chain([output.err.clone()]).collect::<Vec<_>>().join("\n");
     for text in texts {
         ensure!(output.code == Some(code) && all.contains(text), "crowsnest {line}: {text:?} is not in {output:?}");
@@ -72,7 +73,7 @@ fn proofs(fleet: &Fleet) -> Result<()> {
     until("the rule to be aggregated", || {
         Ok(run(fleet, "who-can get widgets.example.io -C member1")?.out.contains("viewers"))
     })?;
-    expect_output(
+    expect_rows(
         fleet,
         SECRETS,
         0,
@@ -85,7 +86,7 @@ fn proofs(fleet: &Fleet) -> Result<()> {
             "RoleBinding shop/gone references Role \"gone\", which does not exist",
         ],
     )?;
-    expect_output(
+    expect_rows(
         fleet,
         "who-can get widgets.example.io -C member1 -o wide",
         0,
@@ -94,7 +95,7 @@ fn proofs(fleet: &Fleet) -> Result<()> {
             "warning: no reviewed cluster serves widgets.example.io",
         ],
     )?;
-    expect_output(
+    expect_rows(
         fleet,
         "who-can update deploy/web --subresource scale -n shop -C member1",
         0,
@@ -102,7 +103,7 @@ fn proofs(fleet: &Fleet) -> Result<()> {
     )?;
     let other = query_json(fleet, "who-can update deploy/other --subresource scale -n shop -C member1")?;
     ensure!(!rows(&other, "grants").contains("member1 ci ci"), "{other}");
-    expect_output(
+    expect_rows(
         fleet,
         "who-can get /healthz -C member1",
         0,
@@ -116,9 +117,9 @@ fn proofs(fleet: &Fleet) -> Result<()> {
         .filter_map(|one| one["name"].as_str())
         .collect();
     ensure!(names == ["@control-plane", "member1", "member2"], "{names:?}");
-    expect_output(fleet, "who-can get pods/exec -n shop", 1, &["use `pods --subresource exec`"])?;
-    expect_output(fleet, "who-can get secrets -C member9", 1, &["spec.clusters[0]: Not found: \"member9\""])?;
-    expect_output(fleet, &format!("{SECRETS} --verify"), 0, &["RoleBinding shop/web Role shop/secrets yes"])
+    expect_rows(fleet, "who-can get pods/exec -n shop", 1, &["use `pods --subresource exec`"])?;
+    expect_rows(fleet, "who-can get secrets -C member9", 1, &["spec.clusters[0]: Not found: \"member9\""])?;
+    expect_rows(fleet, &format!("{SECRETS} --verify"), 0, &["RoleBinding shop/web Role shop/secrets yes"])
 }
 
 fn removals(fleet: &Fleet) -> Result<()> {
@@ -128,19 +129,19 @@ fn removals(fleet: &Fleet) -> Result<()> {
         rows(&review, "remaining").contains("member1 web web") && review["status"].get("grants").is_none(),
         "{review}"
     );
-    expect_output(
+    expect_rows(
         fleet,
         &format!("{SECRETS} --without member1:role/shop/secrets"),
         0,
         &["lost member1 ServiceAccount shop/web"],
     )?;
     let widgets = "who-can get widgets.example.io -C member1 --without clusterrole/widgets";
-    expect_output(fleet, widgets, 0, &["lost member1 Group viewers", "remaining member1 Group sre"])?;
+    expect_rows(fleet, widgets, 0, &["lost member1 Group viewers", "remaining member1 Group sre"])?;
     let nothing = format!("{SECRETS} --without clusterrole/nosuch");
-    expect_output(fleet, &nothing, 0, &["no reviewed cluster has ClusterRole nosuch that you may list"])?;
-    expect_output(fleet, &format!("{SECRETS} --without pod/shop/web"), 2, &["expected KIND/NAME"])?;
+    expect_rows(fleet, &nothing, 0, &["no reviewed cluster has ClusterRole nosuch that you may list"])?;
+    expect_rows(fleet, &format!("{SECRETS} --without pod/shop/web"), 2, &["expected KIND/NAME"])?;
     // The review removed no object.
-    expect_output(fleet, SECRETS, 0, &["Group sre"])
+    expect_rows(fleet, SECRETS, 0, &["Group sre"])
 }
 
 fn indirect(fleet: &Fleet) -> Result<()> {
@@ -152,7 +153,7 @@ fn indirect(fleet: &Fleet) -> Result<()> {
     ensure!(of_ci["steps"][0]["type"] == "CreatePod" && of_ci["cluster"] == "member1", "{of_ci:#}");
     ensure!(of_ci.pointer("/steps/0/rights/0/grant/binding/name") == Some(&json!("ci")), "{of_ci:#}");
     let expected = "member1 ServiceAccount shop/web CreatePod as ServiceAccount shop/web";
-    expect_output(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
+    expect_rows(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
 }
 
 fn subjects(fleet: &Fleet) -> Result<()> {
@@ -160,7 +161,7 @@ fn subjects(fleet: &Fleet) -> Result<()> {
     ensure!(rows(&review, "roles").contains("member1 web web"), "{review}");
     let groups = json!(["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:shop"]);
     ensure!(review["status"]["groups"] == groups, "{review}");
-    expect_output(
+    expect_rows(
         fleet,
         "can ann --group sre -C member1 -o wide",
         0,
@@ -169,13 +170,13 @@ fn subjects(fleet: &Fleet) -> Result<()> {
             "member1 shop get,list roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io Role shop/auditor",
         ],
     )?;
-    expect_output(
+    expect_rows(
         fleet,
         "can ann -C member1 --without rolebinding/shop/auditor",
         0,
         &["lost member1 shop Role shop/auditor"],
     )?;
-    expect_output(fleet, "can group/system:masters -C member2", 0, &["member2 * - - Group system:masters"])
+    expect_rows(fleet, "can group/system:masters -C member2", 0, &["member2 * - - Group system:masters"])
 }
 
 fn create(kubectl: &Kubectl, resource: &str, spec: &Value) -> Result<Value> {

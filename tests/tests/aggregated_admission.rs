@@ -77,7 +77,8 @@ fn protected(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 }
 
 fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    const TEXT: &str = "ValidatingAdmissionPolicy 'f19-no-cluster-goes' with binding 'f19-no-cluster-goes' denied request: member2 stays";
+    const TEXT: &str =
+        "ValidatingAdmissionPolicy 'keep-member2' with binding 'keep-member2' denied request: member2 stays";
     kubectl.ok(&["apply", "-f", "-"], DELETIONS)?;
     refused(kubectl, &["delete", "cluster", "member2", "--dry-run=server"], TEXT)?;
     kubectl.says(&["delete", "cluster", "member2"], "", 1, TEXT)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, kubectl, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, expect_output, kubectl, until, wait_for_output};
 use serde_json::Value;
 
 mod golden;
@@ -47,28 +47,6 @@ fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
     Ok(())
 }
 
-/// Repeats a call until its result is accepted.
-fn wait_for_output(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
-    let mut last = None;
-    let shown = until(&format!("crowsnest {args:?}"), || {
-        let output = fleet.crowsnest(args)?;
-        let done = accept(&output);
-        last = Some(output);
-        Ok(done)
-    });
-    shown.with_context(|| format!("last: {last:?}"))?;
-    last.context("an answer")
-}
-
-fn expect_output(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<CommandOutput> {
-    let output = fleet.crowsnest(args)?;
-    ensure!(
-        output.code == Some(code) && (output.out.contains(text) || output.err.contains(text)),
-        "crowsnest {args:?} should exit with {code} and print {text:?}: {output:?}"
-    );
-    Ok(output)
-}
-
 fn formats(fleet: &Fleet) -> Result<()> {
     let query = "kind:pod label:app=both status:Running sort:cluster";
     let named = "member1/default/pods/both\nmember2/default/pods/both\n";
@@ -89,7 +67,7 @@ fn formats(fleet: &Fleet) -> Result<()> {
     expect_output(fleet, &["search", query, "-o", "xml"], 2, "allowed formats are: csv, custom-columns, ")?;
     expect_output(fleet, &["search", "--fail-on-empty", "name:nosuch"], 3, "nothing found for")?;
     let output = expect_output(fleet, &["search", "--web", "kind:pod x"], 0, "")?;
-    ensure!(output.out == "http://127.0.0.1:7080/?q=kind%3Apod%20x\n", "{output:?}");
+    ensure!(output.out == "http://127.0.0.1:7080/search?q=kind%3Apod%20x\n", "{output:?}");
 
     let columns = "custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image";
     let args = ["get", "pods", "-l", "app=both", "-C", "member1", "-o", columns];

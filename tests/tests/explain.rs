@@ -2,7 +2,7 @@
 //! previews limited to readable objects, without writes.
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, expect_output, until, wait_for_output, words};
 use serde_json::{Value, json};
 
 const FLEET: &str = include_str!("explain/fleet.yaml");
@@ -27,32 +27,10 @@ fn the_fleet_is_explained_and_planned() -> Result<()> {
     // No state is stored, so a restart loses nothing.
     ensure!(fleet.stop()?.success());
     let fleet = Fleet::start(&data, &["--members", "3"])?;
-    let again = wait_for_output(&fleet, "explain deploy/web -n shop -o json", |output| output.code == Some(0))?;
+    let again = wait_for_output(&fleet, &words("explain deploy/web -n shop -o json"), |output| output.code == Some(0))?;
     outcomes(&serde_json::from_str(&again.out)?)?;
     ensure!(fleet.stop()?.success());
     Ok(())
-}
-
-fn expect_output(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
-    let output = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
-    ensure!(
-        output.code == Some(code) && (output.out.contains(text) || output.err.contains(text)),
-        "crowsnest {line} should exit with {code} and print {text:?}: {output:?}"
-    );
-    Ok(output)
-}
-
-fn wait_for_output(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
-    let args: Vec<&str> = line.split_whitespace().collect();
-    let mut last = None;
-    let shown = until(&format!("crowsnest {line}"), || {
-        let output = fleet.crowsnest(&args)?;
-        let done = accept(&output);
-        last = Some(output);
-        Ok(done)
-    });
-    shown.with_context(|| format!("last: {last:?}"))?;
-    last.context("an answer")
 }
 
 /// `plan -f` of fixtures, with additional flags.
@@ -62,7 +40,7 @@ fn plan(files: &[&str], more: &str) -> String {
 }
 
 fn query_json(fleet: &Fleet, line: &str) -> Result<Value> {
-    let output = expect_output(fleet, &format!("{line} -o json"), 0, "")?;
+    let output = expect_output(fleet, &words(&format!("{line} -o json")), 0, "")?;
     serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))
 }
 
@@ -102,7 +80,7 @@ fn explained(fleet: &Fleet) -> Result<()> {
     let is_quiet = |output: &CommandOutput| {
         output.code == Some(0) && output.out.contains("lost:") && !output.out.contains("WAITING")
     };
-    let output = wait_for_output(fleet, "explain deployment/web -n shop", is_quiet)?;
+    let output = wait_for_output(fleet, &words("explain deployment/web -n shop"), is_quiet)?;
     for text in [
         "follows PropagationPolicy shop/web",
         "ClusterPropagationPolicy everything   7          kind         lost: ",
@@ -132,7 +110,8 @@ fn explained(fleet: &Fleet) -> Result<()> {
     let of_binding = query_json(fleet, "explain rb/web-deployment -n shop")?;
     ensure!(of_binding["metadata"] == explanation["metadata"], "{of_binding}");
 
-    let output = wait_for_output(fleet, "explain cm/settings -n shop", |output| output.out.contains("WAITING FOR"))?;
+    let output =
+        wait_for_output(fleet, &words("explain cm/settings -n shop"), |output| output.out.contains("WAITING FOR"))?;
     for text in [
         "no, TaintToleration: cluster(s) had untolerated taint {reserved=ops:NoSchedule}",
         "DispatchingSuspended   member2   dispatching to member2 is suspended",
@@ -141,28 +120,34 @@ fn explained(fleet: &Fleet) -> Result<()> {
     }
     expect_output(
         fleet,
-        "explain cm/stuck -n shop",
+        &words("explain cm/stuck -n shop"),
         0,
         "NotScheduled   -         NoClusterFit: 0/3 clusters are available: ",
     )?;
-    expect_output(fleet, "explain cm/free -n shop", 0, "NoPolicy      -         no policy selects the template")?;
-    expect_output(fleet, "explain namespace/shop", 0, "follows no policy")?;
-    expect_output(fleet, "explain cm/free -n shop -o yaml", 0, "name: configmaps:free")?;
-    expect_output(fleet, "explain cm/nosuch -n shop", 1, "configmaps \"nosuch\" not found")?;
-    expect_output(fleet, "explain nosuch/web", 1, "the control plane has no resource type \"nosuch\"")?;
     expect_output(
         fleet,
-        "explain web",
+        &words("explain cm/free -n shop"),
+        0,
+        "NoPolicy      -         no policy selects the template",
+    )?;
+    expect_output(fleet, &words("explain namespace/shop"), 0, "follows no policy")?;
+    expect_output(fleet, &words("explain cm/free -n shop -o yaml"), 0, "name: configmaps:free")?;
+    expect_output(fleet, &words("explain cm/nosuch -n shop"), 1, "configmaps \"nosuch\" not found")?;
+    expect_output(fleet, &words("explain nosuch/web"), 1, "the control plane has no resource type \"nosuch\"")?;
+    expect_output(
+        fleet,
+        &words("explain web"),
         1,
         "no resource type \"web\"; `crowsnest api-resources` lists them, and KIND/NAME, such as",
     )?;
-    expect_output(fleet, "explain pp/web -n shop", 1, "no propagated namespaced resource is named")?;
+    expect_output(fleet, &words("explain pp/web -n shop"), 1, "no propagated namespaced resource is named")?;
     Ok(())
 }
 
 fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // A new policy claims unclaimed templates; a conflicting object in a member is reported.
-    let output = expect_output(fleet, &plan(&["new.yaml"], ""), 0, "PropagationPolicy shop/free would be created")?;
+    let output =
+        expect_output(fleet, &words(&plan(&["new.yaml"], "")), 0, "PropagationPolicy shop/free would be created")?;
     for text in [
         "member1   added    -          resource(kind=ConfigMap, shop/free) already exists in the cluster member1",
         "member2   added    -",
@@ -182,7 +167,7 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ensure!(find(&stays["differences"], "path", "/spec/replicas")?["after"] == 3, "{stays}");
     let output = expect_output(
         fleet,
-        &plan(&["changed.yaml"], "--fail-on-change"),
+        &words(&plan(&["changed.yaml"], "--fail-on-change")),
         4,
         "PropagationPolicy shop/web would be changed",
     )?;
@@ -191,10 +176,11 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         "{}",
         output.out
     );
-    expect_output(fleet, &plan(&["changed.yaml"], "--brief"), 0, "member1   removed")?;
+    expect_output(fleet, &words(&plan(&["changed.yaml"], "--brief")), 0, "member1   removed")?;
 
     // Another override: one cluster returns to the original image, another one gets a new image.
-    let output = expect_output(fleet, &plan(&["override.yaml"], ""), 0, "OverridePolicy shop/images would be changed")?;
+    let output =
+        expect_output(fleet, &words(&plan(&["override.yaml"], "")), 0, "OverridePolicy shop/images would be changed")?;
     let lines: Vec<String> = output.out.lines().map(|line| line.replace([' ', '-'], "")).collect();
     for text in ["inmember1:", "+image:nginx:1.25", "inmember2:", "+image:nginx:1.29"] {
         ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", output.out);
@@ -204,22 +190,27 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
     // An unchanged object changes nothing.
-    let output = expect_output(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would not change")?;
+    let output = expect_output(fleet, &words(&plan(&["losers.yaml"], "--fail-on-change")), 0, "would not change")?;
     ensure!(!output.out.contains("would be"), "{}", output.out);
     kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
 }
 
 fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    expect_output(fleet, &plan(&["wrong.yaml"], ""), 1, "spreadByLabel")?;
-    expect_output(fleet, &plan(&["missing.yaml"], ""), 1, "missing.yaml")?;
-    expect_output(fleet, &plan(&["changed.yaml"], "-n other"), 1, "does not match the namespace \"other\"")?;
+    expect_output(fleet, &words(&plan(&["wrong.yaml"], "")), 1, "spreadByLabel")?;
+    expect_output(fleet, &words(&plan(&["missing.yaml"], "")), 1, "missing.yaml")?;
+    expect_output(fleet, &words(&plan(&["changed.yaml"], "-n other")), 1, "does not match the namespace \"other\"")?;
     expect_output(
         fleet,
-        &plan(&["changed.yaml"], "--limit 0"),
+        &words(&plan(&["changed.yaml"], "--limit 0")),
         1,
         "spec.limit: Invalid value: 0: must be from 1 to 500",
     )?;
-    expect_output(fleet, &plan(&["changed.yaml", "changed.yaml"], ""), 1, "spec.objects[1]: Duplicate value: \"web\"")?;
+    expect_output(
+        fleet,
+        &words(&plan(&["changed.yaml", "changed.yaml"], "")),
+        1,
+        "spec.objects[1]: Duplicate value: \"web\"",
+    )?;
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
     let metadata = json!({"name": "web-1", "namespace": "karmada-es-member1"});
     let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
@@ -309,8 +300,13 @@ fn nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     };
     until("no write between two reads", || {
         let before = revision()?;
-        expect_output(fleet, "explain deploy/web -n shop", 0, "follows")?;
-        expect_output(fleet, &plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief"), 0, "would be created")?;
+        expect_output(fleet, &words("explain deploy/web -n shop"), 0, "follows")?;
+        expect_output(
+            fleet,
+            &words(&plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief")),
+            0,
+            "would be created",
+        )?;
         Ok(revision()? == before)
     })
 }

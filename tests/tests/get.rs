@@ -1,7 +1,7 @@
 //! `crowsnest get` with two members, as one cluster and per member, and the other commands with `TYPE/NAME`: `exec` and `logs`.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, expect_output, wait_for_output, words};
 use serde_json::Value;
 
 const REGISTRY: &str = include_str!("get/fleet.yaml");
@@ -37,29 +37,6 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
     Ok(())
 }
 
-/// Repeats a call until its output is accepted.
-fn wait_for_output(fleet: &Fleet, line: &str, accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
-    let args: Vec<&str> = line.split_whitespace().collect();
-    let mut last = None;
-    let shown = until(&format!("crowsnest {line}"), || {
-        let output = fleet.crowsnest(&args)?;
-        let done = accept(&output);
-        last = Some(output);
-        Ok(done)
-    });
-    shown.with_context(|| format!("last: {last:?}"))?;
-    last.context("an answer")
-}
-
-fn expect_output(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<CommandOutput> {
-    let output = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
-    ensure!(
-        output.code == Some(code) && (output.out.contains(text) || output.err.contains(text)),
-        "crowsnest {line}: {output:?}"
-    );
-    Ok(output)
-}
-
 /// Name and cluster of each row.
 fn rows(out: &str) -> Vec<(&str, &str)> {
     let words = out.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -70,17 +47,17 @@ fn pods_are_listed(fleet: &Fleet) -> Result<()> {
     let all = [("both", "member1"), ("both", "member2"), ("lone", "member2")];
     let has = |output: &CommandOutput| all.iter().all(|row| rows(&output.out).contains(row));
     // Until impersonation is allowed in the members.
-    let output = wait_for_output(fleet, "get pods", |output| {
+    let output = wait_for_output(fleet, &words("get pods"), |output| {
         output.code == Some(0) && has(output) && !output.out.contains("Pending")
     })?;
     let head: Vec<&str> = output.out.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(head == ["NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"] && output.err.is_empty(), "{output:?}");
     let is_lone = |output: &CommandOutput| output.out.starts_with("default   lone   member2   1/1   ");
-    wait_for_output(fleet, "get po -A --clusters member2 --no-headers -l app=lone", is_lone)?;
-    expect_output(fleet, "get pods -o wide --cluster member1", 0, "member1-node-")?;
-    expect_output(fleet, "get pods --cluster nosuch", 1, "clusters.cluster.karmada.io \"nosuch\" not found")?;
-    expect_output(fleet, "get nosuch", 1, "no server has a resource type \"nosuch\"")?;
-    let output = expect_output(fleet, "get pods -n empty", 0, "No resources found in empty namespace.")?;
+    wait_for_output(fleet, &words("get po -A --clusters member2 --no-headers -l app=lone"), is_lone)?;
+    expect_output(fleet, &words("get pods -o wide --cluster member1"), 0, "member1-node-")?;
+    expect_output(fleet, &words("get pods --cluster nosuch"), 1, "clusters.cluster.karmada.io \"nosuch\" not found")?;
+    expect_output(fleet, &words("get nosuch"), 1, "no server has a resource type \"nosuch\"")?;
+    let output = expect_output(fleet, &words("get pods -n empty"), 0, "No resources found in empty namespace.")?;
     ensure!(output.out.is_empty(), "{output:?}");
     Ok(())
 }
@@ -88,36 +65,36 @@ fn pods_are_listed(fleet: &Fleet) -> Result<()> {
 fn names_in_several_clusters_are_refused(fleet: &Fleet) -> Result<()> {
     // From the cache once it has the objects, before that from the members.
     let choose = "choose one with --cluster, or all of them with --clusters all";
-    let output = wait_for_output(fleet, "get pod both", |output| {
+    let output = wait_for_output(fleet, &words("get pod both"), |output| {
         output.err.contains("ambiguous objects in clusters [member1, member2]")
     })?;
     ensure!(output.code == Some(1) && output.err.contains(choose), "{output:?}");
     expect_output(
         fleet,
-        "get deploy web",
+        &words("get deploy web"),
         1,
         "deployments.apps \"web\" is in clusters [member1, member2]; choose one",
     )?;
-    let output = expect_output(fleet, "get pod both --cluster member2", 0, "Running")?;
+    let output = expect_output(fleet, &words("get pod both --cluster member2"), 0, "Running")?;
     ensure!(rows(&output.out) == [("both", "member2")], "{output:?}");
-    let output = expect_output(fleet, "get pod both --clusters all", 0, "Running")?;
+    let output = expect_output(fleet, &words("get pod both --clusters all"), 0, "Running")?;
     ensure!(rows(&output.out) == [("both", "member1"), ("both", "member2")], "{output:?}");
-    let output = expect_output(fleet, "get pod/lone", 0, "Running")?;
+    let output = expect_output(fleet, &words("get pod/lone"), 0, "Running")?;
     ensure!(rows(&output.out) == [("lone", "member2")], "{output:?}");
     expect_output(
         fleet,
-        "get pod nosuch",
+        &words("get pod nosuch"),
         1,
         "pods \"nosuch\" not found; `crowsnest search 'name:=nosuch'` finds the clusters that have it\n",
     )?;
-    let output = expect_output(fleet, "get pod nosuch --ignore-not-found", 0, "")?;
+    let output = expect_output(fleet, &words("get pod nosuch --ignore-not-found"), 0, "")?;
     ensure!(output.out.is_empty() && output.err.is_empty(), "{output:?}");
     Ok(())
 }
 
 fn documents(fleet: &Fleet) -> Result<()> {
     for scope in ["", " --clusters all"] {
-        let output = expect_output(fleet, &format!("get pods -l app=both -o json{scope}"), 0, "")?;
+        let output = expect_output(fleet, &words(&format!("get pods -l app=both -o json{scope}")), 0, "")?;
         let list: Value = serde_json::from_str(&output.out)?;
         let clusters: Vec<&str> = list["items"]
             .as_array()
@@ -127,9 +104,9 @@ fn documents(fleet: &Fleet) -> Result<()> {
             .collect();
         ensure!(list["kind"] == "List" && clusters == MEMBERS, "{output:?}");
         ensure!(list["items"][0]["kind"] == "Pod" && list["items"][0]["apiVersion"] == "v1", "{output:?}");
-        let output = expect_output(fleet, &format!("get pods -l app=both -o name{scope}"), 0, "")?;
+        let output = expect_output(fleet, &words(&format!("get pods -l app=both -o name{scope}")), 0, "")?;
         ensure!(output.out == "member1/default/pods/both\nmember2/default/pods/both\n", "{output:?}");
-        let output = expect_output(fleet, &format!("get pod lone -o yaml{scope}"), 0, "kind: Pod\n")?;
+        let output = expect_output(fleet, &words(&format!("get pod lone -o yaml{scope}")), 0, "kind: Pod\n")?;
         ensure!(output.out.contains(&format!("{CACHED_FROM}: member2\n")), "{output:?}");
     }
     Ok(())
@@ -137,32 +114,44 @@ fn documents(fleet: &Fleet) -> Result<()> {
 
 /// Printed columns of the members, and a kind that only one of them serves.
 fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
-    let output = expect_output(fleet, "get deployments.apps", 0, "AVAILABLE")?;
+    let output = expect_output(fleet, &words("get deployments.apps"), 0, "AVAILABLE")?;
     ensure!(rows(&output.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{output:?}");
     member2.ok(&["apply", "-f", "-"], WIDGETS)?;
     member2.until(&["get", "widgets"], |_| true)?;
     member2.ok(&["apply", "-f", "-"], WIDGET)?;
-    let output = wait_for_output(fleet, "get wd", |output| output.code == Some(0))?;
-    let words: Vec<&str> = output.out.split_whitespace().collect();
-    ensure!(words == ["NAME", "CLUSTER", "SIZE", "big", "member2", "7"] && output.err.is_empty(), "{output:?}");
-    expect_output(fleet, "get nodes", 0, "member2-node-1")?;
+    let output = wait_for_output(fleet, &words("get wd"), |output| output.code == Some(0))?;
+    let cells = words(&output.out);
+    ensure!(cells == ["NAME", "CLUSTER", "SIZE", "big", "member2", "7"] && output.err.is_empty(), "{output:?}");
+    expect_output(fleet, &words("get nodes"), 0, "member2-node-1")?;
     Ok(())
 }
 
 fn workloads(fleet: &Fleet) -> Result<()> {
     let ready = |output: &CommandOutput| output.out.contains(" 1/1 ");
-    wait_for_output(fleet, "get deploy shop", ready)?;
+    wait_for_output(fleet, &words("get deploy shop"), ready)?;
     for workload in ["deploy/shop", "svc/shop", "deployments.apps/shop"] {
-        let output =
-            wait_for_output(fleet, &format!("exec {workload} -- sh -c hostname"), |output| output.code == Some(0))?;
+        let output = wait_for_output(fleet, &words(&format!("exec {workload} -- sh -c hostname")), |output| {
+            output.code == Some(0)
+        })?;
         ensure!(output.out.starts_with("shop-"), "{output:?}");
     }
-    let output =
-        expect_output(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters; choose one")?;
+    let output = expect_output(
+        fleet,
+        &words("exec deploy/web -- ls"),
+        1,
+        "deployment default/web is in several clusters; choose one",
+    )?;
     ensure!(output.err.contains("(member1, member2)"), "{output:?}");
-    wait_for_output(fleet, "exec --cluster member1 deploy/web -c side -- true", |output| output.code == Some(0))?;
-    expect_output(fleet, "exec cm/web -- ls", 1, "cannot find the pods of a \"cm\"")?;
-    expect_output(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has deployment default/nosuch that you can read")?;
+    wait_for_output(fleet, &words("exec --cluster member1 deploy/web -c side -- true"), |output| {
+        output.code == Some(0)
+    })?;
+    expect_output(fleet, &words("exec cm/web -- ls"), 1, "cannot find the pods of a \"cm\"")?;
+    expect_output(
+        fleet,
+        &words("exec deploy/nosuch -- ls"),
+        1,
+        "no cluster has deployment default/nosuch that you can read",
+    )?;
     for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
         let line = format!("logs {workload} -n default -c nginx --tail 1");
         let is_whole = |output: &CommandOutput| {
@@ -170,7 +159,7 @@ fn workloads(fleet: &Fleet) -> Result<()> {
             listed.sort_unstable();
             output.code == Some(0) && listed == clusters
         };
-        wait_for_output(fleet, &line, is_whole)?;
+        wait_for_output(fleet, &words(&line), is_whole)?;
     }
     Ok(())
 }
@@ -191,19 +180,24 @@ fn watched(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
 }
 
 fn without_a_member(fleet: &Fleet) -> Result<()> {
-    expect_output(fleet, "sim member1 stop", 0, "")?;
-    let output = wait_for_output(fleet, "get pods --clusters all", |output| output.code == Some(5))?;
+    expect_output(fleet, &words("sim member1 stop"), 0, "")?;
+    let output = wait_for_output(fleet, &words("get pods --clusters all"), |output| output.code == Some(5))?;
     ensure!(
         output.err.contains("warning: member1: ") && rows(&output.out).iter().all(|(_, of)| *of == "member2"),
         "{output:?}"
     );
-    expect_output(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
-    expect_output(fleet, "get pods --cluster member1", 1, "error: ")?;
-    expect_output(fleet, "get pod nosuch --clusters all", 1, "finds the clusters that have it; results from member1")?;
+    expect_output(fleet, &words("get pods --clusters all --allow-partial"), 0, "lone")?;
+    expect_output(fleet, &words("get pods --cluster member1"), 1, "error: ")?;
+    expect_output(
+        fleet,
+        &words("get pod nosuch --clusters all"),
+        1,
+        "finds the clusters that have it; results from member1",
+    )?;
     // The cached state is shown, with its age.
-    let output = wait_for_output(fleet, "get pods", |output| output.code == Some(5))?;
+    let output = wait_for_output(fleet, &words("get pods"), |output| output.code == Some(5))?;
     ensure!(output.err.contains("warning: cluster member1 is shown as of "), "{output:?}");
     ensure!(rows(&output.out).contains(&("both", "member1")), "{output:?}");
-    expect_output(fleet, "sim member1 start", 0, "")?;
+    expect_output(fleet, &words("sim member1 start"), 0, "")?;
     Ok(())
 }

@@ -11,8 +11,13 @@ const SAME_NAMES: &str = include_str!("identity/same-names.yaml");
 const CUSTOM_SERVICE: &str = include_str!("identity/custom-service.yaml");
 const DEFINITION: &str = "crd/services.serving.example.dev";
 const CUSTOM: &str = "services.serving.example.dev/web";
-const OBJECTS: [&str; 5] =
-    ["service/web", CUSTOM, "clusterrole/f02:view", "clusterrole/f02.view", "clusterrole/F02.View"];
+const OBJECTS: [&str; 5] = [
+    "service/web",
+    CUSTOM,
+    "clusterrole/same-names:view",
+    "clusterrole/same-names.view",
+    "clusterrole/Same-Names.View",
+];
 
 #[test]
 fn objects_with_equal_binding_names_are_propagated_each() -> Result<()> {
@@ -45,9 +50,9 @@ fn propagated(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
         (RULE, "secrets"),
     ];
     for (object, (path, content)) in OBJECTS.into_iter().zip(contents) {
-        member.until(&["get", object, "-n", "f02", "-o", &format!("jsonpath={path}")], |out| out == content)?;
+        member.until(&["get", object, "-n", "same-names", "-o", &format!("jsonpath={path}")], |out| out == content)?;
     }
-    member.until(&["get", "cm", "-n", "f02", "-o", "name"], |out| out.contains("configmap/n123456789-"))?;
+    member.until(&["get", "cm", "-n", "same-names", "-o", "name"], |out| out.contains("configmap/n123456789-"))?;
     Ok(())
 }
 
@@ -57,7 +62,7 @@ fn explained(fleet: &Fleet) -> Result<()> {
     for object in OBJECTS {
         let mut explanation = Value::Null;
         until(&format!("{object} is applied"), || {
-            let output = fleet.crowsnest(&["explain", object, "-n", "f02", "-o", "json"])?;
+            let output = fleet.crowsnest(&["explain", object, "-n", "same-names", "-o", "json"])?;
             explanation = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
             Ok(explanation["targets"][0]["applied"] == true)
         })
@@ -68,19 +73,19 @@ fn explained(fleet: &Fleet) -> Result<()> {
         works.extend(name(&explanation["targets"][0]["work"]));
     }
     ensure!((bindings.len(), works.len()) == (OBJECTS.len(), OBJECTS.len()), "{bindings:?} {works:?}");
-    ensure!(bindings.contains("web-service") && bindings.contains("f02.view-clusterrole"), "{bindings:?}");
+    ensure!(bindings.contains("web-service") && bindings.contains("same-names.view-clusterrole"), "{bindings:?}");
     Ok(())
 }
 
 /// The deletion of the object with the usual name changes nothing about the others.
 fn deleted(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
-    let uid = ["get", CUSTOM, "-n", "f02", "-o", "jsonpath={.metadata.uid}"];
+    let uid = ["get", CUSTOM, "-n", "same-names", "-o", "jsonpath={.metadata.uid}"];
     let before = member.ok(&uid, "")?;
-    kubectl.ok(&["delete", "service", "web", "-n", "f02"], "")?;
-    member.until(&["get", "service", "-n", "f02", "-o", "name"], |out| !out.contains("service/web"))?;
+    kubectl.ok(&["delete", "service", "web", "-n", "same-names"], "")?;
+    member.until(&["get", "service", "-n", "same-names", "-o", "name"], |out| !out.contains("service/web"))?;
     let patch = r#"{"spec":{"image":"nginx:2"}}"#;
-    kubectl.ok(&["patch", CUSTOM, "-n", "f02", "--type=merge", "-p", patch], "")?;
-    member.until(&["get", CUSTOM, "-n", "f02", "-o", "jsonpath={.spec.image}"], |out| out == "nginx:2")?;
+    kubectl.ok(&["patch", CUSTOM, "-n", "same-names", "--type=merge", "-p", patch], "")?;
+    member.until(&["get", CUSTOM, "-n", "same-names", "-o", "jsonpath={.spec.image}"], |out| out == "nginx:2")?;
     ensure!(member.ok(&uid, "")? == before, "the object was recreated");
     Ok(())
 }

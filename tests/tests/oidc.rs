@@ -164,7 +164,7 @@ async fn keys_change(stage: &Stage) -> Result<()> {
         ensure!(refused.is_err(), "{refused:?}");
     }
     let requests_since = stage.provider.key_requests() - requests_before;
-    ensure!(requests_since < 5, "asked {requests_since} times");
+    ensure!(requests_since < 5, "keys were requested {requests_since} times");
     Ok(())
 }
 

@@ -39,8 +39,8 @@ fn yaml_of_the_page() -> Result<&'static str> {
     Ok(rest.split_once("```").context("its end")?.0)
 }
 
-/// The words of a shell's command line.
-fn words(line: &str) -> Vec<String> {
+/// The words of a shell's command line with single quotes.
+fn shell_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (nth, part) in line.split('\'').enumerate() {
         match nth % 2 {
@@ -52,15 +52,15 @@ fn words(line: &str) -> Vec<String> {
 }
 
 fn run(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
-    let words = words(line);
+    let words = shell_words(line);
     fleet.crowsnest(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The paths of a pattern, as kinds.
 fn paths(fleet: &Fleet, pattern: &str, more: &str) -> Result<Vec<String>> {
-    let said = run(fleet, &format!("path '{pattern}' -o json --allow-partial {more}"))?;
-    ensure!(said.code == Some(0), "{pattern}: {said:?}");
-    let answer: Value = serde_json::from_str(&said.out).with_context(|| format!("{said:?}"))?;
+    let output = run(fleet, &format!("path '{pattern}' -o json --allow-partial {more}"))?;
+    ensure!(output.code == Some(0), "{pattern}: {output:?}");
+    let answer: Value = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
     let kind = |nth: &Value| {
         let node = nth.as_u64().and_then(|nth| answer["nodes"].get(nth as usize));
         node.and_then(|node| node["kind"].as_str()).unwrap_or("<unknown>").to_owned()
@@ -158,8 +158,8 @@ fn wrong_input(fleet: &Fleet) -> Result<()> {
         ("blast-radius secret/absent -n shop -C member1", "not found in member1"),
         ("blast-radius secret/db -n shop -C member1 --depth 9", "9 is not in 1..=8"),
     ] {
-        let said = run(fleet, line)?;
-        ensure!(said.code != Some(0) && said.err.contains(expected), "crowsnest {line}: {said:?}");
+        let output = run(fleet, line)?;
+        ensure!(output.code != Some(0) && output.err.contains(expected), "crowsnest {line}: {output:?}");
     }
     let unknown = run(fleet, "path 'gizmo --> *'")?;
     ensure!(unknown.err.contains("no cluster serves the kind gizmo"), "{unknown:?}");
@@ -171,8 +171,8 @@ fn documented(fleet: &Fleet) -> Result<()> {
     let lines: Vec<&str> = PAGE.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
     ensure!(lines.len() > 8, "{lines:?}");
     for line in lines {
-        let said = run(fleet, line)?;
-        ensure!(said.code == Some(0), "crowsnest {line}: {said:?}");
+        let output = run(fleet, line)?;
+        ensure!(output.code == Some(0), "crowsnest {line}: {output:?}");
     }
     Ok(())
 }

@@ -18,8 +18,8 @@ fn clusters_are_tainted_and_unjoined() -> Result<()> {
     Ok(())
 }
 
-/// A command that succeeds, and its output.
-fn expect_output(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
+/// A command that succeeds and prints exactly this.
+fn expect_exact_output(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
     let output = fleet.crowsnest(args)?;
     ensure!(output.code == Some(0) && output.out == expected, "{args:?}: {output:?}");
     Ok(())
@@ -37,25 +37,25 @@ fn taints(kubectl: &Kubectl, cluster: &str) -> Result<String> {
 }
 
 fn cordoned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    expect_output(fleet, &["cordon", "m1", "--dry-run"], "m1 cluster cordoned (dry run)\n")?;
+    expect_exact_output(fleet, &["cordon", "m1", "--dry-run"], "m1 cluster cordoned (dry run)\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
-    expect_output(fleet, &["cordon", "m1"], "m1 cluster cordoned\n")?;
+    expect_exact_output(fleet, &["cordon", "m1"], "m1 cluster cordoned\n")?;
     ensure!(taints(kubectl, "m1")? == "cluster.karmada.io/unschedulable=:NoSchedule ");
-    expect_output(fleet, &["cordon", "m1"], "m1 cluster already cordoned\n")?;
-    expect_output(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
+    expect_exact_output(fleet, &["cordon", "m1"], "m1 cluster already cordoned\n")?;
+    expect_exact_output(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
-    expect_output(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
+    expect_exact_output(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
     refused(fleet, &["cordon", "m9"], "error: cluster m9 not found\n")
 }
 
 fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let both = ["taint", "clusters", "m1", "m2", "team=a:NoSchedule", "slow:NoExecute"];
-    expect_output(
+    expect_exact_output(
         fleet,
         &[&both[..], &["--dry-run"]].concat(),
         "cluster/m1 tainted (dry run)\ncluster/m2 tainted (dry run)\n",
     )?;
-    expect_output(fleet, &both, "cluster/m1 tainted\ncluster/m2 tainted\n")?;
+    expect_exact_output(fleet, &both, "cluster/m1 tainted\ncluster/m2 tainted\n")?;
     for cluster in ["m1", "m2"] {
         ensure!(taints(kubectl, cluster)? == "team=a:NoSchedule slow=:NoExecute ");
     }
@@ -65,9 +65,9 @@ fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         &again,
         "cluster m1 already has team:NoSchedule taint(s) with same effect(s) and --overwrite is false",
     )?;
-    expect_output(fleet, &[&again[..], &["--overwrite"]].concat(), "cluster/m1 modified\n")?;
+    expect_exact_output(fleet, &[&again[..], &["--overwrite"]].concat(), "cluster/m1 modified\n")?;
     ensure!(taints(kubectl, "m1")? == "slow=:NoExecute team=b:NoSchedule ");
-    expect_output(fleet, &["taint", "clusters", "m1", "team:NoSchedule-", "slow-"], "cluster/m1 untainted\n")?;
+    expect_exact_output(fleet, &["taint", "clusters", "m1", "team:NoSchedule-", "slow-"], "cluster/m1 untainted\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
     refused(fleet, &["taint", "clusters", "m1", "team-"], "cluster m1: taint \"team\" not found")?;
     refused(fleet, &["taint", "nodes", "m1", "a:NoSchedule"], "invalid resource type nodes")?;
@@ -80,7 +80,11 @@ fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // In addition to its own Work there are four with the RBAC objects for impersonation.
     let whole = |out: &str| out.contains("/mine-") && out.lines().count() == 5;
     kubectl.until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], whole)?;
-    expect_output(fleet, &["unjoin", "m2", "--dry-run"], "cluster(m2) would be unjoined, with 5 Works (dry run)\n")?;
+    expect_exact_output(
+        fleet,
+        &["unjoin", "m2", "--dry-run"],
+        "cluster(m2) would be unjoined, with 5 Works (dry run)\n",
+    )?;
     kubectl.ok(&["get", "cluster", "m2"], "")?;
     let waits =
         "error: cluster m2 still exists after 15 s: it waits for 1 bindings: default/mine (it has no placement)\n";
