@@ -168,7 +168,7 @@ async function analysis(page, origin, pictures) {
   await page.getByRole('textbox', { name: 'Resource, or URL path' }).fill('secrets')
   await page.getByRole('button', { name: 'Review', exact: true }).click()
   await page.waitForURL(`${origin}/who-can?verb=get&resource=secrets`)
-  await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /member1.*Group system:masters/ }).waitFor()
+  await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /member1.*Group system:masters.*cluster-admin/ }).waitFor()
   await accessible(page)
   await choose('Assistants')
   await page.getByText('claude mcp add crowsnest -- crowsnest mcp').waitFor()
